@@ -1,0 +1,50 @@
+"""What holds for every test: one thread for torch, a new order each time so that no test leans on another."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+# Before anything imports torch, and inherited by every process a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a session be run again in the same order."""
+    parser.addoption("--order", type=int, metavar="SEED", help="repeat the order that a session printed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle the order: the one asked for, in a worker process the one handed over, or a new one."""
+    if config.option.order is None:
+        given: dict[str, int] = getattr(config, "workerinput", {})
+        config.option.order = given.get("order", secrets.randbelow(10**6))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Hand the order to a worker process: all of them must collect alike."""
+    node.workerinput["order"] = node.config.option.order
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to repeat this order."""
+    return f"order of tests: --order {config.option.order}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle files, then tests inside each: a file stays together, so that what it set up serves it all."""
+
+    def rank(words: str) -> bytes:
+        return hashlib.sha256(f"{config.option.order} {words}".encode()).digest()
+
+    items.sort(key=lambda item: (rank(item.nodeid.partition("::")[0]), rank(item.nodeid)))
