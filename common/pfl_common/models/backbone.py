@@ -1,0 +1,59 @@
+"""What every network looks like from outside: an encoder, a head, and the width between them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from pfl_common.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network cut in two: the encoder turns an example into numbers, the head those into class scores.
+
+    `features` is the width K of the vector that leaves the encoder. The head returns logits.
+    """
+
+    encoder: nn.Module
+    head: nn.Module
+    features: int
+
+    def another_head(self) -> nn.Module:
+        """Return one more head of the same architecture, for methods that train several.
+
+        It starts with the values of `head` at this moment and shares no tensor with it.
+        """
+        return copy.deepcopy(self.head)
+
+
+def image_shape(shape: tuple[int, ...], *, backbone: str, smallest: int) -> tuple[int, int, int]:
+    """Check that the data are images large enough for this network; return channels, height and width."""
+    if len(shape) != 3 or min(shape) < 1:
+        raise SettingError(
+            f"the backbone {backbone} got examples of shape {shape}",
+            expected="images as (channels, height, width), each 1 or more",
+            advice="check the data set, or choose the backbone mlp, which takes any shape",
+        )
+    channels, height, width = shape
+    if min(height, width) < smallest:
+        raise SettingError(
+            f"the backbone {backbone} got images of {height}x{width} pixels",
+            expected=f"at least {smallest}x{smallest}",
+            advice="enlarge the images, or choose a backbone that takes small ones, such as resnet8 or mlp",
+        )
+    return channels, height, width
+
+
+def flat_width(shape: tuple[int, ...], *, backbone: str) -> int:
+    """Count the numbers in one example, whatever its shape."""
+    if not shape or min(shape) < 1:
+        raise SettingError(
+            f"the backbone {backbone} got examples of shape {shape}",
+            expected="one size or several, each 1 or more",
+            advice="check the data set",
+        )
+    return math.prod(shape)

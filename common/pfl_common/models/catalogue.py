@@ -1,0 +1,68 @@
+"""The list of networks that a run can name, and the one function that makes them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+from torch import nn
+
+from pfl_common.errors import SettingError, nearest
+from pfl_common.models.backbone import Backbone
+from pfl_common.models.convolutional import alexnet_bn, cnn, digits
+from pfl_common.models.perceptron import mlp
+from pfl_common.models.projector import ProjectorShape, build_projector
+from pfl_common.models.resnet import resnet8, resnet10, resnet18
+from pfl_common.seeding import scope
+
+_BACKBONES: dict[str, Callable[[tuple[int, ...], int], Backbone]] = {
+    "alexnet_bn": alexnet_bn,
+    "cnn": cnn,
+    "digits": digits,
+    "digits_linear_head": partial(digits, head="linear"),
+    "digits_stack_head": partial(digits, head="stack"),
+    "mlp": mlp,
+    "resnet10": resnet10,
+    "resnet18": resnet18,
+    "resnet8": resnet8,
+}
+
+
+def names() -> tuple[str, ...]:
+    """List the networks a run can name."""
+    return tuple(_BACKBONES)
+
+
+def build(
+    name: str, *, shape: tuple[int, ...], classes: int, projector: ProjectorShape | None = None
+) -> Backbone:
+    """Make the named network for examples of this shape (without the batch) and this many classes.
+
+    With a projector the encoder becomes `body` followed by `projector`. The values are the same every time;
+    each layer draws others from torch's generator when its `reset_parameters` is called.
+    """
+    if name not in _BACKBONES:
+        raise SettingError(
+            f"no backbone is called {name!r}",
+            expected="the name of a backbone",
+            advice=nearest(name.lower(), _BACKBONES),
+        )
+    if classes < 2:
+        raise SettingError(
+            f"the backbone {name} got {classes} classes",
+            expected="2 or more",
+            advice="check the labels of the data set",
+        )
+    # Layers draw values while they are made. A draw that depended on what ran before, or disturbed what runs
+    # after, would make a run's result depend on when its network was built.
+    with scope("build", name):
+        backbone = _BACKBONES[name](shape, classes)
+        return backbone if projector is None else _with_projector(backbone, projector)
+
+
+def _with_projector(backbone: Backbone, shape: ProjectorShape) -> Backbone:
+    parts = OrderedDict[str, nn.Module](
+        body=backbone.encoder, projector=build_projector(backbone.features, shape)
+    )
+    return Backbone(encoder=nn.Sequential(parts), head=backbone.head, features=backbone.features)
