@@ -1,0 +1,1 @@
+"""What coordinator and sites both know; imports neither of them."""

@@ -1,0 +1,37 @@
+"""Random draws as pure functions: the same words always give the same number, on any machine.
+
+No generator state is carried along: whoever needs chance names what it is for (run seed, site, round,
+purpose). Without torch, so that the clockless parts of the coordinator can use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+_SPAN = 1 << 63
+
+
+def derive(*words: int | str) -> int:
+    """A number of 63 bits from a list of words, which are kept apart: ("a", "bc") is not ("ab", "c")."""
+    digest = hashlib.sha256()
+    for word in words:
+        text = f"{type(word).__name__}:{word}".encode()
+        digest.update(len(text).to_bytes(4, "big") + text)
+    return int.from_bytes(digest.digest()[:8], "big") >> 1
+
+
+def uniform(*words: int | str) -> float:
+    """A number in [0, 1)."""
+    return derive(*words) / _SPAN
+
+
+def whole(low: int, high: int, *words: int | str) -> int:
+    """A whole number from low to high, both included."""
+    return low + derive(*words) % (high - low + 1)
+
+
+def choose(names: Iterable[str], count: int, *words: int | str) -> list[str]:
+    """Draw some names without replacement; the order names come in does not matter."""
+    ranked = sorted(set(names), key=lambda name: (derive(*words, name), name))
+    return sorted(ranked[:count])

@@ -1,0 +1,75 @@
+"""Everything that can go wrong in words a person can act on.
+
+PflError
+├── UserError          a person can mend it; programs print it without a traceback and exit with its code
+│   ├── SettingError   an option, a setting, a configuration file
+│   ├── DataError      the data folder or what lies in it
+│   └── StateError     the state folder: of another run, damaged, in use, full
+├── Refused            a peer sent something we do not take; carries a code from a fixed list
+└── RunFailed          a run came to an end it should not have come to
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PflError(Exception):
+    """The root: anything this product raises on purpose."""
+
+
+class UserError(PflError):
+    """Says what was seen, what was expected and what to do."""
+
+    exit_code = 2
+
+    def __init__(self, seen: str, *, expected: str = "", advice: str = "") -> None:
+        self.seen, self.expected, self.advice = seen, expected, advice
+        super().__init__(seen)
+
+    def __str__(self) -> str:
+        parts = [self.seen]
+        if self.expected:
+            parts.append(f"expected: {self.expected}")
+        if self.advice:
+            parts.append(f"what to do: {self.advice}")
+        return "\n  ".join(parts)
+
+
+class SettingError(UserError):
+    """An option or setting that does not exist, or has a value it cannot have."""
+
+
+class DataError(UserError):
+    """The data folder cannot be used as it is."""
+
+    exit_code = 3
+
+
+class StateError(UserError):
+    """The state folder cannot be used as it is."""
+
+    exit_code = 4
+
+
+class Refused(PflError):
+    """A peer's message that is not taken; the code is counted, the words are logged."""
+
+    def __init__(self, code: str, words: str) -> None:
+        self.code, self.words = code, words
+        super().__init__(f"{code}: {words}")
+
+
+class RunFailed(PflError):
+    """The run ended before its last round; the reason is in the text."""
+
+    exit_code = 5
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """A phrase naming the known word closest to a wrong one, and all of them."""
+    words = sorted(known)
+    close = difflib.get_close_matches(wrong, words, n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}known: {', '.join(words) or 'none'}"

@@ -1,0 +1,56 @@
+"""Who is who in a federation: names, the authority, invitations, a site's keys, and finding the coordinator.
+
+Bytes and files in, bytes and files out; the calls that carry them are made elsewhere. Every moment
+is an argument.
+"""
+
+from pfl_common.identity.authority import Authority
+from pfl_common.identity.certificates import KeyPair, Peer, federation_id, peer_of
+from pfl_common.identity.discovery import Found, coordinators_folder, find, publish, withdraw
+from pfl_common.identity.errors import (
+    BadRequest,
+    IdentityError,
+    InvitationExpired,
+    InvitationLocked,
+    InvitationUsed,
+    NameTaken,
+    Refusal,
+    UnknownSite,
+    WrongProof,
+)
+from pfl_common.identity.invitations import Ledger
+from pfl_common.identity.join_file import Addresses, Invitation, read_join_file, write_join_file
+from pfl_common.identity.keyring import Keyring
+from pfl_common.identity.names import check_site_name, site_name
+from pfl_common.identity.proofs import new_secret
+
+__all__ = [
+    "Addresses",
+    "Authority",
+    "BadRequest",
+    "Found",
+    "IdentityError",
+    "Invitation",
+    "InvitationExpired",
+    "InvitationLocked",
+    "InvitationUsed",
+    "KeyPair",
+    "Keyring",
+    "Ledger",
+    "NameTaken",
+    "Peer",
+    "Refusal",
+    "UnknownSite",
+    "WrongProof",
+    "check_site_name",
+    "coordinators_folder",
+    "federation_id",
+    "find",
+    "new_secret",
+    "peer_of",
+    "publish",
+    "read_join_file",
+    "site_name",
+    "withdraw",
+    "write_join_file",
+]

@@ -1,0 +1,211 @@
+"""Inviting a site: `pfl invite hospital_a` writes a file, the file's secret opens the door once.
+
+The file goes to the site by hand. The coordinator keeps per site one small record with a key derived from the
+secret, enough to check a proof and not enough to make the file again.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pfl_common.identity import certificates, private, proofs, records
+from pfl_common.identity.errors import (
+    BadRequest,
+    IdentityError,
+    InvitationExpired,
+    InvitationLocked,
+    InvitationUsed,
+    NameTaken,
+    UnknownSite,
+    WrongProof,
+)
+from pfl_common.identity.join_file import Addresses, Invitation
+from pfl_common.identity.names import check_site_name, is_site_name
+from pfl_common.identity.records import Record, Unreadable
+
+INVITATION_DAYS = 7
+WRONG_PROOFS_ALLOWED = 10
+
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class _Entry:
+    """What the coordinator remembers of one site's way in; `used_by` is a public key's fingerprint."""
+
+    key: bytes = field(repr=False)
+    expires: datetime
+    used_by: str
+    wrong_proofs: int
+
+
+class Ledger:
+    """The coordinator's record of who was invited and who has come."""
+
+    def __init__(self, folder: Path, ca_pem: bytes) -> None:
+        self._folder = private.make_folder(folder)
+        self._ca_pem = ca_pem
+        self._federation_id = certificates.federation_id(ca_pem)
+
+    def invite(
+        self,
+        name: str,
+        now: datetime,
+        *,
+        addresses: Addresses,
+        again: bool = False,
+        days: int = INVITATION_DAYS,
+    ) -> Invitation:
+        """Invite a site; `again` makes an earlier invitation of the same name worthless."""
+        check_site_name(name)
+        expires = certificates.whole_second(now) + timedelta(days=days)
+        secret = proofs.new_secret()
+        key = proofs.derive_key(secret, self._federation_id, name=name)
+        with private.locked(self._folder):
+            if self._path(name).exists() and not again:
+                raise _already_invited(name, self._read(name))
+            self._write(name, _Entry(key=key, expires=expires, used_by="", wrong_proofs=0))
+        return Invitation(self._federation_id, name, addresses, self._ca_pem, expires, secret)
+
+    def redeem(self, name: str, csr_pem: bytes, *, proof: bytes, now: datetime) -> None:
+        """Let a site in on its invitation, once; a refusal says why.
+
+        The same key may come again until the invitation expires: the answer may have been lost on the way,
+        and whoever has the key and the secret is the site that came first.
+        """
+        applicant = _fingerprint(csr_pem)
+        with private.locked(self._folder):
+            entry = self._known(name)
+            self._check_proof(name, entry, csr_pem=csr_pem, proof=proof)
+            _check_unspent(name, entry, applicant=applicant, now=now)
+            if not entry.used_by:
+                entry.used_by = applicant
+                self._write(name, entry)
+
+    def admit_local(self, name: str, csr_pem: bytes, *, proof: bytes, secret: bytes) -> None:
+        """Let in a site of the same user on this machine, which proves that it read the discovery file.
+
+        The first key to come owns the name; a second folder of the same name is refused.
+        """
+        applicant = _fingerprint(csr_pem)
+        key = proofs.derive_key(secret, self._federation_id, name=name)
+        proofs.check(key, self._federation_id, name=name, csr_pem=csr_pem, proof=proof)
+        if not is_site_name(name):
+            raise _bad_name(name)
+        with private.locked(self._folder):
+            if not self._path(name).exists():
+                # No one can make a proof for this random key: an invitation of this name was never given out.
+                unusable = proofs.new_secret()
+                self._write(name, _Entry(key=unusable, expires=_NEVER, used_by=applicant, wrong_proofs=0))
+            elif self._read(name).used_by != applicant:
+                raise _name_taken(name)
+
+    def forget(self, name: str) -> None:
+        """Forget a site, so that its name is free again."""
+        check_site_name(name)
+        with private.locked(self._folder):
+            private.remove(self._path(name))
+
+    def _known(self, name: str) -> _Entry:
+        # The name comes from a stranger: it becomes part of a path only after it proved harmless.
+        if not is_site_name(name) or not self._path(name).exists():
+            raise UnknownSite(
+                "a site that nobody invited",
+                expected="the name of an invited site",
+                advice="if it should take part: pfl invite NAME",
+            )
+        return self._read(name)
+
+    def _check_proof(self, name: str, entry: _Entry, *, csr_pem: bytes, proof: bytes) -> None:
+        try:
+            proofs.check(entry.key, self._federation_id, name=name, csr_pem=csr_pem, proof=proof)
+        except WrongProof:
+            if entry.wrong_proofs < WRONG_PROOFS_ALLOWED:
+                entry.wrong_proofs += 1
+                self._write(name, entry)
+            raise
+        if entry.wrong_proofs >= WRONG_PROOFS_ALLOWED:
+            raise InvitationLocked(
+                f"the invitation of {name} after {entry.wrong_proofs} wrong proofs",
+                expected=f"fewer than {WRONG_PROOFS_ALLOWED}",
+                advice=f"find out who tried; then: pfl invite {name} --again",
+            )
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    def _read(self, name: str) -> _Entry:
+        path = self._path(name)
+        try:
+            record = Record.parse(private.read(path))
+            return _Entry(
+                key=record.secret("key"),
+                expires=record.time("expires"),
+                used_by=str(record.fields.get("used_by") or ""),
+                wrong_proofs=record.number("wrong_proofs"),
+            )
+        except Unreadable as reason:
+            raise IdentityError(
+                f"{path} is damaged: {reason}",
+                expected="the record of an invitation",
+                advice=f"invite the site once more: pfl invite {name} --again",
+            ) from None
+
+    def _write(self, name: str, entry: _Entry) -> None:
+        fields: dict[str, object] = {
+            "site": name,
+            "key": entry.key.hex(),
+            "expires": records.written(entry.expires),
+            "used_by": entry.used_by,
+            "wrong_proofs": entry.wrong_proofs,
+        }
+        private.write(self._path(name), records.dump(fields))
+
+
+def _fingerprint(csr_pem: bytes) -> str:
+    return certificates.key_fingerprint(certificates.request_key(certificates.load_request(csr_pem)))
+
+
+def _check_unspent(name: str, entry: _Entry, *, applicant: str, now: datetime) -> None:
+    if entry.used_by and entry.used_by != applicant:
+        raise InvitationUsed(
+            f"the invitation of {name} has been used already, with another key",
+            expected="an unused invitation",
+            advice=f"if the site lost its state folder: pfl invite {name} --again; if not, find out who did",
+        )
+    if now > entry.expires:
+        raise InvitationExpired(
+            f"the invitation of {name} expired on {entry.expires:%Y-%m-%d %H:%M} UTC",
+            expected=f"one that is valid now, {now:%Y-%m-%d %H:%M} UTC",
+            advice=f"ask the operator for a new invitation: pfl invite {name} --again",
+        )
+
+
+def _already_invited(name: str, entry: _Entry) -> IdentityError:
+    seen = (
+        "has joined already"
+        if entry.used_by
+        else f"is invited already, until {entry.expires:%Y-%m-%d %H:%M} UTC"
+    )
+    return IdentityError(
+        f"{name} {seen}",
+        expected="a name that is free",
+        advice=f"to make the earlier invitation worthless and write a new one: pfl invite {name} --again",
+    )
+
+
+def _name_taken(name: str) -> NameTaken:
+    return NameTaken(
+        f"a second site called {name}",
+        expected="one name for each site",
+        advice=f"give one of them another name: --name {name}_2; if it is the same site without its "
+        f"state folder: pfl invite {name} --again",
+    )
+
+
+def _bad_name(name: str) -> BadRequest:
+    return BadRequest(
+        f"a site called {name[:63]!r}",
+        expected="a name of a-z, 0-9, '_', '-'",
+        advice="name the site yourself: --name hospital_a",
+    )

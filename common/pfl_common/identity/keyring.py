@@ -1,0 +1,167 @@
+"""The site's side of its identity: a key that never leaves the site, and the certificate that names it.
+
+site.key   the site's private key
+site.csr   the request it enrols with; kept, so that a repeated request is the same one
+site.pem   the site's certificate, then the federation's CA; one file, so that they always belong together
+"""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from pfl_common.identity import certificates, private
+from pfl_common.identity.errors import BadRequest, IdentityError
+from pfl_common.identity.names import check_site_name
+
+RENEWED_BELOW = 1 / 3
+
+_KEY_FILE = "site.key"
+_REQUEST_FILE = "site.csr"
+_CERTIFICATE_FILE = "site.pem"
+
+
+class Keyring:
+    """The keys and certificates of one site, in a private folder."""
+
+    def __init__(self, folder: Path, key: ec.EllipticCurvePrivateKey) -> None:
+        self._folder = folder
+        self._key = key
+
+    @classmethod
+    def open(cls, folder: Path) -> "Keyring":
+        """Open the site's keys, making them at the first start."""
+        private.make_folder(folder)
+        path = folder / _KEY_FILE
+        with private.locked(folder):
+            if not path.exists():
+                private.write(path, certificates.key_to_pem(certificates.new_key()))
+        return cls(folder, certificates.load_key(private.read(path), where=str(path)))
+
+    @property
+    def key_pem(self) -> bytes:
+        """The site's private key, for this machine's TLS and nothing else."""
+        return certificates.key_to_pem(self._key)
+
+    @property
+    def enrolled(self) -> bool:
+        """Whether the site has a certificate, expired or not."""
+        return (self._folder / _CERTIFICATE_FILE).exists()
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The site's certificate."""
+        return self._stored()[0].public_bytes(Encoding.PEM)
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The certificate of the federation's authority."""
+        return self._stored()[1].public_bytes(Encoding.PEM)
+
+    @property
+    def federation_id(self) -> str:
+        """The federation this site belongs to."""
+        return certificates.federation_id(self.ca_pem)
+
+    @property
+    def name(self) -> str:
+        """The name the federation knows this site by."""
+        return certificates.peer_of(self.certificate_pem).name
+
+    def csr(self, name: str) -> bytes:
+        """The request for a certificate of this name; asked again, the same bytes."""
+        check_site_name(name)
+        path = self._folder / _REQUEST_FILE
+        with private.locked(self._folder):
+            if path.exists():
+                kept = private.read(path)
+                if self._is_mine(kept, name):
+                    return kept
+            subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+            request = x509.CertificateSigningRequestBuilder().subject_name(subject)
+            fresh = request.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+            private.write(path, fresh)
+            return fresh
+
+    def store(self, cert_pem: bytes, ca_pem: bytes) -> None:
+        """Keep the certificate the coordinator gave, after checking that it is ours and its CA's."""
+        certificate = certificates.load_certificates(cert_pem, where="the coordinator's answer")[0]
+        authority = certificates.load_certificates(ca_pem, where="the federation's CA")[0]
+        if certificate.public_key() != self._key.public_key():
+            raise IdentityError(
+                "a certificate for another key than this site's",
+                expected="a certificate for the key that was sent",
+                advice="start pfl-client again; if this repeats, tell the operator",
+            )
+        certificates.check_issued(certificate, authority)
+        self._check_same_federation(authority)
+        pem = certificate.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM)
+        private.write(self._folder / _CERTIFICATE_FILE, pem)
+
+    def days_left(self, now: datetime) -> float:
+        """Days until the certificate expires; negative after that."""
+        return (self._stored()[0].not_valid_after_utc - now) / timedelta(days=1)
+
+    def needs_renewal(self, now: datetime) -> bool:
+        """Whether less than a third of the certificate's life is left."""
+        return certificates.life_left(self._stored()[0], now) < RENEWED_BELOW
+
+    def expired(self, now: datetime) -> bool:
+        """Whether the certificate is too old for the coordinator to accept."""
+        return now > self._stored()[0].not_valid_after_utc
+
+    def check(self, now: datetime) -> None:
+        """Refuse to go on with a certificate that is expired or not valid yet."""
+        certificate, _ = self._stored()
+        start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if now > end:
+            raise IdentityError(
+                f"the certificate of {self.name} expired on {end:%Y-%m-%d %H:%M} UTC",
+                expected=f"one that is valid now, {now:%Y-%m-%d %H:%M} UTC",
+                advice=f"ask the operator for a new invitation: pfl invite {self.name} --again",
+            )
+        if now < start:
+            raise IdentityError(
+                f"the certificate of {self.name} is valid from {start:%Y-%m-%d %H:%M} UTC only",
+                expected=f"one that is valid now, {now:%Y-%m-%d %H:%M} UTC",
+                advice="set this machine's clock",
+            )
+
+    def _stored(self) -> tuple[x509.Certificate, x509.Certificate]:
+        path = self._folder / _CERTIFICATE_FILE
+        if not path.exists():
+            raise IdentityError(
+                f"no certificate in {self._folder}",
+                expected="a site that has joined a federation",
+                advice="join one: pfl-client --data FOLDER --join FILE",
+            )
+        found = certificates.load_certificates(private.read(path), where=str(path))
+        if len(found) != 2:
+            raise IdentityError(
+                f"{len(found)} certificates in {path}",
+                expected="two, the site's and its CA's",
+                advice="move the file away and join again with a new invitation",
+            )
+        return found[0], found[1]
+
+    def _is_mine(self, request_pem: bytes, name: str) -> bool:
+        try:
+            request = certificates.load_request(request_pem)
+        except BadRequest:
+            return False  # a damaged copy is simply made anew
+        names = [attribute.value for attribute in request.subject]
+        return names == [name] and request.public_key() == self._key.public_key()
+
+    def _check_same_federation(self, authority: x509.Certificate) -> None:
+        # Vault and outbox beside these keys belong to one federation; another must not inherit them unseen.
+        if self.enrolled and self._stored()[1] != authority:
+            seen = certificates.federation_id(authority.public_bytes(Encoding.PEM))
+            raise IdentityError(
+                f"a certificate of federation {seen}",
+                expected=f"one of federation {self.federation_id}, to which this state folder belongs",
+                advice="give another folder for the other federation: --state FOLDER",
+            )

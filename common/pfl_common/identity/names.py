@@ -1,0 +1,52 @@
+"""What a site may be called: its name is its identity, in certificates, file names and reports alike."""
+
+import re
+from pathlib import Path
+
+from pfl_common.identity.errors import IdentityError
+
+LONGEST = 63
+RESERVED = frozenset({"coordinator", "operator"})
+
+_LEGAL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_ILLEGAL_CHARACTER = re.compile(r"[^a-z0-9_-]")
+
+
+def site_name(folder: Path) -> str:
+    """The name a site gets from its data folder when none is given: `./Hospital A` is `hospital_a`."""
+    shown = folder.resolve().name
+    name = _ILLEGAL_CHARACTER.sub("_", shown.lower()).lstrip("_-")[:LONGEST]
+    if not name:
+        raise IdentityError(
+            f"the data folder '{folder}' has no letter a-z or digit in its name",
+            expected="a folder name that can become a site name",
+            advice="name the site yourself: --name hospital_a",
+        )
+    return check_site_name(name)
+
+
+def check_site_name(name: str) -> str:
+    """Give the name back if a site may be called so, and refuse it with the reason otherwise."""
+    if name in RESERVED:
+        raise IdentityError(
+            f"a site called '{name}'",
+            expected=f"another name, for {' and '.join(sorted(RESERVED))} are reserved",
+            advice="choose another name: --name hospital_a",
+        )
+    if not _LEGAL.fullmatch(name):
+        raise IdentityError(
+            f"a site called {_shortened(name)}",
+            expected=f"1 to {LONGEST} characters a-z, 0-9, '_', '-', the first a letter or digit",
+            advice="choose another name: --name hospital_a",
+        )
+    return name
+
+
+def is_site_name(name: str) -> bool:
+    """Whether a site may be called so; for names that come from a stranger."""
+    return name not in RESERVED and _LEGAL.fullmatch(name) is not None
+
+
+def _shortened(name: str) -> str:
+    # The name may come from a stranger: it must not fill a log.
+    return repr(name) if len(name) <= LONGEST else f"{name[:LONGEST]!r}..."

@@ -1,0 +1,1 @@
+"""Plumbing that every method shares: the SGD loop, and mathematics that several papers cite."""

@@ -1,0 +1,90 @@
+"""Every method is one file in this folder, found by its name: adding a method is adding a file."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+from pfl_common import models
+from pfl_common.config import settle
+from pfl_common.errors import SettingError, nearest
+from pfl_common.halves import Participant, ServerHalf, Settings
+from pfl_common.models import Backbone, ProjectorShape
+from pfl_common.run import Json, RunSpec
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method's file, read: its three names and the few words it may add."""
+
+    name: str
+    config: type[Settings]
+    client: type[Participant]
+    server: type[ServerHalf]
+    phase: Callable[[Settings, int, int], str]
+    per_client: bool
+    shows: str
+    presets: Mapping[str, Mapping[str, Json]]
+    doc: str
+
+    @classmethod
+    def of(cls, module: ModuleType) -> Method:
+        """Read a module that has the names of a method."""
+        return cls(
+            name=module.__name__.rpartition(".")[2],
+            config=module.Config,
+            client=module.Client,
+            server=module.Server,
+            phase=getattr(module, "phase", _one_phase),
+            per_client=getattr(module, "PER_CLIENT", False),
+            shows=getattr(module, "SHOWS", ""),
+            presets=getattr(module, "PRESETS", {}),
+            doc=module.__doc__ or "",
+        )
+
+    def settle(self, given: Mapping[str, Json | str]) -> Settings:
+        """The method's settings from what the user gave."""
+        return settle(self.config, given, what=self.name)
+
+    def build_client(self, spec: RunSpec, backbone: Backbone) -> Participant:
+        """A site's half, with layers not yet initialised by name."""
+        return self.client(self.settle(spec.settings), backbone, len(spec.model.classes))
+
+    def build_server(self, spec: RunSpec) -> ServerHalf:
+        """The coordinator's half."""
+        return self.server(self.settle(spec.settings), spec)
+
+    def phases(self, config: Settings, rounds: int) -> list[tuple[str, int]]:
+        """Each phase with the first round it occurs in."""
+        first: dict[str, int] = {}
+        for number in range(1, rounds + 1):
+            first.setdefault(self.phase(config, number, rounds), number)
+        return list(first.items())
+
+
+def names() -> tuple[str, ...]:
+    """All methods there are."""
+    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__)))
+
+
+def load(name: str) -> Method:
+    """A method by name; a wrong name is an error that tells the nearest right one."""
+    if name not in names():
+        raise SettingError(f"there is no method {name!r}", expected=nearest(name, names()))
+    return Method.of(import_module(f"{__name__}.{name}"))
+
+
+def build_participant(spec: RunSpec) -> Participant:
+    """The site's half of a run's method on the run's backbone, before its layers have their first values."""
+    projector = ProjectorShape() if spec.model.encoder_projector else None
+    backbone = models.build(
+        spec.model.backbone, shape=spec.model.shape, classes=len(spec.model.classes), projector=projector
+    )
+    return load(spec.method).build_client(spec, backbone)
+
+
+def _one_phase(config: Settings, number: int, rounds: int) -> str:
+    return "train"

@@ -1,0 +1,174 @@
+"""DualFed: share what comes before a personal projector, keep what comes after it.
+
+Zhu et al., DualFed: Enjoying both Generalization and Personalization in Federated Learning via Hierachical
+Representations (ACM Multimedia 2024).
+Rule: z = encoder(x), u = projector(z). Stage 1 trains encoder, projector and head_p for E epochs on
+CE(head_p(u), y) + λ L_con(u, y) (Eq. 6-8). Stage 2 trains head_g alone for E more on CE(head_g(z), y) with z
+held fixed (Eq. 9, 10). The next encoder and head_g are the plain mean over sites (Eq. 11). The prediction
+adds both heads (Eq. 5).
+Travels: encoder and head_g, without running statistics. Stays: projector, head_p, running statistics.
+Departures from the paper: Eq. 6 and 9 are cross entropies (sign and 1/n are missing in print). In Eq. 7 an
+anchor is not its own positive, and the sums run over the batch. head_g takes z as in Eq. 3, although one
+sentence of Sec. 4.1 says u. In stage 2 the network stays in train mode, so that running statistics move: the
+authors' code does so, the paper does not say (`stage2_bn = eval` is the other reading). λ = 1 and B = 32 are
+milder than the paper's, which are presets.
+Departures from the code: |P(a)| without its 1e-6; integer counters and personal modules never travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, JsonValue
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning import sgd
+from pfl_common.learning.supcon import supervised_contrast
+from pfl_common.models import Backbone, ProjectorShape, build_projector
+from pfl_common.partition import travelling
+from pfl_common.run import Task
+
+MODULES = ("encoder", "projector", "head_p", "head_g")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config(Settings):
+    """The symbols of the paper and the switches of its ablation tables."""
+
+    momentum: float = 0.5
+    """m: momentum of SGD; each stage starts with an empty memory."""
+    aggregation: Literal["samples", "uniform"] = "uniform"
+    """Whether a site counts by its number of training samples, or every site alike (Eq. 11)."""
+    lambda_: Annotated[float, Field(ge=0)] = 1.0
+    """λ: weight of the contrastive loss (Eq. 8); 0 leaves the cross entropy alone."""
+    tau: Annotated[float, Field(gt=0)] = 0.2
+    """τ: temperature of the contrastive loss (Eq. 7)."""
+    train_mode: Literal["stagewise", "simultaneous"] = "stagewise"
+    """Two stages of E epochs each, or E epochs of all modules on the sum of all losses (Table 4)."""
+    stage2_bn: Literal["train", "eval"] = "train"
+    """Whether batch-norm layers use and follow the batch while the global head learns, or stand still."""
+    ensemble: Literal["prob", "logit"] = "prob"
+    """Add the heads' probabilities (Eq. 5) or their logits (the authors' code)."""
+    proj_depth: Annotated[int, Field(ge=1, le=3)] = 2
+    """D: linear layers of the projector (Table 5)."""
+    proj_hidden: Annotated[int, Field(ge=1)] = 256
+    """H: width between them; without effect at depth 1."""
+    proj_bn: bool = True
+    """Whether batch normalisation follows each linear layer of the projector."""
+    gclf_position: Literal["pre", "post_P", "post_G"] = "pre"
+    """What head_g takes (Table 6): z (pre), or u of a personal (post_P) or a shared (post_G) projector."""
+    personal: tuple[bool, bool, bool, bool] = (False, True, True, False)
+    """Which of encoder, projector, head_p, head_g stay at the site (Table 7). post_G shares the projector
+    whatever is said here, unless all four stay."""
+    paper_accounting: bool = False
+    """Report the bytes of a transfer as Table 8 does: with the projector, although it is not sent."""
+
+
+class Client(Participant):
+    """Learn the site's own task first, then fit the global head to what the encoder sees."""
+
+    heads = ("head_p", "head_g")
+    head_p: nn.Module
+    head_g: nn.Module
+
+    def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
+        super().__init__(config, backbone, classes)
+        self.config = config
+        shape = ProjectorShape(config.proj_depth, config.proj_hidden, config.proj_bn)
+        self.projector = build_projector(self.features, shape)
+
+    def travels(self, phase: str) -> Iterable[str]:
+        """The shared modules, less what the batch-norm policy keeps."""
+        return travelling(self, self.config.bn_policy, shared_modules(self.config))
+
+    def learn(self, data: LocalData, task: Task) -> Metrics:
+        """Both stages, one after the other or at once."""
+        if self.config.train_mode == "simultaneous":
+            return {"loss": sgd.train(self, self.parameters(), self._joint_loss, data=data, task=task)}
+        first = [*self.encoder.parameters(), *self.projector.parameters(), *self.head_p.parameters()]
+        loss = sgd.train(self, first, self._personal_loss, data=data, task=task)
+        second, epochs = self.head_g.parameters(), self.config.epochs
+        loss_g = sgd.train(self, second, self._global_loss, data=data, task=task, first_epoch=epochs)
+        return {"loss": loss, "loss_global": loss_g}
+
+    def represent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What lies before the projector (z, shared by all sites) and after it (u, the site's own)."""
+        z: Tensor = self.encoder(x)
+        u: Tensor = self.projector(z)
+        return z, u
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Both heads added (Eq. 5)."""
+        return self.views(x)["combined"]
+
+    def views(self, x: Tensor) -> dict[str, Tensor]:
+        """The accuracy triple: both heads, the global one, the personal one."""
+        z, u = self.represent(x)
+        of_all, own = self._global_scores(z, u), self.head_p(u)
+        combined = of_all + own if self.config.ensemble == "logit" else of_all.softmax(1) + own.softmax(1)
+        return {"combined": combined, "global": of_all, "personal": own}
+
+    def _global_scores(self, z: Tensor, u: Tensor) -> Tensor:
+        scores: Tensor = self.head_g(z if self.config.gclf_position == "pre" else u)
+        return scores
+
+    def _personal_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """L_1 = CE + λ L_con (Eq. 6-8)."""
+        _, u = self.represent(x)
+        return self._loss_after_projection(u, y)
+
+    def _global_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """L_2 on representations held fixed (Eq. 9, 10)."""
+        if self.config.stage2_bn == "eval":
+            self.encoder.eval()
+            self.projector.eval()
+        # The projector runs even when head_g takes z: its running statistics follow the encoder's.
+        with torch.no_grad():
+            z, u = self.represent(x)
+        return cross_entropy(self._global_scores(z, u), y)
+
+    def _joint_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """L_1 + L_2 at once; here the global head's gradient reaches the encoder (Table 4)."""
+        z, u = self.represent(x)
+        return self._loss_after_projection(u, y) + cross_entropy(self._global_scores(z, u), y)
+
+    def _loss_after_projection(self, u: Tensor, y: Tensor) -> Tensor:
+        contrast = supervised_contrast(u, y, temperature=self.config.tau)
+        return cross_entropy(self.head_p(u), y) + self.config.lambda_ * contrast
+
+
+def shared_modules(config: Config) -> list[str]:
+    """Which modules leave the site: `personal` decides, post_G adds the projector if any leaves."""
+    stay = dict(zip(MODULES, config.personal, strict=True))
+    if config.gclf_position == "post_G" and not all(config.personal):
+        stay["projector"] = False
+    return [name for name in MODULES if not stay[name]]
+
+
+def accounted_bytes(client: Client, sent: int) -> int:
+    """Bytes of one transfer for a report: those sent, with `paper_accounting` an unsent projector's on top.
+
+    The paper's Table 8 charges four bytes for each of its numbers that would travel if it were shared.
+    """
+    config = client.config
+    if not config.paper_accounting or "projector" in shared_modules(config):
+        return sent
+    values: Mapping[str, Tensor] = client.state_dict()
+    projector = travelling(client, config.bn_policy, ["projector"])
+    return sent + 4 * sum(values[name].numel() for name in projector)
+
+
+Server = Averaging
+SHOWS = ""
+PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
+    "pacs": {"lambda": 40.0, "tau": 0.2, "batch": 256},
+    "domainnet": {"lambda": 2.0, "tau": 0.05, "batch": 256},
+    "office-home": {"lambda": 2.0, "tau": 0.05, "batch": 256},
+    "repro": {"ensemble": "logit", "stage2_bn": "train"},
+}
+"""Settings under one name. The data sets' are the paper's, `repro` follows the authors' code."""

@@ -1,0 +1,42 @@
+"""FedBN: share everything but batch norm, so that sites whose images look different keep their own scaling.
+
+Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization (ICLR 2021).
+Rule: FedAvg, but every batch-norm layer stays at its site: scale, shift and running statistics (`local_bn`).
+Travels: all other parameters and statistics. Stays: batch-norm layers, found by type, whatever their name.
+Departures: sites count by samples, as the papers that compare with it write it; the original code averages
+uniformly (`aggregation = uniform`). That code takes for batch norm what has "bn" in its name, and so shares
+the `downsample.1` of a residual network; here it stays. Under another `bn_policy` this is FedAvg.
+"""
+
+from __future__ import annotations
+
+from pydantic.dataclasses import dataclass
+from torch.nn.functional import cross_entropy
+
+from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning import sgd
+from pfl_common.partition import BnPolicy
+from pfl_common.run import Task
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config(Settings):
+    """FedBN has no symbols of its own."""
+
+    bn_policy: BnPolicy = "local_bn"
+    """What batch-norm layers share: nothing, which is the method."""
+
+
+class Client(Participant):
+    """Train what was received around the batch-norm layers one kept."""
+
+    def learn(self, data: LocalData, task: Task) -> Metrics:
+        """E epochs of SGD on the cross entropy, batch-norm layers included."""
+        loss = sgd.train(
+            self, self.parameters(), lambda x, y: cross_entropy(self(x), y), data=data, task=task
+        )
+        return {"loss": loss}
+
+
+Server = Averaging
+SHOWS = ""

@@ -1,0 +1,139 @@
+"""FedProto: sites share what a class looks like on average, and no model at all.
+
+Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients (AAAI 2022).
+Rule: a site trains its own model on L = CE + lambda * MSE(h, P_y), where P_y is the common prototype of the
+sample's class, then reports its own mean feature of each class. The next P_c is the mean over the sites that
+have class c; a class that none has keeps its prototype. A sample goes to the nearest prototype (Euclidean).
+Before the first aggregation, and whenever no class can be chosen by its prototype, the head predicts.
+Travels: `prototypes` (C x K), `known` (classes that have one). Stays: the whole model, `owned` (its classes).
+Departures: the codes average features as they occur in training; the default is a clean pass afterwards
+(`proto_pass`). `running` takes all epochs, as the library that most comparisons used; the authors take the
+last. The paper weights by samples, both codes count every site once (`proto_weight`); the general
+`aggregation` has no say. The authors choose among the site's own classes (`proto_classes = own`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+
+from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, Up
+from pfl_common.learning import sgd
+from pfl_common.models import Backbone
+from pfl_common.run import Task
+from pfl_common.sums import Weighted
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config(Settings):
+    """FedProto's symbol and the choices its papers and codes leave."""
+
+    lambda_: float = 1.0
+    """lambda: strength of the pull towards the prototypes."""
+    proto_pass: Literal["clean", "running"] = "clean"
+    """Average features in one pass after training (clean) or as they occur in training (running)."""
+    proto_weight: Literal["uniform", "count"] = "uniform"
+    """Whether a site counts once for each class it has, or by its number of samples of that class."""
+    proto_classes: Literal["all", "own"] = "all"
+    """Choose among all classes that have a prototype, or only among those the site has itself."""
+
+
+class Client(Participant):
+    """A model of one's own, pulled towards prototypes that all sites share."""
+
+    settings: Config
+    prototypes: Tensor
+    known: Tensor
+    owned: Tensor
+
+    def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
+        super().__init__(config, backbone, classes)
+        self.register_buffer("prototypes", torch.zeros(classes, self.features))
+        self.register_buffer("known", torch.zeros(classes))
+        self.register_buffer("owned", torch.zeros(classes))
+        self._forget()
+
+    def travels(self, phase: str) -> Iterable[str]:
+        """Prototypes, and which classes have one."""
+        return ("prototypes", "known")
+
+    def learn(self, data: LocalData, task: Task) -> Metrics:
+        """E epochs of SGD on cross entropy plus lambda times the distance to the prototypes."""
+        self._forget()
+        self._note_classes(data)
+        loss = sgd.train(self, self.parameters(), self._loss, data=data, task=task)
+        if self.settings.proto_pass == "clean":
+            self._pass_over(data)
+        return {"loss": loss}
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        features = self.encoder(x)
+        if self.settings.proto_pass == "running":
+            self._count_in(features, y)
+        pull = mse_loss(features, self._targets(features, y))
+        return cross_entropy(self._by_head(features), y) + self.settings.lambda_ * pull
+
+    def _targets(self, features: Tensor, y: Tensor) -> Tensor:
+        """A sample whose class has no prototype is its own target: it adds nothing but counts."""
+        return torch.where(self._has_prototype()[y].unsqueeze(1), self.prototypes[y], features.detach())
+
+    @torch.no_grad()
+    def _pass_over(self, data: LocalData) -> None:
+        self.eval()
+        for x, y in data.train.batches(self.settings.batch):
+            self._count_in(self.encoder(x), y)
+
+    def _forget(self) -> None:
+        self._sums = torch.zeros(self.classes, self.features, dtype=torch.float64)
+        self._seen = torch.zeros(self.classes, dtype=torch.int64)
+
+    def _count_in(self, features: Tensor, y: Tensor) -> None:
+        self._sums.index_add_(0, y, features.detach().double())
+        self._seen += torch.bincount(y, minlength=self.classes)
+
+    def report(self, data: LocalData, task: Task) -> Up:
+        """The mean feature of each class, which counts 0 where the site has no sample of it."""
+        means = (self._sums / self._seen.clamp(min=1).unsqueeze(1)).to(self.prototypes.dtype)
+        present = (self._seen > 0).long()
+        weight = present * data.counts if self.settings.proto_weight == "count" else present
+        known = present.to(self.known.dtype)
+        return Up(summed={"prototypes": Weighted(means, weight), "known": Weighted(known, weight)})
+
+    def personalise(self, data: LocalData, task: Task) -> None:
+        """A site that never trained still has to know its own classes."""
+        self._note_classes(data)
+
+    def _note_classes(self, data: LocalData) -> None:
+        self.owned.copy_(data.counts > 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Minus the distance to each prototype; classes that cannot be chosen get minus infinity."""
+        features, choice = self.encoder(x), self._has_prototype()
+        if self.settings.proto_classes == "own":
+            choice &= self.owned > 0
+        if not choice.any():
+            return self._by_head(features)
+        # The faster way, through a matrix product, loses digits where a prototype is very near.
+        distances = torch.cdist(features, self.prototypes, compute_mode="donot_use_mm_for_euclid_dist")
+        return torch.where(choice, -distances, -torch.inf)
+
+    def _has_prototype(self) -> Tensor:
+        # A one that went through a masked sum may come back a little off.
+        return self.known > 0.5
+
+    def _by_head(self, features: Tensor) -> Tensor:
+        scores: Tensor = self.get_submodule("head")(features)
+        return scores
+
+    def views(self, x: Tensor) -> dict[str, Tensor]:
+        """The prediction by prototypes, and that of the site's own head."""
+        return {"combined": self(x), "head": self._by_head(self.encoder(x))}
+
+
+Server = Averaging
+SHOWS = ""

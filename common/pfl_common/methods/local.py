@@ -1,0 +1,45 @@
+"""Local: every site on its own; the yardstick that every federation has to beat.
+
+Rule: each site trains its own model, from the common first values, for E epochs a round. Nothing travels.
+Also called Separate, SingleSet or local-only. Measured after training (`eval_point = post`): there is no download.
+Departures: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+from torch.nn.functional import cross_entropy
+
+from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning import sgd
+from pfl_common.run import Task
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config(Settings):
+    """Local training has no symbols of its own."""
+
+    eval_point: Literal["pre", "post", "both"] = "post"
+    """Measure after local training: nothing is received before it."""
+
+
+class Client(Participant):
+    """Train what one has."""
+
+    def travels(self, phase: str) -> Iterable[str]:
+        """Nothing."""
+        return ()
+
+    def learn(self, data: LocalData, task: Task) -> Metrics:
+        """E epochs of SGD on the cross entropy."""
+        loss = sgd.train(
+            self, self.parameters(), lambda x, y: cross_entropy(self(x), y), data=data, task=task
+        )
+        return {"loss": loss}
+
+
+Server = Averaging
+SHOWS = ""

@@ -1,0 +1,201 @@
+"""What is agreed before any tensor moves: the run's specification, its tasks, and the exact shape of each parcel.
+
+No torch here: the daemon, the journal and the round read these without loading it.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import ClassVar, Literal, Self, TypeAlias
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic import JsonValue
+
+
+from pfl_common.errors import SettingError
+
+Json: TypeAlias = JsonValue
+ClientId: TypeAlias = str
+Direction: TypeAlias = Literal["down", "up"]
+
+
+class Kind(enum.StrEnum):
+    """What a site is asked to do."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One request to one site. `since` is the last committed round its vault holds, 0 = it never took part."""
+
+    kind: Kind
+    round: int
+    rounds: int
+    attempt: int = 1
+    phase: str = "train"
+    since: int = 0
+    drop: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of this request among all of a run's: receipts, outbox and spool use it."""
+        return f"{self.round:06d}-{self.attempt}-{self.kind}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a parcel. `group` names the optional group it belongs to; empty means always present."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    group: str = ""
+
+
+Manifest: TypeAlias = tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Participation:
+    """How many sites a round asks: a ratio, a range drawn from each round, or a fixed list of names."""
+
+    low: float = 1.0
+    high: float = 1.0
+    fixed: tuple[ClientId, ...] = ()
+    drop: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str, *, drop: float = 0.0) -> Self:
+        """Read `0.5`, `0.1..1.0` or `site-a,site-b`."""
+        ends = text.split("..")
+        if len(ends) <= 2 and all(re.fullmatch(r"\d*\.?\d+", end) for end in ends):
+            low, high = float(ends[0]), float(ends[-1])
+            if not 0 < low <= high <= 1:
+                raise SettingError(
+                    f"participation is {text!r}", expected="a ratio in (0, 1], or a rising range such as 0.1..1.0"
+                )
+            return cls(low, high, drop=drop)
+        return cls(fixed=tuple(sorted(name.strip() for name in text.split(",") if name.strip())), drop=drop)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The network every site builds."""
+
+    backbone: str
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    encoder_projector: bool = False
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One training job, pinned: two runs of equal specification and equal counted sets end in equal bytes."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    id: str
+    method: str
+    settings: dict[str, Json]
+    model: Model
+    rounds: int
+    seed: int
+    roster: tuple[ClientId, ...]
+    participation: Participation = field(default_factory=Participation)
+    quorum: float = 1.0
+    round_seconds: float = 3600.0
+    lease_seconds: float = 15.0
+    candidates: Literal["roster", "present"] = "roster"
+    evaluate_every: int = 1
+    threads: int = 1
+    repeatable: bool = True
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
+        """The ordered tensors of one kind of parcel."""
+        return self.manifests[parcel_key(kind, phase, direction)]
+
+    @property
+    def init_manifest(self) -> Manifest:
+        """The complete first model, handed to each site when it registers."""
+        return self.manifests["init"]
+
+    def to_json(self) -> str:
+        """The canonical text: sorted keys, no spaces; its hash names the specification."""
+        # Read back first, so that 1 written for 1.0 is one text on both ends.
+        return json.dumps(asdict(_SPEC.validate_python(asdict(self))), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> RunSpec:
+        """Read and check a specification; an unknown or ill-typed field is an error."""
+        return _SPEC.validate_json(text)
+
+    @cached_property
+    def hash(self) -> str:
+        """The SHA-256 of the canonical text."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def parcel_key(kind: Kind, phase: str, direction: Direction) -> str:
+    """The name a manifest is pinned under."""
+    return f"{kind.value}/{phase}/{direction}"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a site says of its data when it registers; class names decide the run's common class list."""
+
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    samples: int | None = None
+    kind: Literal["image", "array"] = "image"
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The canonical text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is said of one parcel besides its bytes; everything but the sender's own words follows from the task."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    run: str
+    round: int
+    attempt: int
+    kind: Kind
+    phase: str
+    direction: Direction
+    sender: ClientId
+    manifest: str
+    groups: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The canonical text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Header:
+        """Read and check a header."""
+        return _HEADER.validate_json(text)
+
+
+def manifest_hash(manifest: Manifest) -> str:
+    """A short fingerprint both ends compare before the first byte is read."""
+    text = json.dumps([[e.name, e.dtype, list(e.shape), e.group] for e in manifest], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+_SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)
+_HEADER: TypeAdapter[Header] = TypeAdapter(Header)

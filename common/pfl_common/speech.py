@@ -1,0 +1,339 @@
+"""Plain values into the messages of `wire` and back: what one side says, the other hears as the same value.
+
+`say_…` never fails; `hear_…` raises `Refused("bad_request")` for what no program of ours would have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from google.protobuf.message import DecodeError
+
+from pfl_common.errors import Refused
+from pfl_common.messages import (
+    Assignment,
+    Blob,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    RunStatus,
+    Scores,
+    SiteStatus,
+)
+from pfl_common.run import Description, Direction, Header, Kind, Task
+from pfl_common.wire import coordinator_pb2 as pb
+from pfl_common.wire import refusal_pb2
+
+FRAME_BYTES = 1 << 20
+COORDINATOR = "pfl.v1.Coordinator"
+OPERATOR = "pfl.v1.Operator"
+ENROLMENT = "pfl.v1.Enrolment"
+BULK = "pfl.v1.Bulk"
+STORE_METADATA = "pfl-store-bin"
+REFUSAL_METADATA = "pfl-refusal-bin"
+
+REASONS = frozenset(name.removeprefix("REASON_").lower() for name in refusal_pb2.Reason.keys())  # noqa: SIM118
+FINAL_REASONS = frozenset(
+    {"not_a_site", "not_the_operator", "not_in_the_run", "unfit_data", "too_late_to_join"}
+)
+"""After these, trying again does not help: a person has to act."""
+
+_LONGEST_WORDS = 2000
+_DIRECTIONS: dict[int, Direction] = {pb.DIRECTION_DOWN: "down", pb.DIRECTION_UP: "up"}
+_INPUTS: dict[int, Literal["image", "array"]] = {pb.INPUT_IMAGE: "image", pb.INPUT_ARRAY: "array"}
+
+
+def say_refusal(refused: Refused) -> bytes:
+    """A refusal as the bytes of the metadata; a code that is not in the list goes with the words."""
+    code = refused.code.replace("-", "_").lower()
+    known = code in REASONS and code != "other"
+    words = refused.words if known else f"{refused.code}: {refused.words}"
+    # Metadata is short by nature: peers refuse more than 8 KiB of it.
+    cut = words.encode(errors="replace")[:_LONGEST_WORDS].decode(errors="ignore")
+    reason = code if known else "other"
+    return refusal_pb2.Refusal(reason=f"REASON_{reason.upper()}", words=cut).SerializeToString()
+
+
+def hear_refusal(content: bytes) -> Refused:
+    """What the other side refused, as the exception it raised; an unknown reason is `other`."""
+    with _as_bad_request("a refusal"):
+        refusal = refusal_pb2.Refusal.FromString(content)
+    known = refusal.reason in refusal_pb2.Reason.values()
+    code = refusal_pb2.Reason.Name(refusal.reason) if known else "other"
+    return Refused(code.removeprefix("REASON_").lower(), refusal.words)
+
+
+def say_description(description: Description) -> pb.JoinRequest:
+    """What a site's data looks like."""
+    return pb.JoinRequest(
+        input=f"INPUT_{description.kind.upper()}",
+        shape=description.shape,
+        classes=description.classes,
+        samples=description.samples,
+        warnings=description.warnings,
+    )
+
+
+def hear_description(said: pb.JoinRequest) -> Description:
+    """What a site says its data looks like."""
+    with _as_bad_request("a description of data"):
+        return Description(
+            shape=tuple(said.shape),
+            classes=tuple(said.classes),
+            samples=said.samples if said.HasField("samples") else None,
+            kind=_INPUTS[said.input],
+            warnings=tuple(said.warnings),
+        )
+
+
+def say_joined(joined: Joined | None) -> pb.JoinAnswer:
+    """The run a site has been taken into; None: still gathering."""
+    if joined is None:
+        return pb.JoinAnswer(gathering=pb.Done())
+    return pb.JoinAnswer(joined=pb.Joined(spec=joined.spec.encode(), init=say_blob(joined.init)))
+
+
+def hear_joined(said: pb.JoinAnswer) -> Joined | None:
+    """The run this site has been taken into; None: still gathering."""
+    with _as_bad_request("an answer to Join"):
+        if _chosen(said, "answer") == "gathering":
+            return None
+        return Joined(spec=said.joined.spec.decode(), init=hear_blob(said.joined.init))
+
+
+def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float) -> pb.NextTaskRequest:
+    """The vault's generations, newest first, and how long the site will wait."""
+    said = [pb.Mark(round=mark.round, attempt=mark.attempt) for mark in marks]
+    return pb.NextTaskRequest(marks=said, wait_seconds=wait_seconds)
+
+
+def hear_marks(said: pb.NextTaskRequest) -> tuple[Mark, ...]:
+    """The vault's generations, newest first."""
+    return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said.marks)
+
+
+def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:
+    """Work, the end of all work, or nothing yet."""
+    if work is None:
+        return pb.NextTaskAnswer(nothing=pb.Done())
+    if isinstance(work, Over):
+        return pb.NextTaskAnswer(over=pb.Over(ending=f"ENDING_{work.status.upper()}", words=work.words))
+    return pb.NextTaskAnswer(
+        assignment=pb.Assignment(
+            task=_say_task(work.task), header=_say_header(work.header), blob=say_blob(work.blob)
+        )
+    )
+
+
+def hear_work(said: pb.NextTaskAnswer) -> Assignment | Over | None:
+    """Work, the end of all work, or nothing yet."""
+    with _as_bad_request("an answer to NextTask"):
+        chosen = _chosen(said, "answer")
+        if chosen == "nothing":
+            return None
+        if chosen == "over":
+            return Over(_word(pb.Ending.Name(said.over.ending), "ENDING_"), said.over.words)
+        work = said.assignment
+        return Assignment(_hear_task(work.task), _hear_header(work.header), hear_blob(work.blob))
+
+
+def say_offer(offer: Offer) -> pb.OfferRequest:
+    """An upload that is ready."""
+    return pb.OfferRequest(key=offer.key, header=_say_header(offer.header), blob=say_blob(offer.blob))
+
+
+def hear_offer(said: pb.OfferRequest) -> Offer:
+    """An upload that is ready."""
+    with _as_bad_request("an offer"):
+        return Offer(said.key, _hear_header(said.header), hear_blob(said.blob))
+
+
+def say_receipt(receipt: Receipt) -> pb.Receipt:
+    """The confirmation of an upload."""
+    return pb.Receipt(run=receipt.run, key=receipt.key, site=receipt.site, digest=receipt.digest)
+
+
+def hear_receipt(said: pb.Receipt) -> Receipt:
+    """The confirmation of an upload."""
+    return Receipt(run=said.run, key=said.key, site=said.site, digest=said.digest)
+
+
+def read_receipt(content: bytes) -> Receipt:
+    """The answer to Store."""
+    with _as_bad_request("an answer to Store"):
+        return hear_receipt(pb.Receipt.FromString(content))
+
+
+def say_fetch(digest: str, offset: int) -> bytes:
+    """Which bytes are wanted, and how many of them are there already."""
+    return pb.FetchRequest(digest=digest, offset=offset).SerializeToString()
+
+
+def hear_fetch(content: bytes) -> tuple[str, int]:
+    """Which bytes are wanted, and how many of them are there already."""
+    with _as_bad_request("a Fetch"):
+        said = pb.FetchRequest.FromString(content)
+    return check_digest(said.digest), said.offset
+
+
+def say_store(key: str, offset: int) -> bytes:
+    """Which upload follows, and from where on."""
+    return pb.StoreRequest(key=key, offset=offset).SerializeToString()
+
+
+def hear_store(content: bytes | str | None) -> tuple[str, int]:
+    """Which upload follows, and from where on."""
+    if not isinstance(content, bytes):
+        raise Refused("bad_request", f"a Store without {STORE_METADATA}; expected a StoreRequest there")
+    with _as_bad_request("a Store"):
+        said = pb.StoreRequest.FromString(content)
+    return said.key, said.offset
+
+
+def say_blob(blob: Blob) -> pb.Blob:
+    """The name and size of bytes."""
+    return pb.Blob(digest=blob.digest, size=blob.size)
+
+
+def hear_blob(said: pb.Blob) -> Blob:
+    """The name and size of bytes; the name becomes part of a path, so it must be nothing but digits."""
+    return Blob(check_digest(said.digest), said.size)
+
+
+def check_digest(digest: str) -> str:
+    """Give the digest back if it is a SHA-256 in hexadecimal digits."""
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise Refused("bad_request", f"a digest of {len(digest)} characters; expected 64 digits 0-9 a-f")
+    return digest
+
+
+def say_scores(key: str, scores: Scores) -> pb.ReportRequest:
+    """An evaluation of one task."""
+    return pb.ReportRequest(
+        key=key, scores={name: pb.Vector(values=values) for name, values in scores.items()}
+    )
+
+
+def hear_scores(said: pb.ReportRequest) -> Scores:
+    """An evaluation."""
+    return {name: list(vector.values) for name, vector in sorted(said.scores.items())}
+
+
+def say_status(status: RunStatus) -> pb.RunStatus:
+    """The run at a glance."""
+    sites = [
+        pb.SiteStatus(site=line.site, state=line.state, seen_seconds=line.seen_seconds, doing=line.doing)
+        for line in status.sites
+    ]
+    return pb.RunStatus(
+        run=status.run,
+        method=status.method,
+        status=status.status,
+        round=status.round,
+        rounds=status.rounds,
+        attempt=status.attempt,
+        words=status.words,
+        awaited=status.awaited,
+        sites=sites,
+        scores=status.scores,
+    )
+
+
+def hear_status(said: pb.RunStatus) -> RunStatus:
+    """The run at a glance."""
+    return RunStatus(
+        run=said.run,
+        method=said.method,
+        status=said.status,
+        round=said.round,
+        rounds=said.rounds,
+        attempt=said.attempt,
+        words=said.words,
+        awaited=tuple(said.awaited),
+        sites=tuple(SiteStatus(one.site, one.state, one.seen_seconds, one.doing) for one in said.sites),
+        scores=dict(sorted(said.scores.items())),
+    )
+
+
+def _say_task(task: Task) -> pb.Task:
+    return pb.Task(
+        kind=f"KIND_{task.kind.upper()}",
+        round=task.round,
+        rounds=task.rounds,
+        attempt=task.attempt,
+        phase=task.phase,
+        since=task.since,
+        drop=task.drop,
+    )
+
+
+def _hear_task(said: pb.Task) -> Task:
+    return Task(
+        kind=_hear_kind(said.kind),
+        round=said.round,
+        rounds=said.rounds,
+        attempt=said.attempt,
+        phase=said.phase,
+        since=said.since,
+        drop=said.drop,
+    )
+
+
+def _say_header(header: Header) -> pb.Header:
+    return pb.Header(
+        run=header.run,
+        round=header.round,
+        attempt=header.attempt,
+        kind=f"KIND_{header.kind.upper()}",
+        phase=header.phase,
+        direction=f"DIRECTION_{header.direction.upper()}",
+        sender=header.sender,
+        manifest=header.manifest,
+        groups=header.groups,
+    )
+
+
+def _hear_header(said: pb.Header) -> Header:
+    return Header(
+        run=said.run,
+        round=said.round,
+        attempt=said.attempt,
+        kind=_hear_kind(said.kind),
+        phase=said.phase,
+        direction=_DIRECTIONS[said.direction],
+        sender=said.sender,
+        manifest=said.manifest,
+        groups=tuple(said.groups),
+    )
+
+
+def _hear_kind(number: pb.Kind) -> Kind:
+    return Kind(_word(pb.Kind.Name(number), "KIND_"))
+
+
+def _word(name: str, prefix: str) -> str:
+    word = name.removeprefix(prefix).lower()
+    if word == "unspecified":
+        raise ValueError(name)
+    return word
+
+
+def _chosen(said: pb.JoinAnswer | pb.NextTaskAnswer | pb.OfferAnswer, group: Literal["answer"]) -> str:
+    chosen = said.WhichOneof(group)
+    if chosen is None:
+        raise ValueError(group)
+    return str(chosen)
+
+
+@contextmanager
+def _as_bad_request(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, ValueError, DecodeError):
+        raise Refused(
+            "bad_request", f"{what} that cannot be read; expected one of this release: compare the versions"
+        ) from None

@@ -1,0 +1,98 @@
+"""Named tensors: whatever crosses the network, lies in a vault or makes a checkpoint is a `State`.
+
+A State has no order: names are the only address. Whoever needs one vector calls `flat`, which sorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Kept(Protocol):
+    """One site's update that stays in the coordinator's spool; `load` reads it when it is really needed."""
+
+    @property
+    def id(self) -> str: ...
+
+    def load(self) -> State: ...
+
+
+class State(Mapping[str, Tensor]):
+    """Tensors by dotted name, and (only on the coordinator) updates kept by reference."""
+
+    __slots__ = ("_tensors", "kept")
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor] | None = None, *, kept: Mapping[str, Kept] | None = None
+    ) -> None:
+        self._tensors = dict(tensors or {})
+        self.kept: dict[str, Kept] = dict(kept or {})
+
+    @classmethod
+    def of(cls, module: nn.Module, names: Iterable[str] | None = None) -> State:
+        """The current values of a module, cut loose from it; all of them, or the names asked for."""
+        every = module.state_dict()
+        wanted = every.keys() if names is None else names
+        return cls({name: every[name].detach().clone() for name in wanted})
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __repr__(self) -> str:
+        shapes = {name: tuple(tensor.shape) for name, tensor in sorted(self.items())}
+        return f"State({shapes}, kept={sorted(self.kept)})"
+
+    def under(self, prefix: str) -> State:
+        """The branch below a prefix, named without it."""
+        start = prefix + "."
+        return State({name.removeprefix(start): t for name, t in self.items() if name.startswith(start)})
+
+    def within(self, prefix: str) -> State:
+        """The same tensors, one level deeper: every name gets the prefix."""
+        return State({f"{prefix}.{name}": t for name, t in self.items()})
+
+    def branches(self) -> dict[str, State]:
+        """The State cut at the first dot of its names."""
+        return {prefix: self.under(prefix) for prefix in sorted({name.partition(".")[0] for name in self})}
+
+    def only(self, names: Iterable[str]) -> State:
+        """The named tensors and no others."""
+        return State({name: self[name] for name in names})
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> State:
+        """Every tensor changed in the same way."""
+        return State({name: change(t) for name, t in self.items()})
+
+    def __or__(self, other: Mapping[str, Tensor]) -> State:
+        """Both together; the right one wins, and what was kept by reference stays kept."""
+        kept = self.kept | (other.kept if isinstance(other, State) else {})
+        return State({**self._tensors, **other}, kept=kept)
+
+
+def flat(state: Mapping[str, Tensor]) -> Tensor:
+    """One long vector, sorted by name, so that two states of equal names can be compared number by number."""
+    if not state:
+        return torch.zeros(0)
+    return torch.cat([state[name].detach().reshape(-1) for name in sorted(state)])
+
+
+def load_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Overwrite the named parameters and buffers of a module; an unknown name or another shape is an error."""
+    own = module.state_dict(keep_vars=True)
+    with torch.no_grad():
+        for name, value in values.items():
+            if name not in own:
+                raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
+            if own[name].shape != value.shape:
+                raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
+            own[name].copy_(value)

@@ -1,0 +1,338 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KIND_UNSPECIFIED: _ClassVar[Kind]
+    KIND_TRAIN: _ClassVar[Kind]
+    KIND_EVALUATE: _ClassVar[Kind]
+    KIND_FINISH: _ClassVar[Kind]
+
+class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DIRECTION_UNSPECIFIED: _ClassVar[Direction]
+    DIRECTION_DOWN: _ClassVar[Direction]
+    DIRECTION_UP: _ClassVar[Direction]
+
+class Ending(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENDING_UNSPECIFIED: _ClassVar[Ending]
+    ENDING_FINISHED: _ClassVar[Ending]
+    ENDING_STOPPED: _ClassVar[Ending]
+    ENDING_FAILED: _ClassVar[Ending]
+
+class Input(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INPUT_UNSPECIFIED: _ClassVar[Input]
+    INPUT_IMAGE: _ClassVar[Input]
+    INPUT_ARRAY: _ClassVar[Input]
+KIND_UNSPECIFIED: Kind
+KIND_TRAIN: Kind
+KIND_EVALUATE: Kind
+KIND_FINISH: Kind
+DIRECTION_UNSPECIFIED: Direction
+DIRECTION_DOWN: Direction
+DIRECTION_UP: Direction
+ENDING_UNSPECIFIED: Ending
+ENDING_FINISHED: Ending
+ENDING_STOPPED: Ending
+ENDING_FAILED: Ending
+INPUT_UNSPECIFIED: Input
+INPUT_IMAGE: Input
+INPUT_ARRAY: Input
+
+class Done(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Blob(_message.Message):
+    __slots__ = ("digest", "size")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    size: int
+    def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("kind", "round", "rounds", "attempt", "phase", "since", "drop")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    kind: Kind
+    round: int
+    rounds: int
+    attempt: int
+    phase: str
+    since: int
+    drop: bool
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., phase: _Optional[str] = ..., since: _Optional[int] = ..., drop: _Optional[bool] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ("run", "round", "attempt", "kind", "phase", "direction", "sender", "manifest", "groups")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    attempt: int
+    kind: Kind
+    phase: str
+    direction: Direction
+    sender: str
+    manifest: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., phase: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., sender: _Optional[str] = ..., manifest: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("input", "shape", "classes", "samples", "warnings")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    input: Input
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    samples: int
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, input: _Optional[_Union[Input, str]] = ..., shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., samples: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JoinAnswer(_message.Message):
+    __slots__ = ("gathering", "joined")
+    GATHERING_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    gathering: Done
+    joined: Joined
+    def __init__(self, gathering: _Optional[_Union[Done, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ...) -> None: ...
+
+class Joined(_message.Message):
+    __slots__ = ("spec", "init")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    INIT_FIELD_NUMBER: _ClassVar[int]
+    spec: bytes
+    init: Blob
+    def __init__(self, spec: _Optional[bytes] = ..., init: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("round", "attempt")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    attempt: int
+    def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class NextTaskRequest(_message.Message):
+    __slots__ = ("marks", "wait_seconds")
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    marks: _containers.RepeatedCompositeFieldContainer[Mark]
+    wait_seconds: float
+    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class NextTaskAnswer(_message.Message):
+    __slots__ = ("nothing", "assignment", "over")
+    NOTHING_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    nothing: Done
+    assignment: Assignment
+    over: Over
+    def __init__(self, nothing: _Optional[_Union[Done, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., over: _Optional[_Union[Over, _Mapping]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("task", "header", "blob")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    header: Header
+    blob: Blob
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+
+class Over(_message.Message):
+    __slots__ = ("ending", "words")
+    ENDING_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    ending: Ending
+    words: str
+    def __init__(self, ending: _Optional[_Union[Ending, str]] = ..., words: _Optional[str] = ...) -> None: ...
+
+class OfferRequest(_message.Message):
+    __slots__ = ("key", "header", "blob")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    header: Header
+    blob: Blob
+    def __init__(self, key: _Optional[str] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+
+class OfferAnswer(_message.Message):
+    __slots__ = ("room", "receipt")
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    room: Room
+    receipt: Receipt
+    def __init__(self, room: _Optional[_Union[Room, _Mapping]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ...) -> None: ...
+
+class Room(_message.Message):
+    __slots__ = ("offset",)
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    def __init__(self, offset: _Optional[int] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("run", "key", "site", "digest")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    key: str
+    site: str
+    digest: str
+    def __init__(self, run: _Optional[str] = ..., key: _Optional[str] = ..., site: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("digest", "offset")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    offset: int
+    def __init__(self, digest: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class StoreRequest(_message.Message):
+    __slots__ = ("key", "offset")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    offset: int
+    def __init__(self, key: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Vector(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("key", "scores")
+    class ScoresEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Vector
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    scores: _containers.MessageMap[str, Vector]
+    def __init__(self, key: _Optional[str] = ..., scores: _Optional[_Mapping[str, Vector]] = ...) -> None: ...
+
+class DeclineRequest(_message.Message):
+    __slots__ = ("key", "reason", "words")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    reason: str
+    words: str
+    def __init__(self, key: _Optional[str] = ..., reason: _Optional[str] = ..., words: _Optional[str] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("key", "progress")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    progress: int
+    def __init__(self, key: _Optional[str] = ..., progress: _Optional[int] = ...) -> None: ...
+
+class HeartbeatAnswer(_message.Message):
+    __slots__ = ("wanted",)
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    wanted: bool
+    def __init__(self, wanted: _Optional[bool] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RenewRequest(_message.Message):
+    __slots__ = ("csr_pem",)
+    CSR_PEM_FIELD_NUMBER: _ClassVar[int]
+    csr_pem: bytes
+    def __init__(self, csr_pem: _Optional[bytes] = ...) -> None: ...
+
+class RenewAnswer(_message.Message):
+    __slots__ = ("certificate_pem",)
+    CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    certificate_pem: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SiteStatus(_message.Message):
+    __slots__ = ("site", "state", "seen_seconds", "doing")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    state: str
+    seen_seconds: float
+    doing: str
+    def __init__(self, site: _Optional[str] = ..., state: _Optional[str] = ..., seen_seconds: _Optional[float] = ..., doing: _Optional[str] = ...) -> None: ...
+
+class RunStatus(_message.Message):
+    __slots__ = ("run", "method", "status", "round", "rounds", "attempt", "words", "awaited", "sites", "scores")
+    class ScoresEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    SITES_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    method: str
+    status: str
+    round: int
+    rounds: int
+    attempt: int
+    words: str
+    awaited: _containers.RepeatedScalarFieldContainer[str]
+    sites: _containers.RepeatedCompositeFieldContainer[SiteStatus]
+    scores: _containers.ScalarMap[str, float]
+    def __init__(self, run: _Optional[str] = ..., method: _Optional[str] = ..., status: _Optional[str] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., words: _Optional[str] = ..., awaited: _Optional[_Iterable[str]] = ..., sites: _Optional[_Iterable[_Union[SiteStatus, _Mapping]]] = ..., scores: _Optional[_Mapping[str, float]] = ...) -> None: ...

@@ -1,0 +1,63 @@
+"""Names of sites: what is allowed, and what becomes of a folder's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pfl_common.identity import IdentityError, check_site_name, site_name
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("hospital_a", "hospital_a"),
+        ("Hospital A", "hospital_a"),
+        ("clinic.north-2", "clinic_north-2"),
+        ("_data", "data"),
+        ("7", "7"),
+        ("x" * 80, "x" * 63),
+    ],
+)
+def test_a_folder_gives_its_site_a_name(tmp_path: Path, folder: str, name: str) -> None:
+    """The folder's name, lower-cased, with illegal characters replaced."""
+    assert name == site_name(tmp_path / folder)
+
+
+def test_a_folder_given_as_a_dot_still_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--data .` names the site after the folder one stands in."""
+    folder = tmp_path / "hospital_b"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert "hospital_b" == site_name(Path("."))
+
+
+@pytest.mark.parametrize("folder", ["病院", "/", "Coordinator"])
+def test_a_folder_without_a_usable_name_asks_for_one(folder: str) -> None:
+    """A name nobody could type or that is reserved is an error which names the option."""
+    with pytest.raises(IdentityError) as caught:
+        site_name(Path("/somewhere") / folder)
+    assert "--name" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", "_a", "A", "a b", "a/b", "..", "a\n", "a" * 64, "é", "operator", "coordinator"]
+)
+def test_names_outside_the_rule_are_refused(name: str) -> None:
+    """Whatever could confuse a path, a certificate or a reader is no name."""
+    with pytest.raises(IdentityError):
+        check_site_name(name)
+
+
+@given(st.text(min_size=1, max_size=90))
+def test_every_name_made_from_a_folder_is_a_legal_name(text: str) -> None:
+    """Whatever the folder is called, its site gets a legal name or a clear error."""
+    assume("\0" not in text and "/" not in text)
+    assume(not any("\ud800" <= letter <= "\udfff" for letter in text))
+    try:
+        name = site_name(Path("/nowhere/at/all") / text)
+    except IdentityError:
+        return
+    assert name == check_site_name(name)

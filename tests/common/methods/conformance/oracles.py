@@ -1,0 +1,327 @@
+"""Every method once more, in numpy, from its specification alone: what the code must agree with.
+
+An oracle is a whole federation without messages: `train` is a site's part of a round, `close` the
+coordinator's. Arrays are never changed in place, so keeping a dictionary keeps its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from .network import (
+    BN_LAYERS,
+    COUNTER,
+    ENCODER,
+    PROJECTOR,
+    STATISTICS,
+    Array,
+    Arrays,
+    Pass,
+    cross_entropy,
+    descend,
+    pull,
+    softmax,
+    supcon,
+)
+
+Setting: TypeAlias = float | str | int | None
+
+
+@dataclass(frozen=True)
+class SiteArrays:
+    """A site's data as the oracle sees them."""
+
+    x: Array
+    y: Array
+    validation_x: Array
+    validation_y: Array
+    test_x: Array
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What comes from one site: its whole trained model, of which the oracle takes what is shared."""
+
+    weight: int
+    w: Arrays
+
+
+class Oracle:
+    """Methods that average some of the names and keep the others: all differ in which."""
+
+    uniform = False
+    defaults: Mapping[str, Setting] = {}
+    """The specification's values of what a case leaves open."""
+    opaque: tuple[str, ...] = ()
+    """Branches of the coordinator's state whose form is free; their effect shows in the models sites get."""
+    by_rank = False
+    """The specification says which class is predicted, not what the scores are."""
+    calibrates = True
+    """A site that never trained fills its running statistics before it is measured."""
+
+    def __init__(self, init: Arrays, data: Mapping[str, SiteArrays], settings: Mapping[str, Setting]) -> None:
+        self.init, self.data, self.settings = init, data, {**self.defaults, **settings}
+        self.shared = self.first_shared()
+        self.vault: dict[str, Arrays] = {}
+        self.since: dict[str, int] = {}
+
+    def first_shared(self) -> Arrays:
+        """The shared state before round 1."""
+        return {name: self.init[name] for name in self.shares(1)}
+
+    def shares(self, t: int) -> set[str]:
+        """Names averaged in round t."""
+        raise TypeError(f"{type(self).__name__} does not say what it shares")
+
+    def download(self, site: str, t: int) -> Arrays:
+        """What a site overwrites at the start of round t."""
+        return {name: self.shared[name] for name in self.shares(t)}
+
+    def receive(self, site: str, t: int) -> Arrays:
+        """The model a site starts round t with."""
+        return self.init | self.vault.get(site, {}) | self.download(site, t)
+
+    def predict(self, site: str, t: int) -> tuple[Arrays, Array]:
+        """E-pre of round t: the model measured, and its scores on the site's test set."""
+        w = self.receive(site, t)
+        if site not in self.since and self.calibrates:
+            self.fill_statistics(w, self.data[site].x)
+        return w, self.scores(w, self.data[site].test_x)
+
+    def train(self, site: str, t: int) -> tuple[Upload, Array]:
+        """A site's round: its upload (the caller may lose it) and its scores after training."""
+        w, data = self.receive(site, t), self.data[site]
+        self.learn(w, data)
+        self.keep(site, t, w)
+        return Upload(1 if self.uniform else len(data.y), w), self.scores(w, data.test_x)
+
+    def keep(self, site: str, t: int, w: Arrays) -> None:
+        """What the site's vault holds after the round: all that is not shared."""
+        self.vault[site] = {name: value for name, value in w.items() if name not in self.shares(t)}
+        self.since[site] = t
+
+    def close(self, t: int, uploads: Mapping[str, Upload]) -> None:
+        """The coordinator's end of the round; without uploads nothing changes."""
+        if uploads:
+            mean = average(list(uploads.values()), self.shares(t))
+            self.shared = self.shared | mean
+
+    def learn(self, w: Arrays, data: SiteArrays) -> None:
+        """Local training of everything on the cross entropy of the head."""
+        self.descend(w, parameters(w), lambda: self.classify(w, data))
+
+    def classify(self, w: Arrays, data: SiteArrays) -> Arrays:
+        """Gradients of CE(head(encoder(x)), y)."""
+        run = Pass(w, training=True)
+        h, back = run.chain(ENCODER, data.x)
+        o, back_head = run.linear("head", h)
+        back(back_head(cross_entropy(o, data.y)[1]))
+        return run.grads
+
+    def descend(self, w: Arrays, names: set[str], gradients: object) -> None:
+        """One local training phase with a fresh optimizer."""
+        hyper = {name: self.settings[name] for name in ("epochs", "lr", "momentum")}
+        descend(w, names, gradients, **hyper)  # type: ignore[arg-type]
+
+    def fill_statistics(self, w: Arrays, x: Array) -> None:
+        """One pass in train mode without gradients."""
+        Pass(w, training=True).chain(ENCODER, x)
+
+    def scores(self, w: Arrays, x: Array) -> Array:
+        """The prediction's scores, in evaluation mode."""
+        run = Pass(w, training=False)
+        return run.linear("head", run.chain(ENCODER, x)[0])[0]
+
+    def state(self) -> Arrays:
+        """The shared state, under the coordinator's names."""
+        return self.shared
+
+    def kept(self, site: str) -> Arrays:
+        """A site's vault, under its participant's names."""
+        return self.vault.get(site, {})
+
+    def save(self) -> object:
+        """What an abandoned attempt must put back."""
+        return dict(self.vault), dict(self.since)
+
+    def roll_back(self, saved: object) -> None:
+        """Every site is again where its last committed round left it."""
+        self.vault, self.since = (dict(part) for part in saved)  # type: ignore[attr-defined]
+
+
+def average(uploads: list[Upload], names: set[str]) -> Arrays:
+    """Σ weight·w / Σ weight."""
+    whole = sum(upload.weight for upload in uploads)
+    return {name: sum(upload.weight * upload.w[name] for upload in uploads) / whole for name in names}
+
+
+def parameters(w: Arrays) -> set[str]:
+    """Names that training moves: weights and biases of layers."""
+    return {name for name in w if name.rpartition(".")[2] in ("weight", "bias")}
+
+
+def statistics(w: Arrays) -> set[str]:
+    """Names of running means and variances."""
+    return {f"{layer}.{key}" for layer in BN_LAYERS for key in STATISTICS} & set(w)
+
+
+def counters(w: Arrays) -> set[str]:
+    """Names of the integer batch counters, which are always local."""
+    return {f"{layer}.{COUNTER}" for layer in BN_LAYERS} & set(w)
+
+
+def below(w: Arrays, *modules: str) -> set[str]:
+    """Parameters of whole modules."""
+    return {name for name in parameters(w) if name.partition(".")[0] in modules}
+
+
+class Local(Oracle):
+    """Local: nothing is shared."""
+
+    def shares(self, t: int) -> set[str]:
+        return set()
+
+
+class FedAvg(Oracle):
+    """FedAvg with `share_all`: parameters and running statistics."""
+
+    calibrates = False
+
+    def shares(self, t: int) -> set[str]:
+        return parameters(self.init) | statistics(self.init)
+
+
+class FedBn(Oracle):
+    """FedBN: all parameters but those of batch norms."""
+
+    def shares(self, t: int) -> set[str]:
+        return {name for name in parameters(self.init) if name.rpartition(".")[0] not in BN_LAYERS}
+
+
+class FedPer(Oracle):
+    """FedPer under `local_stats`: the encoder's parameters; encoder and head are trained together."""
+
+    def shares(self, t: int) -> set[str]:
+        return below(self.init, "encoder")
+
+
+class LgShaped(Oracle):
+    """LG-FedAvg: FedAvg for some rounds, then the head alone; each site keeps the encoder of the switch."""
+
+    calibrates = False
+
+    def first_shared(self) -> Arrays:
+        """The whole model, for with no full round at all the first encoder is that of the switch."""
+        return {name: self.init[name] for name in FedAvg.shares(self, 1)}
+
+    def shares(self, t: int) -> set[str]:
+        return (
+            FedAvg.shares(self, t) if t <= int(self.settings["pretrain_rounds"]) else below(self.init, "head")
+        )
+
+    def download(self, site: str, t: int) -> Arrays:
+        # Nobody averages the encoder after the switch, so the coordinator still has that of the switch.
+        missed_the_switch = self.since.get(site, 0) <= int(self.settings["pretrain_rounds"])
+        return self.shared if missed_the_switch else super().download(site, t)
+
+
+class DualFed(Oracle):
+    """DualFed, stage-wise or simultaneous, with the sum of probabilities as prediction."""
+
+    uniform = True
+    defaults: Mapping[str, Setting] = {"train_mode": "stagewise", "lambda": 1.0, "tau": 0.2}
+
+    def shares(self, t: int) -> set[str]:
+        return below(self.init, "encoder", "head_g")
+
+    def learn(self, w: Arrays, data: SiteArrays) -> None:
+        local, common = below(w, "encoder", "projector", "head_p"), below(w, "head_g")
+        if self.settings["train_mode"] == "simultaneous":
+            self.descend(w, local | common, lambda: self.slopes(w, data, both=True))
+            return
+        self.descend(w, local, lambda: self.slopes(w, data, both=False))
+        self.descend(w, common, lambda: self.slopes(w, data, both=True))
+
+    def slopes(self, w: Arrays, data: SiteArrays, *, both: bool) -> Arrays:
+        """Gradients of L_pcls + λ L_con, on request with CE(head_g(z), y); statistics move in any case."""
+        run = Pass(w, training=True)
+        z, back_encoder = run.chain(ENCODER, data.x)
+        u, back_projector = run.chain(PROJECTOR, z)
+        o, back_head = run.linear("head_p", u)
+        du = back_head(cross_entropy(o, data.y)[1])
+        du = du + float(self.settings["lambda"]) * supcon(u, data.y, float(self.settings["tau"]))[1]
+        dz = back_projector(du)
+        if both:
+            o, back_common = run.linear("head_g", z)
+            dz = dz + back_common(cross_entropy(o, data.y)[1])
+        back_encoder(dz)
+        return run.grads
+
+    def fill_statistics(self, w: Arrays, x: Array) -> None:
+        Pass(w, training=True).chain(ENCODER + PROJECTOR, x)
+
+    def scores(self, w: Arrays, x: Array) -> Array:
+        run = Pass(w, training=False)
+        z = run.chain(ENCODER, x)[0]
+        u = run.chain(PROJECTOR, z)[0]
+        return softmax(run.linear("head_g", z)[0]) + softmax(run.linear("head_p", u)[0])
+
+
+class FedProto(Oracle):
+    """FedProto with a clean pass, plain means and all classes; the model never travels."""
+
+    defaults: Mapping[str, Setting] = {"lambda": 1.0}
+    by_rank = True
+
+    def first_shared(self) -> Arrays:
+        classes, features = self.init["head.weight"].shape
+        return {"prototypes": np.zeros((classes, features)), "known": np.zeros(classes, dtype=bool)}
+
+    def shares(self, t: int) -> set[str]:
+        return {"prototypes", "known"}
+
+    def learn(self, w: Arrays, data: SiteArrays) -> None:
+        self.descend(w, parameters(w), lambda: self.slopes(w, data))
+        h = Pass(w, training=False).chain(ENCODER, data.x)[0]
+        w["owned"] = owned = self.owned(data.y)
+        w["means"] = np.stack([h[data.y == c].mean(0) if owned[c] else 0 * h[0] for c in range(len(owned))])
+
+    def owned(self, y: Array) -> Array:
+        """Classes a site has samples of."""
+        return np.array([bool((y == c).any()) for c in range(len(self.shared["known"]))])
+
+    def predict(self, site: str, t: int) -> tuple[Arrays, Array]:
+        w, scores = super().predict(site, t)
+        return w | {"owned": self.owned(self.data[site].y)}, scores
+
+    def slopes(self, w: Arrays, data: SiteArrays) -> Arrays:
+        """Gradients of CE + λ MSE(h, P_y)."""
+        run = Pass(w, training=True)
+        h, back = run.chain(ENCODER, data.x)
+        o, back_head = run.linear("head", h)
+        dh = float(self.settings["lambda"]) * pull(h, data.y, w["prototypes"], w["known"])[1]
+        back(back_head(cross_entropy(o, data.y)[1]) + dh)
+        return run.grads
+
+    def keep(self, site: str, t: int, w: Arrays) -> None:
+        super().keep(site, t, {name: value for name, value in w.items() if name != "means"})
+
+    def close(self, t: int, uploads: Mapping[str, Upload]) -> None:
+        known, prototypes = self.shared["known"].copy(), self.shared["prototypes"].copy()
+        for c in range(len(known)):
+            means = [upload.w["means"][c] for upload in uploads.values() if upload.w["owned"][c]]
+            if means:
+                prototypes[c], known[c] = np.mean(means, axis=0), True
+        self.shared = {"prototypes": prototypes, "known": known}
+
+    def scores(self, w: Arrays, x: Array) -> Array:
+        """Minus the distance to each prototype, −∞ where there is none; at first the head's logits."""
+        if not w["known"].any():
+            return super().scores(w, x)
+        h = Pass(w, training=False).chain(ENCODER, x)[0]
+        apart = np.linalg.norm(h[:, None, :] - w["prototypes"][None], axis=2)
+        return np.where(w["known"], -apart, -np.inf)

@@ -1,0 +1,183 @@
+"""Every method does what its specification says, number by number, through one schedule of mishaps.
+
+The numbers come from oracles in numpy, written from the specification, that share no code with the product.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from .cases import FOUND, FURTHER, Case, oracle_of, play
+from .federation import History
+from .network import ENCODER, PROJECTOR, Arrays, Pass, cross_entropy, pull, supcon
+from .oracle_fedcac import FedCac
+from .oracle_fomo import FomoShaped
+from .oracles import FedProto
+from .replay import Expected, differing, replay, same_scores
+from .schedule import CLASSES, FEATURES, HIDDEN, INPUTS, SITES
+
+CASES = FOUND + FURTHER
+
+
+@cache
+def play_both(case: Case) -> tuple[History, Expected]:
+    """The schedule, played by the product and by the oracle."""
+    oracle_of(case.name)
+    return play(case), replay(case, play(case).init)
+
+
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+@each_case
+def test_the_coordinator_holds_what_the_oracle_says(case: Case) -> None:
+    """After every round each tensor of the shared state is the oracle's."""
+    history, expected = play_both(case)
+    for number, state in history.states.items():
+        spoken = {name: v for name, v in state.items() if name.split(".")[0] not in expected.oracle.opaque}
+        assert {} == differing(expected.states[number], spoken), f"after round {number}"
+
+
+@each_case
+def test_every_vault_holds_what_the_oracle_says(case: Case) -> None:
+    """After every round each tensor of each site's vault is the oracle's."""
+    history, expected = play_both(case)
+    for number, vaults in history.vaults.items():
+        for site in SITES:
+            assert {} == differing(expected.vaults[number][site], vaults[site]), (
+                f"{site} after round {number}"
+            )
+
+
+@each_case
+def test_every_site_predicts_what_the_oracle_says(case: Case) -> None:
+    """Before each round and at the end every site, trained or not, has the oracle's model and scores."""
+    history, expected = play_both(case)
+    for number, measured in history.measured.items():
+        for site in SITES:
+            w, scores = expected.measured[number][site]
+            where = f"{site} before round {number}"
+            assert {} == differing(w, measured[site].model), where
+            assert same_scores(expected.oracle, scores, measured[site].scores), where
+
+
+@each_case
+def test_every_training_ends_as_the_oracle_says(case: Case) -> None:
+    """After local training, counted or not, each site's scores are the oracle's."""
+    history, expected = play_both(case)
+    for (turn, trained), scores in zip(history.trained, expected.trained, strict=True):
+        for site in turn.cohort:
+            assert same_scores(expected.oracle, scores[site], trained[site].scores), f"{site} in {turn}"
+
+
+# -- the oracles themselves: what they are compared with must not be a mistake of theirs
+
+
+def test_a_method_without_an_oracle_is_told_to_write_one() -> None:
+    """A new file is found by itself; what it computes is unproven until somebody writes it a second time."""
+    with pytest.raises(AssertionError, match=r"'brand_new' has no oracle: write it once more"):
+        oracle_of("brand_new")
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_the_oracles_gradients_are_difference_quotients(training: bool) -> None:
+    """Each hand-derived gradient is what a small step of its number does to the loss."""
+    w, draw = first_network(), np.random.default_rng(5)
+    grads = total_loss(w, training)[1]
+    assert {name for name in w if name.endswith(("weight", "bias"))} == grads.keys()
+    for name, grad in grads.items():
+        place = tuple(draw.integers(size) for size in grad.shape)
+        quotient = (stepped(w, name, place, 1e-6, training) - stepped(w, name, place, -1e-6, training)) / 2e-6
+        assert quotient == pytest.approx(grad[place], rel=1e-5, abs=1e-7), (name, place)
+
+
+def first_network() -> Arrays:
+    """Encoder, projector and head with numbers of no meaning."""
+    draw, w = np.random.default_rng(3), {}
+    linear = {
+        "encoder.mix": (HIDDEN, INPUTS),
+        "encoder.out": (FEATURES, HIDDEN),
+        "projector.fc1": (7, FEATURES),
+        "projector.fc2": (FEATURES, 7),
+        "head": (CLASSES, FEATURES),
+    }
+    for name, shape in linear.items():
+        w |= {f"{name}.weight": draw.standard_normal(shape), f"{name}.bias": draw.standard_normal(shape[0])}
+    for name, width in {"encoder.scale": HIDDEN, "projector.bn1": 7, "projector.bn2": FEATURES}.items():
+        w |= {f"{name}.weight": 1 + draw.random(width), f"{name}.bias": draw.standard_normal(width)}
+        w |= {
+            f"{name}.running_mean": draw.standard_normal(width),
+            f"{name}.running_var": 1 + draw.random(width),
+        }
+        w[f"{name}.num_batches_tracked"] = np.array(0)
+    return w
+
+
+def total_loss(w: Arrays, training: bool) -> tuple[float, Arrays]:
+    """All losses there are, added up, with the gradient of the sum."""
+    draw = np.random.default_rng(4)
+    x, y = draw.standard_normal((9, INPUTS)), np.array([0, 0, 1, 1, 1, 2, 3, 3, 2])
+    prototypes, known = draw.standard_normal((CLASSES, FEATURES)), np.array([True, False, True, True])
+    run = Pass(dict(w), training=training)
+    z, back_encoder = run.chain(ENCODER, x)
+    u, back_projector = run.chain(PROJECTOR, z)
+    o, back_head = run.linear("head", u)
+    losses = cross_entropy(o, y), supcon(u, y, 0.2), pull(z, y, prototypes, known)
+    back_encoder(back_projector(back_head(losses[0][1]) + losses[1][1]) + losses[2][1])
+    return sum(loss for loss, _ in losses), run.grads
+
+
+def stepped(w: Arrays, name: str, place: tuple[int, ...], step: float, training: bool) -> float:
+    """The loss with one number moved."""
+    value = w[name].copy()
+    value[place] += step
+    return total_loss({**w, name: value}, training)[0]
+
+
+def test_the_oracles_contrastive_loss_is_the_golden_one() -> None:
+    """The values the specification works out by hand for four vectors, with and without singletons."""
+    u = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-1.0, 0.0]])
+    assert 0.774359 == pytest.approx(supcon(u, np.array([0, 1, 0, 1]), 0.5)[0], abs=1e-5)
+    assert 0.241504 == pytest.approx(supcon(u, np.array([0, 1, 0, 2]), 0.5)[0], abs=1e-5)
+
+
+def test_the_schedule_turns_every_page_of_fedcac() -> None:
+    """Circles of two and more, sites alone although circles are allowed, empty ones by rule, a return."""
+    oracle = played("fedcac", FedCac)
+    sizes = {
+        number: [len(circle) for circle in circles.values()] for number, circles in oracle.circles.items()
+    }
+    assert 2 <= max(sizes[1])
+    assert 0 == min(sizes[4])
+    assert 0 == max(sizes[6] + sizes[7])
+    assert {"a", "c"} == oracle.circles[1]["d"], "the u that d merges when it returns is a mean of several"
+
+
+def test_the_schedule_turns_every_page_of_fedproto_and_the_slots() -> None:
+    """A class without prototype, one that comes late, and sites that like others, not themselves alone."""
+    oracle = played("fedproto", FedProto)
+    expected = play_both(case_of("fedproto"))[1]
+    assert [True, True, True, False] == expected.states[2]["known"].tolist()
+    assert [True, True, True, True] == oracle.shared["known"].tolist()
+    same = np.allclose(
+        expected.states[5]["prototypes"][2:], expected.states[6]["prototypes"][2:], rtol=0, atol=0
+    )
+    assert same, "only d was counted in round 6, and it has neither class"
+    likings = played("fomo_shaped", FomoShaped).preference
+    assert any(value > 0 for (site, peer), value in likings.items() if site != peer)
+    assert any(value < 0 for value in likings.values())
+
+
+def case_of(name: str) -> Case:
+    """A method's plain case."""
+    return next(case for case in FOUND if case.name == name)
+
+
+def played(name: str, kind: type) -> object:
+    """A method's oracle at the end of the schedule."""
+    oracle = play_both(case_of(name))[1].oracle
+    assert isinstance(oracle, kind)
+    return oracle

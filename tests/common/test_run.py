@@ -1,0 +1,214 @@
+"""What is agreed before any tensor moves has one text, one hash, and no room for a misspelling."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from pydantic import ValidationError
+
+from pfl_common.errors import SettingError
+from pfl_common.run import (
+    Description,
+    Entry,
+    Header,
+    Kind,
+    Model,
+    Participation,
+    RunSpec,
+    Task,
+    manifest_hash,
+    parcel_key,
+)
+
+DOWN = (Entry("encoder.weight", "float32", (2, 3)), Entry("slot0.weight", "float32", (2, 3), group="slot0"))
+
+SPEC = RunSpec(
+    id="first",
+    method="dualfed",
+    settings={"lambda": 40.0, "personal": [0, 1, 1, 0], "ensemble": "prob", "drop_last": False},
+    model=Model("cnn", (1, 28, 28), ("cat", "dog")),
+    rounds=100,
+    seed=7,
+    roster=("a", "b"),
+    participation=Participation(low=0.5, high=1.0, drop=0.1),
+    quorum=0.5,
+    manifests={"init": DOWN[:1], "train/stage/down": DOWN},
+    versions={"torch": "2.13"},
+)
+
+HEADER = Header("first", 3, 1, Kind.TRAIN, "train", "up", "site-a", manifest_hash(DOWN), groups=("slot0",))
+
+
+def test_a_specification_comes_back_as_it_was() -> None:
+    """Every field, nested ones too, with its type."""
+    back = RunSpec.from_json(SPEC.to_json())
+
+    assert SPEC == back
+    assert (SPEC.to_json(), SPEC.hash) == (back.to_json(), back.hash)
+    assert isinstance(back.manifests["init"][0], Entry)
+
+
+def test_the_text_is_canonical() -> None:
+    """Sorted keys and no spaces, so that two programs hash the same bytes."""
+    text = SPEC.to_json()
+
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    assert 64 == len(SPEC.hash)
+
+
+def test_the_order_of_settings_does_not_matter() -> None:
+    """Two users who type the same in another order run the same."""
+    turned = replace(SPEC, settings=dict(reversed(SPEC.settings.items())))
+
+    assert SPEC.hash == turned.hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 8}, {"settings": {"lambda": 41.0}}, {"roster": ("a",)}, {"threads": 2}, {"manifests": {}}],
+)
+def test_every_change_shows_in_the_hash(change: dict[str, object]) -> None:
+    """A specification that differs is another run."""
+    assert SPEC.hash != replace(SPEC, **change).hash
+
+
+def test_a_specification_does_not_change() -> None:
+    """It is pinned when the run starts."""
+    with pytest.raises(FrozenInstanceError):
+        SPEC.rounds = 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rounds": "many"}, {"seed": 1.5}, {"model": {"backbone": "cnn"}}, {"roster": "a"}, {"manifests": []}],
+)
+def test_an_ill_typed_field_is_an_error(change: dict[str, object]) -> None:
+    """A specification from another version is refused before anything is trained."""
+    with pytest.raises(ValidationError, match=next(iter(change))):
+        RunSpec.from_json(json.dumps(json.loads(SPEC.to_json()) | change))
+
+
+def test_a_missing_field_is_an_error() -> None:
+    """Nothing that has no default is guessed."""
+    fields = json.loads(SPEC.to_json())
+    del fields["seed"]
+
+    with pytest.raises(ValidationError, match="seed"):
+        RunSpec.from_json(json.dumps(fields))
+
+
+def test_an_unknown_field_is_an_error() -> None:
+    """A word this version does not know may mean something that must not be skipped."""
+    with pytest.raises(ValidationError, match="novelty"):
+        RunSpec.from_json(json.dumps(json.loads(SPEC.to_json()) | {"novelty": 1}))
+
+
+def test_an_unknown_field_of_a_part_is_an_error() -> None:
+    """The same holds inside."""
+    fields = json.loads(SPEC.to_json())
+    fields["model"]["novelty"] = 1
+
+    with pytest.raises(ValidationError, match="novelty"):
+        RunSpec.from_json(json.dumps(fields))
+
+
+@pytest.mark.parametrize("field", ["quorum", "round_seconds", "lease_seconds"])
+def test_a_whole_number_where_a_fraction_may_stand(field: str) -> None:
+    """Whoever writes 1 for 1.0 has the same text, so both ends have the same hash."""
+    whole = replace(SPEC, **{field: 1})
+
+    assert replace(SPEC, **{field: 1.0}).hash == whole.hash == RunSpec.from_json(whole.to_json()).hash
+
+
+@pytest.mark.parametrize("field", ["novelty", "Sender"])
+def test_an_unknown_field_of_a_header_is_an_error(field: str) -> None:
+    """What is not understood is not skipped."""
+    with pytest.raises(ValidationError, match=field):
+        Header.from_json(json.dumps(json.loads(HEADER.to_json()) | {field: 1}))
+
+
+def test_a_manifest_is_found_by_its_parcel() -> None:
+    """Kind, phase and direction; the first model has a name of its own."""
+    assert DOWN == SPEC.manifest(Kind.TRAIN, "stage", "down")
+    assert DOWN[:1] == SPEC.init_manifest
+    assert "evaluate/train/up" == parcel_key(Kind.EVALUATE, "train", "up")
+
+
+def test_a_task_has_a_name_of_its_own() -> None:
+    """Receipts of two attempts, or of two kinds in one round, are not mixed up; names sort by round."""
+    keys = [
+        Task(Kind.TRAIN, 2, 10).key,
+        Task(Kind.TRAIN, 2, 10, attempt=2).key,
+        Task(Kind.EVALUATE, 2, 10).key,
+    ]
+
+    assert ["000002-1-train", "000002-2-train", "000002-1-evaluate"] == keys
+    assert Task(Kind.TRAIN, 9, 10).key < Task(Kind.TRAIN, 10, 10).key
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"), [("0.5", 0.5, 0.5), ("1", 1.0, 1.0), (".25", 0.25, 0.25), ("0.1..1.0", 0.1, 1.0)]
+)
+def test_participation_by_numbers(text: str, low: float, high: float) -> None:
+    """A ratio for every round, or a range from which each round draws."""
+    assert Participation(low, high) == Participation.parse(text)
+
+
+@pytest.mark.parametrize("text", ["site-b, site-a", "site-a,site-b,", "site-b,site-a"])
+def test_participation_by_names(text: str) -> None:
+    """The same sites in every round, in the order of their names."""
+    assert Participation(fixed=("site-a", "site-b")) == Participation.parse(text)
+
+
+def test_participation_keeps_the_drop_rate() -> None:
+    """Drawn drop-outs go with either way of choosing."""
+    assert (0.2, 0.2) == (
+        Participation.parse("0.5", drop=0.2).drop,
+        Participation.parse("a,b", drop=0.2).drop,
+    )
+
+
+@pytest.mark.parametrize("text", ["0", "1.5", "7", "0.5..0.1", "0..1", "0.5..2"])
+def test_a_participation_that_cannot_be_is_an_error(text: str) -> None:
+    """The error shows both ways of writing it."""
+    with pytest.raises(SettingError, match=r"0\.1\.\.1\.0"):
+        Participation.parse(text)
+
+
+def test_a_header_comes_back_as_it_was() -> None:
+    """Its text is bound to the sealed bytes, so it must be one text."""
+    assert HEADER == Header.from_json(HEADER.to_json())
+    assert HEADER.to_json() == Header.from_json(HEADER.to_json()).to_json()
+
+
+def test_an_ill_typed_header_is_an_error() -> None:
+    """Nothing of a peer is taken on trust."""
+    with pytest.raises(ValidationError, match="direction"):
+        Header.from_json(HEADER.to_json().replace('"up"', '"sideways"'))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        DOWN[::-1],
+        DOWN[:1],
+        (replace(DOWN[0], name="encoder.bias"), DOWN[1]),
+        (replace(DOWN[0], dtype="float64"), DOWN[1]),
+        (replace(DOWN[0], shape=(3, 2)), DOWN[1]),
+        (DOWN[0], replace(DOWN[1], group="")),
+    ],
+)
+def test_every_change_of_a_manifest_shows(other: tuple[Entry, ...]) -> None:
+    """Order, names, types, shapes and groups: the bytes carry none of these."""
+    assert manifest_hash(DOWN) != manifest_hash(other)
+    assert 32 == len(manifest_hash(DOWN))
+
+
+def test_a_description_says_what_data_there_are() -> None:
+    """A site need not tell how many samples it has."""
+    assert (None, "image") == (
+        Description((1, 28, 28), ("a",)).samples,
+        Description((1, 28, 28), ("a",)).kind,
+    )

@@ -1,0 +1,172 @@
+"""What is said is heard as the same value, and what nobody of ours would say is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_common import speech
+from pfl_common.errors import Refused
+from pfl_common.messages import (
+    Assignment,
+    Blob,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    RunStatus,
+    SiteStatus,
+)
+from pfl_common.run import Description, Header, Kind, Task
+from pfl_common.wire import coordinator_pb2 as pb
+from pfl_common.wire import refusal_pb2
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = st.integers(0, 2**32 - 1)
+sizes = st.integers(0, 2**64 - 1)
+blobs = st.builds(Blob, st.text("0123456789abcdef", min_size=64, max_size=64), sizes)
+kinds = st.sampled_from(Kind)
+tasks = st.builds(Task, kinds, numbers, numbers, numbers, words, numbers, st.booleans())
+names = st.lists(words, max_size=3).map(tuple)
+directions = st.sampled_from(["down", "up"])
+headers = st.builds(Header, words, numbers, numbers, kinds, words, directions, words, words, names)
+work = st.one_of(
+    st.none(),
+    st.builds(Over, st.sampled_from(["finished", "stopped", "failed"]), words),
+    st.builds(Assignment, tasks, headers, blobs),
+)
+descriptions = st.builds(
+    Description,
+    st.lists(numbers, max_size=3).map(tuple),
+    names,
+    st.none() | sizes,
+    st.sampled_from(["image", "array"]),
+    names,
+)
+reals = st.floats(allow_nan=False)
+lines = st.builds(SiteStatus, words, words, reals, words)
+statuses = st.builds(
+    RunStatus,
+    words,
+    words,
+    words,
+    numbers,
+    numbers,
+    numbers,
+    words,
+    names,
+    st.lists(lines, max_size=3).map(tuple),
+    st.dictionaries(words, reals, max_size=3),
+)
+
+
+def over_the_wire(said: Message) -> Message:
+    """The message as the other side gets it."""
+    return type(said).FromString(said.SerializeToString())
+
+
+@given(work)
+def test_work_is_heard_as_said(value: Assignment | Over | None) -> None:
+    """A task with its header and bytes, the end, or nothing yet."""
+    assert value == speech.hear_work(over_the_wire(speech.say_work(value)))
+
+
+@given(descriptions)
+def test_a_description_is_heard_as_said(value: Description) -> None:
+    """Not knowing the number of samples is not the same as none."""
+    assert value == speech.hear_description(over_the_wire(speech.say_description(value)))
+
+
+@given(st.none() | st.builds(Joined, words, blobs))
+def test_an_admission_is_heard_as_said(value: Joined | None) -> None:
+    """The specification's text arrives as it was hashed."""
+    assert value == speech.hear_joined(over_the_wire(speech.say_joined(value)))
+
+
+@given(st.builds(Offer, words, headers, blobs))
+def test_an_offer_is_heard_as_said(value: Offer) -> None:
+    """An upload with its header, name and size."""
+    assert value == speech.hear_offer(over_the_wire(speech.say_offer(value)))
+
+
+@given(st.builds(Receipt, words, words, words, words))
+def test_a_receipt_is_heard_as_said(value: Receipt) -> None:
+    """The confirmation of an upload, also as the answer of a stream."""
+    assert value == speech.read_receipt(speech.say_receipt(value).SerializeToString())
+
+
+@given(st.lists(st.builds(Mark, numbers, numbers), max_size=2).map(tuple))
+def test_marks_are_heard_in_their_order(value: tuple[Mark, ...]) -> None:
+    """The newest vault generation stays first."""
+    assert value == speech.hear_marks(over_the_wire(speech.say_marks(value, wait_seconds=1.0)))
+
+
+@given(st.dictionaries(words, st.lists(reals, max_size=3), max_size=3))
+def test_scores_are_heard_to_the_last_bit(value: dict[str, list[float]]) -> None:
+    """Sums of scores must not depend on the way they came."""
+    assert value == speech.hear_scores(over_the_wire(speech.say_scores("key", value)))
+
+
+@given(statuses)
+def test_a_status_is_heard_as_said(value: RunStatus) -> None:
+    """What the operator sees is what the coordinator meant."""
+    assert value == speech.hear_status(over_the_wire(speech.say_status(value)))
+
+
+@given(words, sizes)
+def test_the_heads_of_streams_are_heard_as_said(key: str, offset: int) -> None:
+    """Where a stream begins, and of what."""
+    assert (key, offset) == speech.hear_store(speech.say_store(key, offset))
+    assert ("0" * 64, offset) == speech.hear_fetch(speech.say_fetch("0" * 64, offset))
+
+
+@pytest.mark.parametrize("code", sorted(speech.REASONS - {"other"}))
+def test_each_reason_is_heard_as_said(code: str) -> None:
+    """A refusal keeps its code and its words."""
+    heard = speech.hear_refusal(speech.say_refusal(Refused(code, "seen, expected, to do")))
+    assert (code, "seen, expected, to do") == (heard.code, heard.words)
+
+
+def test_reasons_outside_the_list_keep_their_words() -> None:
+    """A code nobody listed, and one from a newer release, arrive as `other`."""
+    heard = speech.hear_refusal(speech.say_refusal(Refused("moon_full", "come back later")))
+    assert ("other", "moon_full: come back later") == (heard.code, heard.words)
+    newer = refusal_pb2.Refusal(reason=999, words="because").SerializeToString()
+    assert ("other", "because") == (speech.hear_refusal(newer).code, speech.hear_refusal(newer).words)
+
+
+def test_long_words_of_a_refusal_are_cut() -> None:
+    """The place for refusals is small, and what is quoted in one may be long or no text at all."""
+    assert len(speech.say_refusal(Refused("bad_request", "é\udcff" * 9000))) < 2100
+
+
+@pytest.mark.parametrize(
+    "hear",
+    [
+        lambda: speech.hear_work(pb.NextTaskAnswer()),
+        lambda: speech.hear_work(pb.NextTaskAnswer(over=pb.Over())),
+        lambda: speech.hear_work(pb.NextTaskAnswer(assignment=pb.Assignment())),
+        lambda: speech.hear_joined(pb.JoinAnswer()),
+        lambda: speech.hear_joined(pb.JoinAnswer(joined=pb.Joined(spec=b"\xff"))),
+        lambda: speech.hear_description(pb.JoinRequest()),
+        lambda: speech.hear_offer(pb.OfferRequest()),
+        lambda: speech.hear_offer(pb.OfferRequest(header=pb.Header(kind=77, direction=1))),
+        lambda: speech.hear_blob(pb.Blob(digest="../../etc/passwd", size=1)),
+        lambda: speech.hear_blob(pb.Blob(digest="A" * 64, size=1)),
+        lambda: speech.hear_fetch(b"\xff"),
+        lambda: speech.hear_store(b"\xff"),
+        lambda: speech.hear_store(None),
+        lambda: speech.read_receipt(b"\xff"),
+        lambda: speech.hear_refusal(b"\xff"),
+    ],
+)
+def test_what_nobody_would_say_is_refused(hear: Callable[[], object]) -> None:
+    """Unset, unknown and unreadable parts are refused as a bad request and nothing else."""
+    with pytest.raises(Refused) as refused:
+        hear()
+    assert "bad_request" == refused.value.code
