@@ -1,0 +1,1 @@
+"""The coordinator: samples, asks, gathers, sums, keeps."""

@@ -1,0 +1,62 @@
+"""The folder of one run and what lies in it: journal, spool, checkpoints, files to fetch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pfl_common import methods, seeding
+from pfl_common.halves import Participant, ServerHalf
+from pfl_common.messages import Blob
+from pfl_common.methods import Method
+from pfl_common.run import RunSpec
+from pfl_common.tensors import State
+from pfl_server.checkpoint import Checkpoints
+from pfl_server.downloads import Shelf
+from pfl_server.journal import Journal
+from pfl_server.spool import Spool
+
+
+@dataclass(frozen=True)
+class Books:
+    """A run with all it needs on disk."""
+
+    spec: RunSpec
+    method: Method
+    half: ServerHalf
+    journal: Journal
+    spool: Spool
+    checkpoints: Checkpoints
+    shelf: Shelf
+    init: Blob
+    first: State
+
+
+def build_template(spec: RunSpec) -> Participant:
+    """The site's half as every site starts: each layer's values follow from the run's seed and its name."""
+    template = methods.build_participant(spec)
+    seeding.initialise(template, spec.seed)
+    return template
+
+
+def open_books(folder: Path, spec: RunSpec, journal: Journal) -> Books:
+    """Open a run's folder, new or old: what is not there yet follows from the specification."""
+    method, half = methods.load(spec.method), methods.load(spec.method).build_server(spec)
+    with torch.no_grad():
+        template = build_template(spec)
+    shelf = Shelf(folder / "shelf")
+    init, _ = shelf.put(State.of(template), spec.init_manifest)
+    spool = Spool(folder / "spool", spec)
+    return Books(
+        spec=spec,
+        method=method,
+        half=half,
+        journal=journal,
+        spool=spool,
+        checkpoints=Checkpoints(folder / "checkpoints", spool),
+        shelf=shelf,
+        init=init,
+        first=half.start(template, spec.seed),
+    )

@@ -1,0 +1,206 @@
+"""The coordinator's two bulk calls: frames of a file down to a site, frames up into a partial file.
+
+Files are read and written in the event loop, one frame at a time: a frame goes to or comes from the page
+cache in a fraction of a millisecond, and a hop to a thread would cost as much again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from grpc import aio
+
+from pfl_common import speech
+from pfl_common.errors import Refused
+from pfl_common.messages import Offer, Receipt
+from pfl_common.run import ClientId
+from pfl_server.calls import Context, name_caller, refusing
+from pfl_server.desk import Desk, Incoming
+
+STALL_SECONDS = 60.0
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass
+class Traffic:
+    """Bytes that have crossed, and refusals by reason, for the metrics to read."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(eq=False)
+class _Lane:
+    """One upload in the making. Only the newest turn's stream may write, and none during verification."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    incoming: Incoming | None = None
+    turn: int = 0
+
+
+class Bulk:
+    """Carries whole files in frames, and goes on where a broken stream ended."""
+
+    def __init__(self, desk: Desk, traffic: Traffic, *, stall_seconds: float = STALL_SECONDS) -> None:
+        self._desk, self._traffic, self._stall_seconds = desk, traffic, stall_seconds
+        self._lanes: dict[tuple[ClientId, str], _Lane] = {}
+        self._verifying: set[asyncio.Task[Receipt]] = set()
+
+    def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
+        """The calls as gRPC wants them; without serializers, so that bytes stay bytes."""
+        return grpc.method_handlers_generic_handler(
+            speech.BULK,
+            {
+                "Fetch": grpc.unary_stream_rpc_method_handler(self._fetch),
+                "Store": grpc.stream_unary_rpc_method_handler(self._store),
+            },
+        )
+
+    async def offer(self, site: ClientId, offer: Offer) -> int | Receipt:
+        """Make room for an upload and say where to go on; an older stream of the same upload is over."""
+        key = (site, offer.key)
+        lane = self._lanes.get(key, _Lane())
+        async with lane.lock:
+            lane.turn += 1
+            self._lanes.pop(key, None)
+            answer = await self._desk.offer(site, offer)
+            if isinstance(answer, Receipt):
+                return answer
+            lane.incoming = answer
+            self._lanes[key] = lane
+            return answer.offset
+
+    async def drain(self) -> None:
+        """Wait for uploads that are whole and being verified."""
+        await asyncio.gather(*self._verifying, return_exceptions=True)
+
+    async def _fetch(self, request: bytes, context: Context) -> None:
+        async with refusing(context, self._traffic.refused):
+            name_caller(context, "site")
+            digest, at = speech.hear_fetch(request)
+            with _opened(self._desk.blob(digest), os.O_RDONLY) as file:
+                size = os.fstat(file).st_size
+                if at > size:
+                    raise Refused(
+                        "wrong_offset", f"offset {at} of {size} bytes; expected: at most their number"
+                    )
+                while frame := os.pread(file, speech.FRAME_BYTES, at):
+                    try:
+                        await context.write(frame)
+                    except aio.InternalError:
+                        return  # the site has gone; it will ask again from where it stands
+                    at += len(frame)
+                    self._traffic.sent_bytes += len(frame)
+
+    async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:
+        async with refusing(context, self._traffic.refused):
+            site = name_caller(context, "site")
+            sent = dict(context.invocation_metadata() or ())
+            key, start = speech.hear_store(sent.get(speech.STORE_METADATA))
+            receipt = await self._receive(site, key, start=start, frames=frames)
+            return speech.say_receipt(receipt).SerializeToString()
+
+    async def _receive(
+        self, site: ClientId, key: str, *, start: int, frames: AsyncIterator[bytes]
+    ) -> Receipt:
+        lane = self._lanes.get((site, key), _Lane())
+        async with lane.lock:
+            lane.turn += 1
+            turn, incoming = lane.turn, lane.incoming
+        if incoming is None:
+            raise Refused("not_offered", f"an upload {key[:80]!r} without room; expected: Offer first")
+        if start != incoming.offset:
+            raise Refused(
+                "wrong_offset", f"a stream from {start}; expected: from {incoming.offset}, as Offer answered"
+            )
+        await self._append(lane, turn, incoming=incoming, frames=frames)
+        return await self._verify(lane, turn, site=site, key=key)
+
+    async def _append(
+        self, lane: _Lane, turn: int, *, incoming: Incoming, frames: AsyncIterator[bytes]
+    ) -> None:
+        at = incoming.offset
+        with _opened(incoming.path, os.O_WRONLY | os.O_CREAT) as file:
+            # What lies beyond the offset was not counted: it may be the end of an older, longer file.
+            os.ftruncate(file, at)
+            while (frame := await self._next(frames)) is not None:
+                # No await between this look and the writing: an older stream cannot slip in.
+                if lane.turn != turn:
+                    raise _superseded()
+                if at + len(frame) > incoming.size:
+                    raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
+                _write(file, frame, at)
+                at += len(frame)
+                self._traffic.received_bytes += len(frame)
+        if at != incoming.size:
+            raise Refused("too_short", f"{at} bytes of {incoming.size}; expected: all; Offer again and go on")
+
+    async def _next(self, frames: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                return await anext(frames, None)
+        except TimeoutError:
+            raise Refused(
+                "stalled", f"nothing for {self._stall_seconds:.0f} s; Offer again and go on"
+            ) from None
+
+    async def _verify(self, lane: _Lane, turn: int, *, site: ClientId, key: str) -> Receipt:
+        """Let the desk look at the whole upload, to the end even if the site has gone meanwhile."""
+
+        async def verify() -> Receipt:
+            async with lane.lock:
+                if lane.turn != turn:
+                    raise _superseded()
+                lane.incoming = None  # whatever the verdict, the next stream needs a new offer
+                self._lanes.pop((site, key), None)
+                return await self._desk.stored(site, key)
+
+        task = asyncio.create_task(verify())
+        self._verifying.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[Receipt]) -> None:
+        self._verifying.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not complain when the site has gone
+
+
+def _superseded() -> Refused:
+    return Refused("superseded", "an older stream of an upload that was offered again")
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    try:
+        file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        raise Refused("unknown_blob", "bytes that are gone; ask for the task again") from None
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write(file: int, frame: bytes, at: int) -> None:
+    rest = memoryview(frame)
+    try:
+        while rest:
+            written = os.pwrite(file, rest, at)
+            rest, at = rest[written:], at + written
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise Refused(
+                "no_room", "the coordinator's disk is full; its operator has to make room"
+            ) from None
+        raise

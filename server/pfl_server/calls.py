@@ -1,0 +1,145 @@
+"""What the coordinator's two ports share: opening the port, knowing the caller, saying no."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from grpc import aio
+from pfl_common import speech
+from pfl_common.errors import Refused, SettingError, UserError
+from pfl_common.identity import Peer, Refusal, peer_of
+from pfl_common.run import ClientId
+
+Request = TypeVar("Request", bound=Message)
+Context: TypeAlias = "aio.ServicerContext[object, object]"
+
+OPTIONS = (
+    # With it, two coordinators could listen on one port and share its callers unseen.
+    ("grpc.so_reuseport", 0),
+    # Sites behind firewalls keep idle lines open with pings; by default a server takes that for an attack.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # TLS looks at a certificate when a line is opened: once a day every line is opened anew.
+    ("grpc.max_connection_age_ms", 24 * 3600 * 1000),
+)
+
+_PORT_ERRORS = {
+    errno.EADDRINUSE: ("another program is listening there", "stop it, or choose another port"),
+    errno.EACCES: ("this user may not open this port", "choose a port above 1023"),
+    errno.EADDRNOTAVAIL: (
+        "this machine does not have this address",
+        "choose one of its own, or 0.0.0.0 for all",
+    ),
+}
+
+_log = logging.getLogger(__name__)
+
+
+def open_port(server: aio.Server, host: str, *, port: int, credentials: grpc.ServerCredentials) -> int:
+    """Let a server listen here; the number is the one that was opened, also when 0 asked for any."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        return int(server.add_secure_port(address, credentials))
+    except RuntimeError:
+        # gRPC does not say why; a plain socket does.
+        raise _explain_port(host, port) from None
+
+
+def name_caller(context: Context, role: str) -> ClientId:
+    """Who calls, by the certificate that TLS has verified; refused unless it has this role."""
+    peer = _read_peer(next(iter(context.auth_context()["x509_pem_cert"])))
+    if peer.role != role:
+        reason = "not_a_site" if role == "site" else "not_the_operator"
+        raise Refused(
+            reason,
+            f"a call by the {peer.role} {peer.name}; expected: the certificate of a {role} for this call",
+        )
+    return peer.name
+
+
+@asynccontextmanager
+async def refusing(context: Context, refused: Counter[str]) -> AsyncIterator[None]:
+    """End a call in order: a refusal tells its reason, anything unexpected is for our log alone."""
+    try:
+        yield
+    except Refused as reason:
+        told = _tell(reason)
+        refused[reason.code] += 1
+        _log.info("refused: %s", reason.code)
+        final = told.code in speech.FINAL_REASONS
+        await context.abort(
+            grpc.StatusCode.PERMISSION_DENIED if final else grpc.StatusCode.FAILED_PRECONDITION,
+            told.code,
+            ((speech.REFUSAL_METADATA, speech.say_refusal(told)),),
+        )
+    except aio.AbortError:
+        raise
+    except Exception:
+        # What went wrong here may name paths and values: none of a peer's business.
+        _log.exception("a call failed")
+        await context.abort(grpc.StatusCode.INTERNAL, "the coordinator failed at this call; its log says why")
+
+
+def answer_unary(
+    request_type: type[Request],
+    answer: Callable[[ClientId, Request], Awaitable[Message]],
+    *,
+    role: str,
+    refused: Counter[str],
+) -> grpc.RpcMethodHandler[Request, Message]:
+    """One call of one message each way, for callers of one role."""
+
+    async def serve(request: Request, context: Context) -> Message:
+        async with refusing(context, refused):
+            return await answer(name_caller(context, role), request)
+
+    return grpc.unary_unary_rpc_method_handler(
+        serve,
+        request_deserializer=request_type.FromString,
+        response_serializer=_to_bytes,
+    )
+
+
+def _to_bytes(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+@lru_cache(maxsize=4096)  # reading a certificate takes longer than many a call
+def _read_peer(certificate_pem: bytes) -> Peer:
+    try:
+        return peer_of(certificate_pem)
+    except UserError as reason:
+        raise Refused("not_a_site", str(reason)) from None
+
+
+def _tell(reason: Refused) -> Refused:
+    # Enrolment tells less to a stranger than to our own log.
+    if isinstance(reason, Refusal):
+        return Refused(reason.public_code.replace("-", "_"), reason.answer)
+    return reason
+
+
+def _explain_port(host: str, port: int) -> SettingError:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    why, advice = "it cannot be opened", "check address and port"
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except socket.gaierror:
+            why, advice = "this name is not known here", "give an address of this machine"
+        except OSError as error:
+            why, advice = _PORT_ERRORS.get(error.errno or 0, (error.strerror or why, advice))
+    return SettingError(
+        f"cannot listen on {host} port {port}: {why}", expected="a free port on this machine", advice=advice
+    )

@@ -1,0 +1,105 @@
+"""`pfl-server`: words to settings, then one call."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pfl_common import methods
+from pfl_common.config import dump, layered, parse_pairs, settle
+from pfl_common.errors import PflError, SettingError, nearest
+from pfl_common.logs import configure
+from pfl_server.settings import ServerSettings
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command()
+def serve(
+    method: Annotated[str | None, typer.Option(help="Which method trains.")] = None,
+    sites: Annotated[int | None, typer.Option(help="Sites to wait for before the run begins.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of the run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
+    participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
+    drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
+    candidates: Annotated[str | None, typer.Option(help="roster or present.")] = None,
+    quorum: Annotated[float | None, typer.Option(help="Share of expected updates that closes a round.")] = None,
+    round_seconds: Annotated[float | None, typer.Option(help="Deadline of a round.")] = None,
+    lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Network; chosen by the data if not given.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
+    encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of one trainer.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A named set of the method's settings.")] = None,
+    state: Annotated[Path | None, typer.Option(help="State folder.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for sites.")] = None,
+    enrol_port: Annotated[int | None, typer.Option(help="Port for enrolment.")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of metrics and health.")] = None,
+    advertise: Annotated[str | None, typer.Option(help="Name under which sites reach this machine.")] = None,
+    new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
+    log_format: Annotated[str, typer.Option(help="auto, text or json.")] = "auto",
+    list_methods: Annotated[bool, typer.Option("--list-methods", help="Print the methods.")] = False,
+) -> None:
+    """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
+    if list_methods:
+        show_methods()
+        raise typer.Exit()
+    given = dict(locals())
+    flags = {f.name: given[f.name] for f in fields(ServerSettings) if f.name in given}
+    flags["set"] = _method_settings(set_, preset, method)
+    run_server(layered(ServerSettings, flags, config, prefix="PFL_"), log_format)
+
+
+def run_server(given: dict[str, Any], log_format: str) -> None:
+    """Check the settings, print what was chosen, serve until stopped."""
+    configure("json" if log_format == "json" else "auto")
+    settings = settle(ServerSettings, given, what="pfl-server")
+    chosen = methods.load(settings.method).settle(settings.set)
+    log = structlog.get_logger("pfl.server")
+    log.info("settings", method=settings.method, **dump(chosen))
+    from pfl_server.coordinator import Coordinator  # torch and grpc take a second: not for --help
+
+    async def serve_all() -> int:
+        return await Coordinator(settings).serve()
+
+    raise typer.Exit(asyncio.run(serve_all()))
+
+
+def show_methods() -> None:
+    """The table of methods: what each does and what can be set."""
+    table = Table("method", "what it does", "settings (default)", show_lines=True)
+    for name in methods.names():
+        method = methods.load(name)
+        title = method.doc.strip().partition("\n")[0]
+        defaults = ", ".join(f"{n}={v}" for n, v in dump(method.settle({})).items())
+        table.add_row(name, title, defaults)
+    Console().print(table)
+
+
+def _method_settings(pairs: list[str] | None, preset: str | None, method: str | None) -> dict[str, Any] | None:
+    if pairs is None and preset is None:
+        return None
+    presets = methods.load(method or ServerSettings.method).presets
+    if preset is not None and preset not in presets:
+        raise SettingError(f"there is no preset {preset!r}", expected=nearest(preset, presets))
+    return {**(presets[preset] if preset else {}), **parse_pairs(pairs or [])}
+
+
+def main() -> None:
+    """Run the command; an error a person can mend is printed as words, with its exit code."""
+    try:
+        app()
+    except PflError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"pfl-server: {error}", markup=False)
+        raise SystemExit(getattr(error, "exit_code", 1)) from None

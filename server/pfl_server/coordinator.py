@@ -1,0 +1,101 @@
+"""One coordinator process: its certificate authority, its ports, and the run it holds, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from datetime import UTC, datetime
+
+
+import structlog
+
+from pfl_common.errors import UserError
+from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery
+from pfl_server.enrolment import EnrolmentServer
+from pfl_server.hosting import RunHost
+from pfl_server.settings import ServerSettings
+from pfl_server.transport import GrpcServer
+from pfl_server.web import WebServer
+
+log = structlog.get_logger("pfl.coordinator")
+
+DRAIN_SECONDS = 5.0
+
+
+class Coordinator:
+    """Everything a coordinator process has, put together."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        now = datetime.now(UTC)
+        self.settings = settings
+        self.host = RunHost(settings)
+        self.authority = Authority.open_or_create(settings.state / "federation", now=now)
+        self.operator = self.authority.operator_certificate(now=now)
+        self._secret = discovery.new_secret()
+        ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
+        self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret)
+        self._grpc = GrpcServer(renew=self._enrolment.renew)
+        self._web = WebServer(self.host, ready=lambda: not self._stopping.is_set())
+        self._stopping = asyncio.Event()
+
+    async def serve(self) -> int:
+        """Open the ports, play the run, and go on answering until a signal comes; gives the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        addresses = await self._open()
+        discovery.publish(self._found(addresses))
+        story = asyncio.create_task(self.host.run())
+        stopped = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            failure = story.exception() if story.done() else None
+            if failure is not None:
+                self._report(failure)
+            # After the run the coordinator goes on serving: metrics, status, and sites that were away at the end.
+            await self._stopping.wait()
+            return getattr(failure, "exit_code", 1) if failure else 0
+        finally:
+            story.cancel()
+            await self._close()
+
+    async def _open(self) -> Addresses:
+        settings, now = self.settings, datetime.now(UTC)
+        name = settings.advertise or settings.host
+        pair = self.authority.server_certificate([name], now=now)
+        ca = self.authority.ca_pem
+        port = await self._grpc.start(self.host.reception, host=settings.host, port=settings.port, pair=pair, ca_pem=ca)
+        enrol = await self._enrolment.start(host=settings.host, port=settings.enrol_port, pair=pair)
+        http = await self._web.start(settings.host, settings.http_port)
+        addresses = Addresses(f"{name}:{port}", f"{name}:{enrol}", f"http://{name}:{http}")
+        log.info("listening", control=addresses.control, enrolment=addresses.enrolment, http=addresses.http)
+        return addresses
+
+    def _found(self, addresses: Addresses) -> Found:
+        return Found(
+            federation_id=self.authority.federation_id,
+            addresses=addresses,
+            ca_pem=self.authority.ca_pem,
+            pid=os.getpid(),
+            state_folder=self.settings.state.resolve(),
+            secret=self._secret,
+        )
+
+    def _report(self, failure: BaseException) -> None:
+        if isinstance(failure, UserError):
+            log.error("the run cannot go on", why=str(failure))
+        else:
+            log.error("the run failed", why=repr(failure), exc_info=failure)
+        self.host.reception.fail(str(failure).replace("\n", ";"))
+
+    async def _close(self) -> None:
+        """Readiness off first, then no new calls, then the rest."""
+        discovery.withdraw(self.authority.federation_id, pid=os.getpid())
+        await self._grpc.stop(DRAIN_SECONDS)
+        await self._enrolment.stop(DRAIN_SECONDS)
+        await self._web.stop()
+        self.host.runs.close()
+        log.info("stopped")
+
+

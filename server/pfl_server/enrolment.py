@@ -1,0 +1,89 @@
+"""The coordinator's second port: a site that proves its invitation gets a certificate.
+
+TLS without client certificates, because who comes here has none yet. The decisions are `identity`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import grpc
+from google.protobuf.message import Message
+from grpc import aio
+from pfl_common import speech
+from pfl_common.errors import Refused
+from pfl_common.identity import Authority, KeyPair, Ledger
+from pfl_common.run import ClientId
+from pfl_common.wire import enrolment_pb2 as pb
+
+from pfl_server.calls import OPTIONS, Context, open_port, refusing
+
+LARGEST_MESSAGE = 1 << 16
+MOST_AT_ONCE = 32
+
+
+class EnrolmentServer:
+    """Signs certificates for sites that were invited, or that run as the same user on this machine.
+
+    `local_secret` is the one in the discovery file; without it nobody is let in as the same user.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        ledger: Ledger,
+        *,
+        local_secret: bytes | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.refused: Counter[str] = Counter()
+        self._authority, self._ledger, self._local_secret = authority, ledger, local_secret
+        self._clock = clock
+        self._server: aio.Server | None = None
+
+    async def start(self, *, host: str, port: int, pair: KeyPair) -> int:
+        """Open the port and answer; gives the number of the port."""
+        # Strangers may come here: few at a time, and nothing they send may be large.
+        options = (*OPTIONS, ("grpc.max_receive_message_length", LARGEST_MESSAGE))
+        server = aio.server(options=options, maximum_concurrent_rpcs=MOST_AT_ONCE)
+        enrol = grpc.unary_unary_rpc_method_handler(
+            self._enrol,
+            request_deserializer=pb.EnrolRequest.FromString,
+            response_serializer=pb.EnrolAnswer.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(speech.ENROLMENT, {"Enrol": enrol}),)
+        )
+        opened = open_port(server, host, port=port, credentials=grpc.ssl_server_credentials([pair]))
+        await server.start()
+        self._server = server
+        return opened
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls and let those at work end within `grace` seconds."""
+        if self._server is not None:
+            await self._server.stop(grace)
+            self._server = None
+
+    async def renew(self, site: ClientId, csr_pem: bytes) -> bytes:
+        """A new certificate for a site that the other port has already recognised by its old one."""
+        return await asyncio.to_thread(self._authority.sign_site, csr_pem, site, now=self._clock())
+
+    async def _enrol(self, said: pb.EnrolRequest, context: Context) -> Message:
+        async with refusing(context, self.refused):
+            # Records are locked and synced to disk: not in the event loop.
+            certificate = await asyncio.to_thread(self._admit, said)
+            return pb.EnrolAnswer(certificate_pem=certificate)
+
+    def _admit(self, said: pb.EnrolRequest) -> bytes:
+        now = self._clock()
+        if said.way == pb.WAY_INVITATION:
+            self._ledger.redeem(said.site, said.csr_pem, proof=said.proof, now=now)
+        elif said.way == pb.WAY_SAME_USER and self._local_secret is not None:
+            self._ledger.admit_local(said.site, said.csr_pem, proof=said.proof, secret=self._local_secret)
+        else:
+            raise Refused("not_accepted", "a way of proving that is not open here; expected: an invitation")
+        return self._authority.sign_site(said.csr_pem, said.site, now=now)

@@ -1,0 +1,72 @@
+"""What one site has been asked to do, and how long it may be silent about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pfl_common.messages import Assignment, Offer
+from pfl_common.run import ClientId, Kind, Task
+
+
+class SiteLost(Exception):
+    """A site will not answer a task; the reason is one word from a fixed list, or "refused:" and a code."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass
+class Errand:
+    """A task on its way to one site and back."""
+
+    client: ClientId
+    task: Task
+    prepare: Callable[[Task], Awaitable[Assignment]]
+    answer: asyncio.Future[str]
+    renewed: float
+    """When the site was last seen to get on with it."""
+    handed: bool = False
+    progress: int = -1
+    offer: Offer | None = None
+    incoming: Path | None = None
+    received: int = 0
+    verifying: bool = False
+
+    def renew(self, progress: int, now: float) -> None:
+        """A lease is renewed by progress only: a site that hangs but still sends heartbeats is given up."""
+        if progress > self.progress:
+            self.progress, self.renewed = progress, now
+
+    def arriving(self, now: float) -> None:
+        """Bytes that come in are progress too."""
+        size = self.incoming.stat().st_size if self.incoming and self.incoming.exists() else 0
+        if size > self.received:
+            self.received, self.renewed = size, now
+
+    @property
+    def uploads(self) -> bool:
+        """Only training ends in an upload; the other kinds end with their report."""
+        return self.task.kind is Kind.TRAIN
+
+
+@dataclass
+class Place:
+    """A registered site, as it was last heard."""
+
+    site: ClientId
+    seen: float
+    waiting: int = 0
+    errand: Errand | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def doing(self) -> str:
+        """In one or two words, for the list of sites."""
+        if self.errand is None:
+            return "waiting" if self.waiting else "away"
+        stage = "uploading" if self.errand.received else "working" if self.errand.handed else "called"
+        return f"{stage} ({self.errand.task.kind} {self.errand.task.round})"

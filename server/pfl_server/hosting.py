@@ -1,0 +1,98 @@
+"""A run in the life of a coordinator: gather the sites, freeze the run or find it again, train, end.
+
+Without ports: the coordinator process puts it behind gRPC, `pfl simulate` calls it directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from pfl_common import seeding
+from pfl_common.errors import UserError
+from pfl_common.messages import RunStatus
+from pfl_common.run import ClientId, Description, RunSpec
+from pfl_server.books import Books
+from pfl_server.fleet import Fleet
+from pfl_server.reception import Reception
+from pfl_server.runs import Runs
+from pfl_server.settings import ServerSettings
+from pfl_server.training import Training, Watch
+
+log = structlog.get_logger("pfl.run")
+
+
+class RunHost:
+    """Holds the one run of a coordinator."""
+
+    def __init__(self, settings: ServerSettings, *, pinned: RunSpec | None = None) -> None:
+        self.settings = settings
+        self.runs = Runs(settings.state)
+        self.reception = Reception(settings.method)
+        self.books: Books | None = None
+        self.fleet: Fleet | None = None
+        self.training: Training | None = None
+        self._pinned = pinned
+
+    @property
+    def watch(self) -> Watch | None:
+        """The run's numbers, once there is a run."""
+        return self.training.watch if self.training else None
+
+    def status(self) -> RunStatus:
+        """What `pfl status` shows."""
+        return self.reception.status()
+
+    async def run(self) -> None:
+        """From wherever the state folder stands to the run's end."""
+        books = self.runs.unfinished(self.settings)
+        if books is None:
+            log.info("waiting for sites", wanted=self.settings.sites)
+            sites = await self.reception.gather(self.settings.sites)
+            books = await self._begin(sites)
+        self.books = books
+        # The coordinator's own arithmetic is pinned too: another number of threads may sum in another order.
+        seeding.pin_threads(books.spec.threads)
+        _announce(books.spec)
+        await self._play(books)
+
+    async def _begin(self, sites: Mapping[ClientId, Description]) -> Books:
+        try:
+            if self._pinned is not None:
+                return await asyncio.to_thread(self.runs.adopt, self._pinned, sites, self.settings)
+            return await asyncio.to_thread(self.runs.begin, self.settings, sites)
+        except UserError as error:
+            self.reception.fail(str(error).replace("\n", ";"))
+            raise
+
+    async def _play(self, books: Books) -> None:
+        self.fleet = Fleet(
+            books.spec, journal=books.journal, spool=books.spool, shelf=books.shelf, init=books.init
+        )
+        self.training = Training(books, self.fleet)
+        self.fleet.status_line = self.training.status
+        self.reception.open(self.fleet)
+        stop = asyncio.create_task(self._pass_on_stop(self.training))
+        try:
+            await self.training.run()
+        finally:
+            stop.cancel()
+
+    async def _pass_on_stop(self, training: Training) -> None:
+        await self.reception.stop_asked.wait()
+        training.stop()
+
+
+def _announce(spec: RunSpec) -> None:
+    log.info(
+        "run",
+        id=spec.id,
+        backbone=spec.model.backbone,
+        shape=spec.model.shape,
+        classes=len(spec.model.classes),
+        rounds=spec.rounds,
+        sites=list(spec.roster),
+        settings=spec.settings,
+    )

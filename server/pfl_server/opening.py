@@ -1,0 +1,53 @@
+"""From a gathered federation to a frozen specification: nothing of it changes while the run lasts."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+
+import torch
+
+from pfl_common import methods
+from pfl_common.config import dump
+from pfl_common.run import ClientId, Description, Participation, RunSpec
+from pfl_server.agreement import Wish, agree
+from pfl_server.books import build_template
+from pfl_server.rehearsal import rehearse
+from pfl_server.settings import ServerSettings
+
+
+def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
+    """Agree the model with the sites, rehearse the method, pin everything."""
+    wish = Wish(settings.backbone, settings.image_size, settings.encoder_projector)
+    method = methods.load(settings.method)
+    spec = RunSpec(
+        id=run,
+        method=method.name,
+        settings=dump(method.settle(settings.set)),
+        model=agree(sites, wish),
+        rounds=settings.rounds,
+        seed=settings.seed,
+        roster=tuple(sorted(sites)),
+        participation=Participation.parse(settings.participation, drop=settings.drop),
+        candidates=settings.candidates,
+        quorum=settings.quorum,
+        round_seconds=settings.round_seconds,
+        lease_seconds=settings.lease_seconds,
+        evaluate_every=settings.evaluate_every,
+        threads=settings.threads,
+        repeatable=settings.threads == 1,
+        versions=versions(),
+    )
+    return replace(spec, manifests=rehearse(method, spec, build_template(spec)))
+
+
+def versions() -> dict[str, str]:
+    """What decides a result's bits besides the specification: they are promised within one such class."""
+    return {
+        "pfl": version("pfl-net"),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }

@@ -1,0 +1,112 @@
+"""The coordinator's desk from its first minute: gathers sites until the fleet of a frozen run answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from pfl_common.errors import Refused
+from pfl_common.messages import Assignment, Joined, Mark, Offer, Over, Receipt, RunStatus, Scores, SiteStatus
+from pfl_common.run import ClientId, Description
+from pfl_server.desk import Incoming
+from pfl_server.fleet import Fleet
+
+JOIN_WAIT = 5.0
+"""Seconds a joining site is held before it is told to ask again."""
+
+
+class Reception:
+    """A Desk that can say "not yet"."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self._gathered: dict[ClientId, Description] = {}
+        self._arrival = asyncio.Event()
+        self._open = asyncio.Event()
+        self._fleet: Fleet | None = None
+        self._failed = ""
+        self.stop_asked = asyncio.Event()
+
+    async def gather(self, count: int) -> Mapping[ClientId, Description]:
+        """Wait until so many sites have said what their data look like."""
+        while len(self._gathered) < count:
+            self._arrival.clear()
+            await self._arrival.wait()
+        return dict(self._gathered)
+
+    def open(self, fleet: Fleet) -> None:
+        """The run is frozen: from here on the fleet answers."""
+        self._fleet = fleet
+        fleet.on_stop = self.stop_asked.set
+        self._open.set()
+
+    def fail(self, words: str) -> None:
+        """The run cannot begin: every site that waits is told why."""
+        self._failed = words
+        self._open.set()
+
+    async def join(self, site: ClientId, description: Description) -> Joined | None:
+        """Register; wait a little for the run to be frozen."""
+        if self._fleet is None:
+            self._gathered[site] = description
+            self._arrival.set()
+            try:
+                await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
+            except TimeoutError:
+                return None
+        if self._failed:
+            raise Refused("run_failed", self._failed)
+        return await self._running().join(site, description)
+
+    async def next_task(
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+    ) -> Assignment | Over | None:
+        """Work for this site."""
+        return await self._running().next_task(site, marks, wait=wait)
+
+    def blob(self, digest: str) -> Path:
+        """The file with these bytes."""
+        return self._running().blob(digest)
+
+    async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
+        """Reserve room for an upload."""
+        return await self._running().offer(site, offer)
+
+    async def stored(self, site: ClientId, key: str) -> Receipt:
+        """An upload is complete."""
+        return await self._running().stored(site, key)
+
+    async def report(self, site: ClientId, key: str, scores: Scores) -> None:
+        """Take an evaluation."""
+        await self._running().report(site, key, scores)
+
+    async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
+        """A site will not do a task."""
+        await self._running().decline(site, key, reason, words)
+
+    def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
+        """A site is at work."""
+        return self._running().heartbeat(site, key, progress)
+
+    async def leave(self, site: ClientId) -> None:
+        """A site goes, before or during the run."""
+        self._gathered.pop(site, None)
+        if self._fleet:
+            await self._fleet.leave(site)
+
+    def status(self) -> RunStatus:
+        """The run at a glance; before it begins, who has come so far."""
+        if self._fleet:
+            return self._fleet.status()
+        sites = tuple(SiteStatus(site, "here", 0.0, "gathering") for site in sorted(self._gathered))
+        return RunStatus("", self._method, "gathering", 0, 0, 0, words=self._failed, sites=sites)
+
+    def stop(self) -> None:
+        """End in good order."""
+        self.stop_asked.set()
+
+    def _running(self) -> Fleet:
+        if self._fleet is None:
+            raise Refused("not_joined", "the run has not begun: join first")
+        return self._fleet

@@ -1,0 +1,99 @@
+"""Before a run: play a round of the method with made-up samples, to learn the exact shape of every parcel.
+
+The manifests pinned in the RunSpec are what the template really sends and gets; a method's file says nothing
+of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from pfl_common import codec, seeding
+from pfl_common.halves import Arrivals, LocalData, Participant, Samples, ServerHalf
+from pfl_common.methods import Method
+from pfl_common.run import Json, Kind, Manifest, RunSpec, Task, parcel_key
+from pfl_common.sums import Sum
+from pfl_common.tensors import State
+
+SITE = "rehearsal"
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A rehearsed update, kept in memory where a real one would lie in the spool."""
+
+    id: str
+    state: State
+
+    def load(self) -> State:
+        """What was shown."""
+        return self.state
+
+
+@dataclass
+class _Stage:
+    """Both halves, made-up data, and the parcels seen so far."""
+
+    half: ServerHalf
+    template: Participant
+    state: State
+    data: LocalData
+    down: list[State] = field(default_factory=list)
+    up: list[State] = field(default_factory=list)
+
+    def send(self, task: Task) -> None:
+        """See what a newcomer and what a returning site would get."""
+        self.down += [self.half.welcome(self.state), self.half.send(self.state, SITE, task)]
+
+    def play(self, task: Task) -> None:
+        """One round with one site, a newcomer."""
+        self.send(task)
+        newcomer, participant = dataclasses.replace(task, since=0), copy.deepcopy(self.template)
+        participant.receive(self.half.welcome(self.state), newcomer)
+        participant.learn(self.data, newcomer)
+        up = participant.report(self.data, newcomer)
+        self.up.append(codec.flatten(up))
+        total = Sum()
+        total.add(up.summed)
+        shown = {SITE: Rehearsed(f"{SITE}@{task.round}", up.shown)}
+        self.state = self.half.close(self.state, Arrivals(total, shown), task)
+
+
+def rehearse(method: Method, spec: RunSpec, template: Participant) -> dict[str, Manifest]:
+    """All manifests of a run, by `parcel_key`, and "init" for the first model."""
+    quick: dict[str, Json] = {**spec.settings, "epochs": 1}
+    half = method.build_server(dataclasses.replace(spec, settings=quick))
+    stage = _Stage(half, template, half.start(template, spec.seed), _made_up(spec))
+    manifests = {"init": codec.pin([State.of(template)])}
+    with seeding.scope(spec.seed, "rehearsal"):
+        for phase, numbers in _played(method, spec):
+            for number in numbers:
+                stage.play(Task(Kind.TRAIN, number, spec.rounds, phase=phase, since=number - 1))
+            stage.send(Task(Kind.TRAIN, numbers[-1], spec.rounds, phase=phase, since=numbers[-1]))
+            for kind in Kind:
+                manifests[parcel_key(kind, phase, "down")] = codec.pin(stage.down)
+            manifests[parcel_key(Kind.TRAIN, phase, "up")] = codec.pin(stage.up)
+            stage.down, stage.up = [], []
+    return manifests
+
+
+def _played(method: Method, spec: RunSpec) -> Iterator[tuple[str, list[int]]]:
+    """Each phase with its first two rounds: the second may carry what the first does not know yet."""
+    config, rounds = method.settle(spec.settings), spec.rounds
+    for phase, first in method.phases(config, rounds):
+        second = [n for n in (first + 1,) if n <= rounds and method.phase(config, n, rounds) == phase]
+        yield phase, [first, *second]
+
+
+def _made_up(spec: RunSpec) -> LocalData:
+    """Two samples for each of a few classes: enough for batch norm, few enough to cost nothing."""
+    classes = len(spec.model.classes)
+    y = torch.arange(classes).repeat(2)[: max(4, min(2 * classes, 16))]
+    x = torch.rand((len(y), *spec.model.shape), generator=seeding.generator(spec.seed, "rehearsal"))
+    samples = Samples(x, y)
+    return LocalData(samples, samples, samples, classes, SITE, spec.seed)

@@ -1,0 +1,72 @@
+"""What an operator can choose for a coordinator, each with a stated default."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic import JsonValue as Json
+from pydantic.dataclasses import dataclass
+
+from pfl_common.halves import STRICT
+
+HERE_ONLY = frozenset({"state", "host", "port", "enrol_port", "http_port", "advertise", "new_run"})
+"""Settings of this process; changing them does not make another run."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class ServerSettings:
+    """One coordinator and the run it holds."""
+
+    method: str = "dualfed"
+    """Which method trains; `--list-methods` prints them."""
+    sites: Annotated[int, Field(ge=1)] = 2
+    """How many sites to wait for before the run begins."""
+    rounds: Annotated[int, Field(ge=1)] = 30
+    """T: rounds of the run."""
+    seed: int = 0
+    """Everything drawn in the run follows from it."""
+    participation: str = "1.0"
+    """Share of sites asked in a round (0.5), a range drawn from (0.1..1.0) or names (a,b)."""
+    drop: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Chance that a site that was asked trains but does not report."""
+    candidates: Literal["roster", "present"] = "roster"
+    """Draw from all registered sites, or from those that are here."""
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the expected updates that closes a round; 1 waits for all."""
+    round_seconds: Annotated[float, Field(gt=0)] = 3600.0
+    """Deadline of a round."""
+    lease_seconds: Annotated[float, Field(gt=0)] = 15.0
+    """How long a site may show no progress once the others are done."""
+    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    """Sites that do not train measure the model every so many rounds."""
+    backbone: str = ""
+    """Network; empty: chosen by the data's kind and size."""
+    image_size: Annotated[int, Field(ge=0)] = 0
+    """Side of the run's images; 0: the most common size of the sites."""
+    encoder_projector: bool = False
+    """Put DualFed's projector behind the encoder of any method (equal capacity)."""
+    threads: Annotated[int, Field(ge=1)] = 1
+    """Threads of one trainer; another number than 1 gives other bits."""
+    set: dict[str, Json] = field(default_factory=dict)
+    """The method's own settings."""
+    state: Path = Path("pfl-state")
+    """Where the coordinator keeps everything."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 7443
+    """Port for sites (mutual TLS); 0 takes a free one."""
+    enrol_port: int = 7444
+    """Port where new sites enrol; 0 takes a free one."""
+    http_port: int = 7480
+    """Port of metrics and health; 0 takes a free one."""
+    advertise: str = ""
+    """Name or address under which sites reach this machine; empty: the host."""
+    new_run: bool = False
+    """Begin a new run although the last one is not finished."""
+
+    def run_part(self) -> dict[str, Json]:
+        """What makes this run this run: everything but where it listens and keeps its files."""
+        return {name: value for name, value in asdict(self).items() if name not in HERE_ONLY}

@@ -1,0 +1,26 @@
+"""The fold: verified updates are added in site order, one at a time, and let go at once."""
+
+from __future__ import annotations
+
+from pfl_common.halves import Arrivals
+from pfl_common.run import ClientId
+from pfl_common.sums import Sum
+from pfl_server.spool import Spool, Update
+
+
+class PlainTally:
+    """A round's sum in the making; memory does not grow with the number of sites."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool, self._sum = spool, Sum()
+        self._counted: dict[ClientId, Update] = {}
+
+    def add(self, client: ClientId, name: str) -> None:
+        """Add one update; the caller keeps site order."""
+        update = self._spool.open(name)
+        self._sum.add(update.up().summed)
+        self._counted[client] = update
+
+    def arrivals(self) -> Arrivals:
+        """What was counted; single updates are read from the spool only if the method asks for them."""
+        return Arrivals(self._sum, dict(self._counted))

@@ -1,0 +1,364 @@
+"""THE STORY of a run: for each round sample, send, gather, close, checkpoint, observe; at the end, finish.
+
+Nothing here knows of sockets or files beyond the books; `fleet` brings the sites, `round` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import structlog
+
+from pfl_common import scores
+from pfl_common.errors import RunFailed, StateError
+from pfl_common.messages import Assignment, Over, RunStatus
+from pfl_common.run import ClientId, Kind, Task
+from pfl_common.tensors import State
+from pfl_server import sampling
+from pfl_server.books import Books
+from pfl_server.downloads import Downloads
+from pfl_server.errands import SiteLost
+from pfl_server.fleet import Prepare
+from pfl_server.round import Abandon, Arrived, Close, Event, Fold, Lost, Refuse, Round, TimeUp
+from pfl_server.sampling import Draw
+from pfl_server.tally import PlainTally
+
+log = structlog.get_logger("pfl.training")
+
+ATTEMPTS = 20
+"""Abandoned attempts at one round before the run is given up: nothing hangs for ever."""
+
+
+class Fleet(Protocol):
+    """The sites, as a run needs them."""
+
+    def roster(self) -> tuple[ClientId, ...]: ...
+
+    def present(self) -> tuple[ClientId, ...]: ...
+
+    async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str: ...
+
+    def expired(self, client: ClientId) -> bool: ...
+
+    def give_up(self, client: ClientId, reason: str) -> None: ...
+
+    def end(self, over: Over) -> None: ...
+
+
+@dataclass
+class Watch:
+    """What can be seen of a run from outside: plain numbers, read when somebody looks."""
+
+    status: str = "running"
+    round: int = 0
+    attempt: int = 0
+    awaited: tuple[ClientId, ...] = ()
+    outcomes: Counter[str] = field(default_factory=Counter)
+    losses: Counter[str] = field(default_factory=Counter)
+    cohort: int = 0
+    counted: int = 0
+    round_seconds: float = 0.0
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+@dataclass
+class Opened:
+    """An attempt that is under way: what was asked and what has come back so far."""
+
+    task: Task
+    state: State
+    downloads: Downloads
+    round: Round
+    tally: PlainTally
+    began: float
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+
+
+class Training:
+    """One run from where its books stand to its end."""
+
+    def __init__(self, books: Books, fleet: Fleet, *, tick: float = 0.25) -> None:
+        self._books, self._fleet, self._tick = books, fleet, tick
+        self._spec = books.spec
+        self._config = books.method.settle(books.spec.settings)
+        self._evaluations: set[asyncio.Task[None]] = set()
+        self._late: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self.watch = Watch()
+
+    async def run(self) -> None:
+        """Play all rounds that are not committed yet, then let every site finish."""
+        number, state = self._resume()
+        # A run that was stopped stays so: the same command once more only serves its last state.
+        self._stopping |= self._books.journal.status()[0] != "running"
+        try:
+            while number < self._spec.rounds and not self._stopping:
+                state = await self._play(number + 1, state)
+                number += 1
+        except RunFailed as failed:
+            self.watch.status = "failed"
+            self._fleet.end(Over("failed", str(failed)))
+            raise
+        await self._finish(number, state)
+
+    def stop(self) -> None:
+        """End the run in good order after the round that is under way."""
+        self._stopping = True
+
+    def status(self) -> RunStatus:
+        """The run at a glance."""
+        watch = self.watch
+        latest = watch.scores.get("test/combined", {})
+        return RunStatus(
+            self._spec.id,
+            self._spec.method,
+            watch.status,
+            watch.round,
+            self._spec.rounds,
+            watch.attempt,
+            awaited=watch.awaited,
+            scores=latest,
+        )
+
+    # -- one round
+
+    async def _play(self, number: int, state: State) -> State:
+        for _ in range(ATTEMPTS):
+            candidates = await self._gather(number)
+            draw = sampling.draw(
+                self._spec.participation, seed=self._spec.seed, number=number, candidates=candidates
+            )
+            attempt = self._books.journal.open_attempt(number, candidates, draw)
+            draw = self._books.journal.attempt(number, attempt).draw
+            closed = await self._attempt(number, attempt, draw, state)
+            if closed is not None:
+                return closed
+        raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
+
+    async def _gather(self, number: int) -> tuple[ClientId, ...]:
+        """Wait for at least one site: with nobody here every attempt would only burn its number."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._spec.round_seconds
+        while not self._fleet.present():
+            if loop.time() > end:
+                raise RunFailed(
+                    f"no site was heard for {self._spec.round_seconds:.0f} s before round {number}"
+                )
+            await asyncio.sleep(self._tick)
+        return self._fleet.present() if self._spec.candidates == "present" else self._fleet.roster()
+
+    async def _attempt(self, number: int, attempt: int, draw: Draw, state: State) -> State | None:
+        self._clear_shelf()
+        round_ = Round(draw.cohort, quorum=draw.quorum(self._spec.quorum))
+        opened = self._open(self._task(Kind.TRAIN, number, attempt), state, round_)
+        self.watch.round, self.watch.attempt, self.watch.cohort = number, attempt, len(draw.cohort)
+        log.info("round opened", round=number, attempt=attempt, cohort=len(draw.cohort))
+        asks = {
+            site: asyncio.create_task(self._ask(site, replace(opened.task, drop=site in draw.drops), opened))
+            for site in draw.cohort
+        }
+        leases = asyncio.create_task(self._watch_leases(opened, asks))
+        self._evaluate_others(opened, draw.cohort)
+        try:
+            return await self._settle(opened)
+        finally:
+            for job in (*asks.values(), leases):
+                job.cancel()
+
+    def _open(self, task: Task, state: State, round_: Round) -> Opened:
+        books, self.watch.awaited = self._books, round_.awaited
+        downloads = Downloads(books.spec, books.half, per_client=books.method.per_client, shelf=books.shelf)
+        began = asyncio.get_running_loop().time()
+        return Opened(task, state, downloads, round_, PlainTally(books.spool), began)
+
+    async def _settle(self, opened: Opened) -> State | None:
+        """Follow the round's orders to its end; None when it was abandoned."""
+        while True:
+            for order in opened.round.handle(await opened.events.get()):
+                match order:
+                    case Fold(client, update):
+                        await asyncio.to_thread(opened.tally.add, client, update)
+                    case Refuse(client, code):
+                        log.error("an update came for a site that had settled", site=client, code=code)
+                    case Close(counted):
+                        return await self._close(opened, counted)
+                    case Abandon(reason):
+                        self._abandon(opened.task, opened.round, reason)
+                        return None
+            self.watch.awaited = opened.round.awaited
+
+    async def _ask(self, site: ClientId, task: Task, opened: Opened) -> None:
+        async def prepare(asked: Task) -> Assignment:
+            return await opened.downloads.assignment(opened.state, site, asked)
+
+        try:
+            update = await self._fleet.ask(site, task, prepare)
+            opened.events.put_nowait(Arrived(site, update))
+        except SiteLost as lost:
+            opened.events.put_nowait(Lost(site, lost.reason))
+
+    async def _watch_leases(self, opened: Opened, asks: Mapping[ClientId, asyncio.Task[None]]) -> None:
+        """The deadline; and sites whose lease has ended are given up once only such sites are awaited.
+
+        Nobody is declared lost here: the fleet settles each errand once, so that a site whose receipt goes out
+        in this very moment is counted, and one that was given up gets none.
+        """
+        patient = self._spec.quorum >= 1
+        async for silent in self._silences(opened.round):
+            if not patient and len(silent) == len(opened.round.awaited):
+                for site in silent:
+                    self._fleet.give_up(site, "lease")
+        for site in opened.round.awaited:
+            self._fleet.give_up(site, "deadline")
+        await asyncio.wait(asks.values())
+        opened.events.put_nowait(TimeUp())
+
+    async def _silences(self, round_: Round) -> AsyncIterator[list[ClientId]]:
+        """Until the deadline, the awaited sites that show no progress, whenever there are any."""
+        clock = asyncio.get_running_loop()
+        end = clock.time() + self._spec.round_seconds
+        while (left := end - clock.time()) > 0:
+            await asyncio.sleep(min(self._tick, left))
+            silent = [site for site in round_.awaited if self._fleet.expired(site)]
+            if silent:
+                yield silent
+
+    async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> State:
+        self.watch.round_seconds = asyncio.get_running_loop().time() - opened.began
+        task, closed = opened.task, opened.state
+        if counted:
+            closed = await asyncio.to_thread(
+                self._books.half.close, opened.state, opened.tally.arrivals(), task
+            )
+        await asyncio.to_thread(self._books.checkpoints.save, task.round, closed)
+        self._books.journal.commit(task.round, task.attempt, counted, opened.round.losses)
+        self._observe(task, counted, opened.round)
+        self._sweep(task)
+        return closed
+
+    def _abandon(self, task: Task, round_: Round, reason: str) -> None:
+        self._books.journal.abandon(task.round, task.attempt, round_.losses, reason)
+        self.watch.outcomes["abandoned"] += 1
+        self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
+        log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
+
+    def _observe(self, task: Task, counted: Sequence[ClientId], round_: Round) -> None:
+        self.watch.outcomes["committed"] += 1
+        self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
+        self.watch.counted, self.watch.awaited = len(counted), ()
+        # Sites that only measure are not waited for; whoever is late with that is not in the sum.
+        self._sum_scores(task.key, replace(task, kind=Kind.EVALUATE).key)
+        log.info(
+            "round closed",
+            round=task.round,
+            counted=len(counted),
+            lost=len(round_.losses),
+            seconds=round(self.watch.round_seconds, 2),
+            **{name: round(s["acc_macro"], 4) for name, s in self.watch.scores.items()},
+        )
+
+    def _sum_scores(self, *keys: str) -> None:
+        reports = [report for key in keys for report in self._books.journal.reports(key)]
+        if reports:
+            total = scores.add(reports)
+            self._books.journal.sum_up(keys, total)
+            self.watch.scores = {
+                name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
+            }
+
+    def _sweep(self, task: Task) -> None:
+        """Let go of updates that no kept checkpoint needs; the last rounds' stay, to make one again."""
+        generations = self._books.checkpoints.generations()
+        kept = {name for checkpoint in generations for name in checkpoint.kept}
+        committed = self._books.journal.committed()
+        for number in (task.round, task.round - 1):
+            kept |= {
+                name for _, name in self._books.journal.receipts(number, committed.get(number, 0)).values()
+            }
+        self._books.spool.sweep(kept)
+
+    def _clear_shelf(self) -> None:
+        """Only now are the last attempt's parcels of no use: sites that measure were still fetching them."""
+        for evaluation in self._evaluations:
+            evaluation.cancel()
+        self._books.shelf.clear({self._books.init.digest})
+
+    # -- evaluation, end, resumption
+
+    def _evaluate_others(self, opened: Opened, cohort: Sequence[ClientId]) -> None:
+        """Sites that are not asked to train still measure the current model, in evaluation rounds."""
+        if (opened.task.round - 1) % self._spec.evaluate_every:
+            return
+        task = replace(opened.task, kind=Kind.EVALUATE)
+        aside = replace(opened, events=asyncio.Queue())
+        for site in sorted(set(self._fleet.present()) - set(cohort)):
+            job = asyncio.create_task(self._ask(site, task, aside))
+            self._evaluations.add(job)
+            job.add_done_callback(self._evaluations.discard)
+
+    async def _finish(self, number: int, state: State) -> None:
+        """Bring the last shared state to every site; a site that is away gets it when it comes back."""
+        self._clear_shelf()
+        sites = self._fleet.roster()
+        opened = self._open(self._task(Kind.FINISH, max(1, number), 1), state, Round(sites, quorum=0))
+        self.watch.status, self.watch.round = "finishing", number
+        self._late = [asyncio.create_task(self._ask(site, opened.task, opened)) for site in sites]
+        leases = asyncio.create_task(self._watch_absent(opened))
+        while opened.round.awaited:
+            opened.round.handle(await opened.events.get())
+            self.watch.awaited = opened.round.awaited
+        leases.cancel()
+        self._sum_scores(opened.task.key)
+        done = "stopped" if number < self._spec.rounds else "finished"
+        self._books.journal.end(done)
+        self.watch.status = done
+        log.info("run over", status=done, rounds=number, absent=sorted(opened.round.losses))
+        self._fleet.end(Over(done))
+
+    async def _watch_absent(self, opened: Opened) -> None:
+        """At the end nobody is given up: who is silent is only no longer waited for."""
+        async for silent in self._silences(opened.round):
+            if len(silent) == len(opened.round.awaited):
+                for site in silent:
+                    opened.events.put_nowait(Lost(site, "lease"))
+        opened.events.put_nowait(TimeUp())
+
+    def _resume(self) -> tuple[int, State]:
+        committed = self._books.journal.committed()
+        last = max(committed, default=0)
+        found = self._books.checkpoints.load(upto=last)
+        number, state = found if found else (0, self._books.first)
+        for missing in range(number + 1, last + 1):
+            state = self._remake(missing, committed[missing], state)
+        if last:
+            log.info("run resumed", after_round=last)
+        return last, state
+
+    def _remake(self, number: int, attempt: int, state: State) -> State:
+        """A checkpoint was damaged: make it again from the one before and the counted updates."""
+        receipts = self._books.journal.receipts(number, attempt)
+        counted = self._books.journal.counted(number, attempt)
+        if not all(self._books.spool.whole(receipts[site][1], receipts[site][0]) for site in counted):
+            raise StateError(
+                f"the checkpoint of round {number} is damaged and so are updates it was made of",
+                advice="restore the run's folder from a backup, or begin again with --new-run",
+            )
+        tally = PlainTally(self._books.spool)
+        for site in counted:
+            tally.add(site, receipts[site][1])
+        if not counted:
+            return state
+        return self._books.half.close(state, tally.arrivals(), self._task(Kind.TRAIN, number, attempt))
+
+    def _task(self, kind: Kind, number: int, attempt: int) -> Task:
+        phase = self._books.method.phase(self._config, number, self._spec.rounds)
+        return Task(kind, number, self._spec.rounds, attempt, phase)
+
+
+def _kind(reason: str) -> str:
+    """The part of a reason before its details: a label with few values."""
+    return reason.partition(":")[0]

@@ -1,0 +1,161 @@
+"""The coordinator's port on the network: carries what sites and the operator say to a Desk.
+
+It decides nothing but who is calling; every answer is the Desk's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from grpc import aio
+from pfl_common import speech
+from pfl_common.errors import Refused
+from pfl_common.identity import KeyPair
+from pfl_common.messages import Receipt
+from pfl_common.run import ClientId
+from pfl_common.wire import coordinator_pb2 as pb
+
+from pfl_server.bulk import STALL_SECONDS, Bulk, Traffic
+from pfl_server.calls import OPTIONS, answer_unary, open_port
+from pfl_server.desk import Desk
+
+LONGEST_WAIT_SECONDS = 30.0
+
+Result = TypeVar("Result")
+Renewal: TypeAlias = Callable[[ClientId, bytes], Awaitable[bytes]]
+
+
+class GrpcServer:
+    """One port for all sites and the operator, mutual TLS only."""
+
+    def __init__(self, *, renew: Renewal | None = None, stall_seconds: float = STALL_SECONDS) -> None:
+        self.traffic = Traffic()
+        self._renew, self._stall_seconds = renew, stall_seconds
+        self._server: aio.Server | None = None
+        self._bulk: Bulk | None = None
+        self._draining = asyncio.Event()
+
+    async def start(self, desk: Desk, *, host: str, port: int, pair: KeyPair, ca_pem: bytes) -> int:
+        """Open the port and answer; gives its number. Callers must come from the CA `ca_pem`."""
+        self._draining.clear()
+        self._bulk = Bulk(desk, self.traffic, stall_seconds=self._stall_seconds)
+        server = aio.server(options=OPTIONS)
+        sites = _SiteCalls(desk, self._bulk, draining=self._draining, renew=self._renew)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(speech.COORDINATOR, sites.handlers(self.traffic)),
+                grpc.method_handlers_generic_handler(speech.OPERATOR, _operator_calls(desk, self.traffic)),
+                self._bulk.handlers(),
+            )
+        )
+        credentials = grpc.ssl_server_credentials([pair], ca_pem, require_client_auth=True)
+        opened = open_port(server, host, port=port, credentials=credentials)
+        await server.start()
+        self._server = server
+        return opened
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls, let those at work end within `grace` seconds, then cut what is left."""
+        if self._server is None or self._bulk is None:
+            return
+        self._draining.set()
+        await self._server.stop(grace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._bulk.drain()
+        self._server = self._bulk = None
+
+
+class _SiteCalls:
+    """Each control call of a site: hear, ask the Desk, say."""
+
+    def __init__(self, desk: Desk, bulk: Bulk, *, draining: asyncio.Event, renew: Renewal | None) -> None:
+        self._desk, self._bulk, self._draining, self._renew = desk, bulk, draining, renew
+
+    def handlers(
+        self, traffic: Traffic
+    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:  # each has its own types
+        """The calls by name."""
+        refused = traffic.refused
+        return {
+            "Join": answer_unary(pb.JoinRequest, self._join, role="site", refused=refused),
+            "NextTask": answer_unary(pb.NextTaskRequest, self._next_task, role="site", refused=refused),
+            "Offer": answer_unary(pb.OfferRequest, self._offer, role="site", refused=refused),
+            "Report": answer_unary(pb.ReportRequest, self._report, role="site", refused=refused),
+            "Decline": answer_unary(pb.DeclineRequest, self._decline, role="site", refused=refused),
+            "Heartbeat": answer_unary(pb.HeartbeatRequest, self._heartbeat, role="site", refused=refused),
+            "Leave": answer_unary(pb.LeaveRequest, self._leave, role="site", refused=refused),
+            "Renew": answer_unary(pb.RenewRequest, self._renewed, role="site", refused=refused),
+        }
+
+    async def _join(self, site: ClientId, said: pb.JoinRequest) -> Message:
+        return speech.say_joined(await self._desk.join(site, speech.hear_description(said)))
+
+    async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
+        wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
+        asked = self._desk.next_task(site, speech.hear_marks(said), wait=wait)
+        return speech.say_work(await _unless(self._draining, asked))
+
+    async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
+        offer = speech.hear_offer(said)
+        if offer.header.sender != site:
+            raise Refused(
+                "wrong_header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers"
+            )
+        answer = await self._bulk.offer(site, offer)
+        if isinstance(answer, Receipt):
+            return pb.OfferAnswer(receipt=speech.say_receipt(answer))
+        return pb.OfferAnswer(room=pb.Room(offset=answer))
+
+    async def _report(self, site: ClientId, said: pb.ReportRequest) -> Message:
+        await self._desk.report(site, said.key, speech.hear_scores(said))
+        return pb.Done()
+
+    async def _decline(self, site: ClientId, said: pb.DeclineRequest) -> Message:
+        await self._desk.decline(site, said.key, said.reason, said.words)
+        return pb.Done()
+
+    async def _heartbeat(self, site: ClientId, said: pb.HeartbeatRequest) -> Message:
+        return pb.HeartbeatAnswer(wanted=self._desk.heartbeat(site, said.key, said.progress))
+
+    async def _leave(self, site: ClientId, said: pb.LeaveRequest) -> Message:
+        del said  # it says nothing
+        await self._desk.leave(site)
+        return pb.Done()
+
+    async def _renewed(self, site: ClientId, said: pb.RenewRequest) -> Message:
+        if self._renew is None:
+            raise Refused("no_renewal", "a request for a certificate; expected: none, this port renews none")
+        return pb.RenewAnswer(certificate_pem=await self._renew(site, said.csr_pem))
+
+
+def _operator_calls(desk: Desk, traffic: Traffic) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:  # as above
+    async def status(_: str, __: pb.StatusRequest) -> Message:
+        return speech.say_status(desk.status())
+
+    async def stop(_: str, __: pb.StopRequest) -> Message:
+        desk.stop()
+        return pb.Done()
+
+    return {
+        "Status": answer_unary(pb.StatusRequest, status, role="operator", refused=traffic.refused),
+        "Stop": answer_unary(pb.StopRequest, stop, role="operator", refused=traffic.refused),
+    }
+
+
+async def _unless(
+    event: asyncio.Event, work: Coroutine[Any, Any, Result]
+) -> Result | None:  # as asyncio types it
+    """The work's result, or None as soon as the event has come: nobody waits on a port that closes."""
+    asked, called_off = asyncio.create_task(work), asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((asked, called_off), return_when=asyncio.FIRST_COMPLETED)
+        return asked.result() if asked.done() else None
+    finally:
+        asked.cancel()
+        called_off.cancel()
