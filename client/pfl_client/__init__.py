@@ -1,0 +1,1 @@
+"""The site: a light daemon and the trainer it starts."""

@@ -1,0 +1,79 @@
+"""The trainer as the daemon sees it: a bench that work is laid on. Torch-free.
+
+Two things are Benches: `ipc.TrainerProcess`, over ZeroMQ to a process of its own, and the loopback of `pfl simulate`.
+Both end in `trainer.workbench.Workbench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from pfl_common.messages import Scores
+from pfl_common.run import Description, Task
+
+Parcel: TypeAlias = bytes | Path
+"""Plain bytes of a parcel, or a file to map when there are too many of them for a message."""
+
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the number of samples gone through since the last call."""
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """Where a site's data lie and how strictly they are read."""
+
+    path: Path
+    site: str
+    strict: bool = False
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task and the files it reads and writes: every task starts from a vault generation, not from memory."""
+
+    task: Task
+    down: Parcel
+    groups: tuple[str, ...]
+    kept: Path | None
+    """The vault generation to start from; None: only the first model."""
+    keep_as: Path
+    """Where the next generation is written (not committed: that is the daemon's decision)."""
+    serve_as: Path | None = None
+    """Where FINISH writes the complete model."""
+    parcel_as: Path | None = None
+    """Where an update too large for a message is written."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a job."""
+
+    scores: Scores = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    up: Parcel | None = None
+    groups: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class TrainerLost(Exception):
+    """The trainer process ended in the middle of something; the words say how (signal, exit code, out of memory)."""
+
+
+class Bench(Protocol):
+    """Errors a person can mend come back as `errors.UserError`, as if the trainer were here."""
+
+    async def describe(self, folder: DataFolder) -> Description:
+        """Look at the data folder: shape, class names, counts, warnings."""
+
+    async def open(self, folder: DataFolder, spec: str, init: Path) -> None:
+        """Take a run's specification and first model; read the data; refuse what does not fit together."""
+
+    async def work(self, job: Job, progress: Progress) -> Done:
+        """Do a task."""
+
+    async def close(self) -> None:
+        """End the trainer and give its memory back."""

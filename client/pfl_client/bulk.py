@@ -1,0 +1,156 @@
+"""Whole files over a line that may break: what has arrived is not sent again, and trying has a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from grpc import aio
+
+from pfl_client.dialling import Line, Patience
+from pfl_client.link import Unreachable
+from pfl_common import speech
+from pfl_common.errors import Refused
+from pfl_common.messages import Blob, Receipt
+
+AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled"})
+"""Refusals of a stream after which a new Offer says how to go on."""
+
+Result = TypeVar("Result")
+_jitter = secrets.SystemRandom()
+
+
+class Carrier:
+    """Carries files over one line, and counts their bytes for the metrics to read."""
+
+    def __init__(self, line: Line, patience: Patience) -> None:
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self._line, self._patience = line, patience
+
+    async def fetch(self, blob: Blob, into: Path) -> None:
+        """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
+        while True:
+            kept = _usable(into, blob)
+            await self._persist(lambda: self._fetch_rest(blob, into), lambda: _usable(into, blob))
+            if await asyncio.to_thread(_digest, into) == blob.digest:
+                return
+            _throw_away(into)
+            if kept == 0:
+                raise Refused(
+                    "wrong_digest", "other bytes than announced; expected: their SHA-256; fetch them again"
+                )
+
+    async def store(
+        self, key: str, parcel: Path, make_offer: Callable[[], Awaitable[int | Receipt]]
+    ) -> Receipt:
+        """Hand a file in: offer it, send what is lacking; after a break offer it again and go on."""
+        reached = 0
+
+        async def attempt() -> Receipt:
+            nonlocal reached
+            answer = await make_offer()
+            if isinstance(answer, Receipt):
+                return answer
+            reached = max(reached, answer)
+            return await self._store_rest(key, parcel, answer)
+
+        return await self._persist(attempt, lambda: reached)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[Result]], reached: Callable[[], int]) -> Result:
+        """Try until it is done, or until several attempts in a row have moved nothing."""
+        failures, best = 0, reached()
+        while True:
+            try:
+                return await attempt()
+            except (Unreachable, Refused) as error:
+                if isinstance(error, Refused) and error.code not in AGAIN:
+                    raise
+                failures = 1 if reached() > best else failures + 1
+                best = max(best, reached())
+                if failures >= self._patience.attempts:
+                    raise Unreachable(f"the transfer stands at {best} bytes: {error}") from error
+            await asyncio.sleep(_pause(self._patience, failures))
+
+    async def _fetch_rest(self, blob: Blob, into: Path) -> None:
+        at = _usable(into, blob)
+        if at == blob.size > 0:
+            return
+        method = self._line.channel.unary_stream(
+            f"/{speech.BULK}/Fetch", request_serializer=bytes, response_deserializer=bytes
+        )
+        call = method(speech.say_fetch(blob.digest, at), timeout=self._patience.bulk_seconds)
+        frames = aiter(call)
+        with into.open("ab") as file:
+            while (frame := await self._watch(call, anext(frames, None))) is not None:
+                at += len(frame)
+                if at > blob.size:
+                    call.cancel()
+                    raise Refused("too_large", f"more than the {blob.size} bytes that were announced")
+                file.write(frame)
+                self.received_bytes += len(frame)
+        if at < blob.size:
+            raise Unreachable(f"the stream ended at {at} of {blob.size} bytes")
+
+    async def _store_rest(self, key: str, parcel: Path, at: int) -> Receipt:
+        method = self._line.channel.stream_unary(
+            f"/{speech.BULK}/Store", request_serializer=bytes, response_deserializer=bytes
+        )
+        metadata = ((speech.STORE_METADATA, speech.say_store(key, at)),)
+        call = method(  # type: ignore[call-arg] # the stubs forget that frames may be written one by one
+            metadata=metadata, timeout=self._patience.bulk_seconds
+        )
+        # A stream that is answered early takes no more frames; the answer says why.
+        with parcel.open("rb") as file, suppress(asyncio.InvalidStateError):
+            while frame := os.pread(file.fileno(), speech.FRAME_BYTES, at):
+                await self._watch(call, call.write(frame))
+                at += len(frame)
+                self.sent_bytes += len(frame)
+            await self._watch(call, call.done_writing())
+        # The answer comes after verification, which may take its time: the call's own limit holds.
+        return speech.read_receipt(await self._explained(call))
+
+    async def _watch(self, call: aio.Call, step: Awaitable[Result]) -> Result:
+        """One step of a stream, which must not take long."""
+        try:
+            async with asyncio.timeout(self._patience.stall_seconds):
+                return await self._explained(step)
+        except TimeoutError:
+            call.cancel()
+            raise Unreachable(f"nothing moved for {self._patience.stall_seconds:.0f} s") from None
+
+    async def _explained(self, step: Awaitable[Result]) -> Result:
+        try:
+            return await step
+        except (aio.AioRpcError, aio.UsageError, asyncio.CancelledError) as error:
+            raise self._line.explain(error) from None
+
+
+def _usable(into: Path, blob: Blob) -> int:
+    """How many bytes of the file are there; one that is too long cannot be its beginning."""
+    size = into.stat().st_size if into.exists() else 0
+    if size > blob.size:
+        into.unlink()
+        return 0
+    return size
+
+
+def _throw_away(path: Path) -> None:
+    path.unlink()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _pause(patience: Patience, failures: int) -> float:
+    # At random, or all sites of a coordinator that comes back would call in the same moment.
+    longest = min(patience.longest_pause_seconds, patience.first_pause_seconds * 2 ** (failures - 1))
+    return _jitter.uniform(longest / 2, longest)

@@ -1,0 +1,60 @@
+"""`pfl-client`: words to settings, then one call."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+from rich.console import Console
+
+from pfl_client.settings import ClientSettings
+from pfl_common.config import layered, settle
+from pfl_common.errors import PflError
+from pfl_common.logs import configure
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command()
+def serve(
+    data: Annotated[Path | None, typer.Option(help="The data folder; only read.")] = None,
+    join: Annotated[Path | None, typer.Option(help="Invitation file from `pfl invite`.")] = None,
+    server: Annotated[str | None, typer.Option(help="Which coordinator of this machine.")] = None,
+    name: Annotated[str | None, typer.Option(help="The site's name, if not the folder's.")] = None,
+    state: Annotated[Path | None, typer.Option(help="Where sites keep their own state.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
+    strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
+    http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of metrics and health.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
+    log_format: Annotated[str, typer.Option(help="auto, text or json.")] = "auto",
+) -> None:
+    """Take part in a federation with the data of one folder, which never leaves this machine."""
+    given = dict(locals())
+    flags = {field.name: given[field.name] for field in fields(ClientSettings)}
+    configure("json" if log_format == "json" else "auto")
+    settings = settle(ClientSettings, layered(ClientSettings, flags, config, prefix="PFL_"), what="pfl-client")
+    from pfl_client.site import Site  # grpc takes a moment: not for --help
+
+    async def serve_all() -> int:
+        over = await Site(settings).serve()
+        if over is None:
+            return 0
+        structlog.get_logger("pfl.site").info("the run is over", status=over.status, words=over.words)
+        return 0 if over.status in ("finished", "stopped") else 5
+
+    raise typer.Exit(asyncio.run(serve_all()))
+
+
+def main() -> None:
+    """Run the command; an error a person can mend is printed as words, with its exit code."""
+    try:
+        app()
+    except PflError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"pfl-client: {error}", markup=False)
+        raise SystemExit(getattr(error, "exit_code", 1)) from None

@@ -1,0 +1,198 @@
+"""THE STORY of a site: join, take a task, give it to the trainer, hand the result in, back off, stop gently.
+
+Without torch: a training step never delays a heartbeat, and an idle site stays small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from pfl_client.bench import Bench, DataFolder, Done, Parcel, TrainerLost
+from pfl_client.declined import Declined
+from pfl_client.link import Link, Unreachable
+from pfl_client.visit import Visit
+from pfl_client.watch import Watch
+from pfl_common.errors import Refused, UserError
+from pfl_common.messages import Assignment, Blob, Joined, Over
+from pfl_common.run import Description, Kind, RunSpec
+
+log = structlog.get_logger("pfl.site")
+Answer = TypeVar("Answer")
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 15.0
+HEARTBEAT_SECONDS = 1.0
+MESSAGE_LIMIT = 64 << 20
+"""A larger download goes to the trainer as a path."""
+
+
+class Daemon:
+    """One site: one data folder, one trainer, one line to the coordinator."""
+
+    def __init__(self, folder: DataFolder, *, link: Link, bench: Bench, state: Path) -> None:
+        self._folder, self._link, self._bench, self._state = folder, link, bench, state
+        self.watch = Watch(folder.site)
+
+    async def run(self) -> Over:
+        """Take part until the coordinator says that the run is over."""
+        self.watch.doing = "reading data"
+        description = await self._bench.describe(self._folder)
+        for warning in description.warnings:
+            log.warning("data", warning=warning)
+        visit = None
+        try:
+            visit = await self._enter(description)
+            return await self._serve(visit)
+        finally:
+            if visit is not None:
+                visit.close()
+            with suppress(Unreachable, Refused):
+                await self._link.leave()
+            await self._bench.close()
+
+    async def _enter(self, description: Description) -> Visit:
+        """Join, wait for the run to begin, and get everything ready for its first task."""
+        self.watch.doing = "joining"
+        joined: Joined | None = None
+        while joined is None:
+            joined = await self._patiently(lambda: self._link.join(description))
+        spec = RunSpec.from_json(joined.spec)
+        visit = Visit(self._state / "runs" / spec.id, spec, self._folder.site)
+        log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
+        await self._bring(joined.init, visit.init)
+        await self._bench.open(self._folder, joined.spec, visit.init)
+        self.watch.enter(spec)
+        return visit
+
+    async def _serve(self, visit: Visit) -> Over:
+        while True:
+            self.watch.doing = "waiting"
+            answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+            if isinstance(answer, Over):
+                self.watch.doing = answer.status
+                return answer
+            if answer is not None:
+                await self._take(visit, answer)
+
+    async def _take(self, visit: Visit, assignment: Assignment) -> None:
+        """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word."""
+        task = assignment.task
+        self.watch.begin(task)
+        log.info("task", kind=task.kind.value, round=task.round, attempt=task.attempt)
+        try:
+            if not visit.has_answer(assignment.key, task):
+                await self._work(visit, assignment)
+            await self._answer(visit, assignment)
+        except Declined as declined:
+            await self._decline(assignment.key, declined.reason, declined)
+        except TrainerLost as lost:
+            await self._decline(assignment.key, "trainer_failed", lost)
+        except Refused as refused:
+            # Too late, or already known there: the next task will say what counted.
+            self.watch.refused += 1
+            log.warning("not taken", task=assignment.key, code=refused.code, words=refused.words)
+
+    async def _work(self, visit: Visit, assignment: Assignment) -> None:
+        self.watch.doing = "downloading"
+        file = visit.download(assignment.blob)
+        async with _Heart(self._link, assignment.key, file) as heart:
+            await self._bring(assignment.blob, file)
+            self.watch.received += assignment.blob.size
+            self.watch.doing = "training" if assignment.task.kind is Kind.TRAIN else assignment.task.kind.value
+            down: Parcel = file if assignment.blob.size > MESSAGE_LIMIT else file.read_bytes()
+            done = await self._try_twice(visit, assignment, down, heart)
+        await asyncio.to_thread(visit.keep, assignment, done)
+        file.unlink(missing_ok=True)
+        self.watch.learn(assignment.task, done)
+
+    async def _try_twice(
+        self, visit: Visit, assignment: Assignment, down: Parcel, heart: _Heart
+    ) -> Done:
+        """A trainer that dies is started once more; what kills it twice is declined."""
+        try:
+            return await self._bench.work(visit.job(assignment, down), heart.beat)
+        except TrainerLost as lost:
+            log.warning("the trainer ended, once more", how=str(lost))
+            self.watch.trainers_lost += 1
+            return await self._bench.work(visit.job(assignment, down), heart.beat)
+
+    async def _answer(self, visit: Visit, assignment: Assignment) -> None:
+        """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
+        self.watch.doing = "reporting"
+        key, task = assignment.key, assignment.task
+        scores = visit.scores(key)
+        if scores or task.kind is not Kind.TRAIN:
+            await self._patiently(lambda: self._link.report(key, scores))
+        if task.kind is not Kind.TRAIN:
+            return
+        if task.drop:
+            await self._patiently(lambda: self._link.decline(key, "dropped", ""))
+            return
+        offer, parcel = visit.upload(key)
+        self.watch.doing = "uploading"
+        receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
+        self.watch.sent += offer.blob.size
+        visit.audit(offer, receipt)
+
+    async def _decline(self, key: str, reason: str, error: Exception) -> None:
+        self.watch.declined += 1
+        log.error("task declined", task=key, reason=reason, words=str(error))
+        with suppress(Refused):
+            words = error.seen if isinstance(error, UserError) else reason
+            await self._patiently(lambda: self._link.decline(key, reason, words))
+
+    async def _bring(self, blob: Blob, file: Path) -> None:
+        await self._patiently(lambda: self._link.fetch(blob, file))
+
+    async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call until the coordinator answers: a line that is down is no reason to give up, only to wait longer."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                answer = await call()
+            except Unreachable as why:
+                self.watch.connected = False
+                log.warning("the coordinator does not answer", why=str(why), again_in_seconds=round(pause, 1))
+                # Jitter: a hundred sites that lost the same coordinator shall not come back in the same second.
+                await asyncio.sleep(pause * (0.5 + os.urandom(1)[0] / 255))
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                self.watch.connected = True
+                return answer
+
+
+class _Heart:
+    """While open, tells the coordinator every second how far a task is: samples trained and bytes fetched."""
+
+    def __init__(self, link: Link, key: str, download: Path) -> None:
+        self._link, self._key, self._download = link, key, download
+        self._samples = 0
+        self._beating: asyncio.Task[None] | None = None
+
+    def beat(self, samples: int) -> None:
+        """So many samples more."""
+        self._samples += samples
+
+    async def __aenter__(self) -> _Heart:
+        self._beating = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._beating:
+            self._beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._beating
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            fetched = self._download.stat().st_size if self._download.exists() else 0
+            with suppress(Unreachable, Refused):
+                await self._link.heartbeat(self._key, self._samples + fetched)

@@ -1,0 +1,31 @@
+"""A site's data folder: what is in it, and its samples as the run wants them. Nothing here leaves the site.
+
+Convention for errors and warnings: `seen` and every warning may reach a log file, so they name a file by its
+position; the file's name stands in `advice`, which only the site's own terminal shows.
+"""
+
+from __future__ import annotations
+
+from pfl_client.bench import DataFolder
+from pfl_client.data import arrays, pictures
+from pfl_client.data.layout import ArrayFiles, find
+from pfl_common.halves import LocalData
+from pfl_common.run import Description, RunSpec
+
+
+def describe(folder: DataFolder) -> Description:
+    """Look at the data folder: shape, class names, counts, and what is odd about it."""
+    found = find(folder)
+    if isinstance(found, ArrayFiles):
+        return arrays.describe(found, folder)
+    return pictures.describe(found, folder)
+
+
+def load(folder: DataFolder, spec: RunSpec) -> LocalData:
+    """Read the samples in the run's shape and with the run's class numbers; refuse what does not fit."""
+    found = find(folder)
+    if isinstance(found, ArrayFiles):
+        parts = arrays.load(found, folder, spec)
+    else:
+        parts = pictures.load(found, folder, spec)
+    return LocalData(**parts, classes=len(spec.model.classes), site=folder.site, seed=spec.seed)

@@ -1,0 +1,158 @@
+"""Which kind of data folder this is, and what lies where in it; no file is opened here.
+
+train.npz  test.npz  [validation.npz]  [classes.json]          arrays
+train/<class>/*  test/<class>/*  [validation/<class>/*]        images in parts
+<class>/*                                                      images that we divide ourselves
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from pfl_client.bench import DataFolder
+from pfl_client.data.division import divide
+from pfl_common.errors import DataError
+
+PARTS = ("train", "validation", "test")
+FORMATS = (
+    "train.npz and test.npz, or folders of images as train/<class>/ and test/<class>/, or <class>/ alone"
+)
+SYSTEM_FILES = ("thumbs.db", "desktop.ini")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One file of a class; `place` counts all the folder's files from 1: what log files may say of it."""
+
+    place: int
+    label: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class PictureFolders:
+    """Files of images by part, in an order that depends on their names alone."""
+
+    parts: dict[str, tuple[Picture, ...]]
+    empty: tuple[str, ...]
+    """Class folders without a file."""
+    divided: bool
+    """Whether train and test are our division, not the site's."""
+
+    @property
+    def total(self) -> int:
+        """How many files there are."""
+        return sum(len(part) for part in self.parts.values())
+
+
+@dataclass(frozen=True)
+class ArrayFiles:
+    """Files of arrays by part, and the names of the classes where they are given."""
+
+    parts: dict[str, Path]
+    classes: Path | None
+
+
+Listed: TypeAlias = dict[str, list[tuple[str, Path]]]
+"""(class, file) by part."""
+
+
+def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
+    """What a data folder holds; says what was expected when it is nothing we know."""
+    path = folder.path
+    _check_folder(path)
+    files = {part: path / f"{part}.npz" for part in PARTS if (path / f"{part}.npz").is_file()}
+    folders = {part: path / part for part in PARTS if (path / part).is_dir()}
+    if files and folders:
+        raise DataError(
+            f"{path} holds both {', '.join(f'{p}.npz' for p in files)} and the folder {', '.join(folders)}",
+            expected="arrays or folders of images, not both",
+            advice="move one of them away",
+        )
+    if (files or folders) and "train" not in (files or folders):
+        raise DataError(
+            f"{path} has {' and '.join(files or folders)} but no train part",
+            expected=FORMATS,
+            advice="put the training samples in train.npz" if files else "put them in train/<class>/",
+        )
+    if files:
+        classes = path / "classes.json"
+        return ArrayFiles(files, classes if classes.is_file() else None)
+    return _list_parts(folders) if folders else _divide(folder)
+
+
+def _check_folder(path: Path) -> None:
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise DataError(
+            f"the data folder {path} {what}", expected="a folder", advice="check the path given with --data"
+        )
+    if not any(path.iterdir()):
+        raise DataError(
+            f"the data folder {path} is empty",
+            expected=FORMATS,
+            advice="put data in it, or check the path given with --data and whether its disk is mounted",
+        )
+
+
+def _list_parts(folders: dict[str, Path]) -> PictureFolders:
+    listed: Listed = {}
+    empty: list[str] = []
+    for part, path in folders.items():
+        listed[part], without = _list_classes(path)
+        empty += [f"{part}/{name}" for name in without]
+    if not listed["train"]:
+        raise DataError(
+            f"{folders['train']} holds no images in class folders",
+            expected="train/<class>/<image>",
+            advice="make one folder per class and put its images there",
+        )
+    return PictureFolders(_number(listed), tuple(empty), divided=False)
+
+
+def _divide(folder: DataFolder) -> PictureFolders:
+    every, empty = _list_classes(folder.path)
+    if not every:
+        raise DataError(
+            f"the data folder {folder.path} holds nothing this program can read",
+            expected=FORMATS,
+            advice="if the images lie side by side, make one folder per class and put them there",
+        )
+    train, test = divide(every, folder.site)
+    return PictureFolders(_number({"train": train, "test": test}), tuple(empty), divided=True)
+
+
+def _list_classes(path: Path) -> tuple[list[tuple[str, Path]], list[str]]:
+    """The files of each class folder, and the classes that have none."""
+    files: list[tuple[str, Path]] = []
+    empty: list[str] = []
+    for name, inside in _sorted(path, Path.is_dir):
+        own = [(name, file) for _, file in _sorted(inside, Path.is_file)]
+        files += own
+        if not own:
+            empty.append(name)
+    return files, empty
+
+
+def _sorted(path: Path, wanted: Callable[[Path], bool]) -> list[tuple[str, Path]]:
+    """Entries by name, without the system's. One spelling of accents: macOS writes them as two letters."""
+    named = [(unicodedata.normalize("NFC", entry.name), entry) for entry in path.iterdir()]
+    return sorted(
+        (name, entry)
+        for name, entry in named
+        if not name.startswith(".") and name.lower() not in SYSTEM_FILES and wanted(entry)
+    )
+
+
+def _number(listed: Listed) -> dict[str, tuple[Picture, ...]]:
+    parts: dict[str, tuple[Picture, ...]] = {}
+    place = 0
+    for part in PARTS:
+        own = listed.get(part, [])
+        parts[part] = tuple(Picture(place + n, label, path) for n, (label, path) in enumerate(own, start=1))
+        place += len(own)
+    return parts

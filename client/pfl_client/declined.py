@@ -1,0 +1,66 @@
+"""Why a site cannot do a task, as errors that name the reason the coordinator is given. Torch-free.
+
+The trainer raises them, the daemon turns them into `Link.decline(key, error.reason, str(error))`.
+
+Declined          a UserError with a `reason` out of `messages.DECLINES`
+├── OutOfMemory   the graphics card or the machine has too little memory for this model and batch
+├── Diverged      training gave NaN or infinity
+├── WrongShape    the download does not fit this run's manifest or model
+└── DiskFull      there is no room for what the task writes
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pfl_common.errors import UserError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Declined(UserError):
+    """A task this site cannot do."""
+
+    reason = "trainer_failed"
+
+
+class OutOfMemory(Declined):
+    """The graphics card or the machine has too little memory for this model and batch."""
+
+    reason = "out_of_memory"
+
+
+class Diverged(Declined):
+    """Training gave numbers that are no numbers any more."""
+
+    reason = "diverged"
+
+
+class WrongShape(Declined):
+    """The download does not fit this run's manifest or model."""
+
+    reason = "wrong_shape"
+
+
+class DiskFull(Declined):
+    """There is no room on the disk for what the task writes."""
+
+    reason = "disk_full"
+
+
+@contextmanager
+def disk_full(path: Path) -> Iterator[None]:
+    """While open, a full disk or quota below this path is said in words."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise DiskFull(
+            f"no room is left on the disk of {path}",
+            expected="room for two generations of the model and one upload",
+            advice="free some space, or move the state folder with --state",
+        ) from error

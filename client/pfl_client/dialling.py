@@ -1,0 +1,145 @@
+"""How a site or the operator opens a line to a coordinator, and what a failed call means in words."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+from grpc import aio
+
+from pfl_client.link import NotAdmitted, Unreachable
+from pfl_common import speech
+from pfl_common.errors import Refused, UserError
+
+Answer = TypeVar("Answer", bound=Message)
+Options: TypeAlias = tuple[tuple[str, int], ...]
+
+_OPTIONS: Options = (
+    # Firewalls forget idle connections without a word: a ping keeps them known, a lost one shows in time.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # How often to call again is decided by who waits for the answer, so gRPC's own pause stays short.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+_FOREIGN_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "not in peer cert")
+_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for what. Every field is a number of seconds unless its name says otherwise."""
+
+    call_seconds: float = 30.0
+    """An ordinary call must be answered within this time."""
+    wait_seconds: float = 25.0
+    """How long a call for work may wait at the coordinator; proxies cut what is silent for a minute."""
+    bulk_seconds: float = 600.0
+    """One stream lasts at most this long; a longer transfer goes on in another."""
+    stall_seconds: float = 60.0
+    """A stream in which nothing moves for this long is given up."""
+    attempts: int = 6
+    """A transfer that has failed this many times without any progress is given up."""
+    first_pause_seconds: float = 0.5
+    """The pause before the second attempt; each further one doubles, and all are varied at random."""
+    longest_pause_seconds: float = 10.0
+    """No pause is longer."""
+
+
+def open_channel(address: str, credentials: grpc.ChannelCredentials) -> aio.Channel:
+    """A line to `host:port`; dialled at the first call, through a proxy if the system names one."""
+    options = _OPTIONS
+    if is_loopback(address):
+        # A proxy's own loopback is another machine's.
+        options = (*options, ("grpc.enable_http_proxy", 0))
+    return aio.secure_channel(address, credentials, options=options)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address `host:port` is this machine itself."""
+    host = address.rpartition(":")[0].strip("[]").lower()
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+@dataclass
+class Line:
+    """A channel to one coordinator, and the words for its failures."""
+
+    channel: aio.Channel
+    """Exchanged for a new one when our certificate is."""
+    address: str
+    check_own_certificate: Callable[[], None]
+    """Raises a UserError when our own certificate is the reason that a coordinator does not hear us."""
+
+    async def ask(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
+        """One message there and one back; `call` is service/name."""
+        method = self.channel.unary_unary(
+            f"/{call}", request_serializer=_to_bytes, response_deserializer=answer.FromString
+        )
+        try:
+            said: Answer = await method(request, timeout=seconds)
+            return said
+        except (aio.AioRpcError, asyncio.CancelledError) as error:
+            raise self.explain(error) from None
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise instead of an error of gRPC's."""
+        if isinstance(error, asyncio.CancelledError):
+            # gRPC reports a closed channel as if the caller had been cancelled: the task itself knows.
+            task = asyncio.current_task()
+            return error if task is None or task.cancelling() else Unreachable("the line was closed")
+        if not isinstance(error, aio.AioRpcError):
+            return Unreachable(f"the line to {self.address} broke: {error}")
+        refused = _find_refusal(error)
+        if refused is not None:
+            return NotAdmitted(refused.words) if refused.code in speech.FINAL_REASONS else refused
+        return self._explain_status(error)
+
+    def _explain_status(self, error: aio.AioRpcError) -> Exception:
+        details = error.details() or ""
+        if any(sign in details for sign in _FOREIGN_CERTIFICATE):
+            return UserError(
+                f"{self.address} has a certificate that is not of our federation or not for this address",
+                expected="the coordinator that invited this site, under a name it was started with",
+                advice="compare the address with the join file; ask the operator whether the coordinator was "
+                "set up anew; if a proxy on the way opens TLS, have this address exempted from that",
+            )
+        if any(sign in details for sign in _NO_TLS):
+            return UserError(
+                f"what listens at {self.address} does not speak TLS",
+                expected="a coordinator",
+                advice="compare address and port with the join file",
+            )
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return UserError(
+                f"{self.address} does not know this call ({details})",
+                expected="a coordinator's port for sites, of the same release",
+                advice="compare the port with the join file, and the two versions",
+            )
+        try:
+            self.check_own_certificate()
+        except UserError as reason:
+            return reason
+        return Unreachable(f"no answer from {self.address}: {error.code().name.lower()}: {details}")
+
+
+def _to_bytes(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _find_refusal(error: aio.AioRpcError) -> Refused | None:
+    # The stubs call these pairs by the name of one of grpc's own classes.
+    metadata = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
+    for name, value in metadata:
+        if name == speech.REFUSAL_METADATA and isinstance(value, bytes):
+            return speech.hear_refusal(value)
+    return None

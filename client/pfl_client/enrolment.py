@@ -1,0 +1,54 @@
+"""How a site gets its certificate: it makes its own key and shows that it was invited."""
+
+from __future__ import annotations
+
+import grpc
+
+from pfl_client.dialling import Line, Patience, open_channel
+from pfl_client.link import NotAdmitted
+from pfl_common import speech
+from pfl_common.errors import Refused
+from pfl_common.identity import Found, Invitation, Keyring
+from pfl_common.wire import enrolment_pb2 as pb
+
+
+async def enrol_invited(
+    keyring: Keyring, invitation: Invitation, *, patience: Patience | None = None
+) -> None:
+    """Redeem an invitation; afterwards the keyring holds the site's certificate."""
+    csr_pem = keyring.csr(invitation.site)
+    request = pb.EnrolRequest(
+        way=pb.WAY_INVITATION, site=invitation.site, csr_pem=csr_pem, proof=invitation.prove(csr_pem)
+    )
+    address = invitation.addresses.enrolment
+    await _enrol(keyring, request, address=address, ca_pem=invitation.ca_pem, patience=patience)
+
+
+async def enrol_same_user(
+    keyring: Keyring, found: Found, name: str, *, patience: Patience | None = None
+) -> None:
+    """Come in as the user whose coordinator this is; afterwards the keyring holds the site's certificate."""
+    csr_pem = keyring.csr(name)
+    request = pb.EnrolRequest(
+        way=pb.WAY_SAME_USER, site=name, csr_pem=csr_pem, proof=found.prove(name, csr_pem)
+    )
+    address = found.addresses.enrolment
+    await _enrol(keyring, request, address=address, ca_pem=found.ca_pem, patience=patience)
+
+
+async def _enrol(
+    keyring: Keyring, request: pb.EnrolRequest, *, address: str, ca_pem: bytes, patience: Patience | None
+) -> None:
+    seconds = (patience or Patience()).call_seconds
+    line = Line(open_channel(address, grpc.ssl_channel_credentials(ca_pem)), address, _no_check)
+    try:
+        said = await line.ask(f"{speech.ENROLMENT}/Enrol", request, pb.EnrolAnswer, seconds=seconds)
+    except Refused as refused:
+        raise NotAdmitted(refused.words) from refused
+    finally:
+        await line.channel.close(None)
+    keyring.store(said.certificate_pem, ca_pem)
+
+
+def _no_check() -> None:
+    """There is no certificate of our own yet that could be at fault."""

@@ -1,0 +1,236 @@
+"""What daemon and trainer say to each other, as frames of ZeroMQ: secret, a letter as JSON, bytes in pieces.
+
+Torch-free, and both ends use it. A parcel travels in frames of 1 MiB beside its letter; a larger one stays in
+a file and the letter names its path.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import zmq
+import zmq.asyncio
+from pydantic import Field, TypeAdapter, ValidationError
+
+from pfl_client import declined
+from pfl_client.bench import DataFolder, Done, Job, Parcel
+from pfl_common import errors
+from pfl_common.messages import Scores
+from pfl_common.run import Description, Task
+
+SECRET_BYTES = 32
+FRAME = 1 << 20
+PARCEL_LIMIT = 64 << 20
+HIGH_WATER = 4
+"""Messages that wait for a reader: one question or its answer, and a few of progress."""
+
+Buffer: TypeAlias = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Trainer: I am up."""
+
+    says: Literal["hello"] = "hello"
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Daemon: look at this folder."""
+
+    folder: DataFolder
+    says: Literal["describe"] = "describe"
+
+
+@dataclass(frozen=True)
+class Open:
+    """Daemon: take this run; its specification comes beside."""
+
+    folder: DataFolder
+    init: Path
+    says: Literal["open"] = "open"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Daemon: do this task; without a path for `down` the parcel comes beside."""
+
+    task: Task
+    groups: tuple[str, ...]
+    keep_as: Path
+    down: Path | None = None
+    kept: Path | None = None
+    serve_as: Path | None = None
+    parcel_as: Path | None = None
+    says: Literal["work"] = "work"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Trainer: so many samples further."""
+
+    samples: int
+    says: Literal["moved"] = "moved"
+
+
+@dataclass(frozen=True)
+class Described:
+    """Trainer: this is what the folder holds."""
+
+    description: Description
+    says: Literal["described"] = "described"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Trainer: the run is taken."""
+
+    says: Literal["opened"] = "opened"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Trainer: the task is done; `up` is a path, or "beside", or nothing."""
+
+    scores: Scores = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    up: Path | None = None
+    beside: bool = False
+    says: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True)
+class Unable:
+    """Trainer: a person can mend this."""
+
+    error: str
+    seen: str
+    expected: str
+    advice: str
+    says: Literal["unable"] = "unable"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Trainer: the program is at fault; the words hold no numbers of the data or the model."""
+
+    words: str
+    says: Literal["broken"] = "broken"
+
+
+Letter: TypeAlias = Hello | Describe | Open | Work | Moved | Described | Opened | Finished | Unable | Broken
+
+_LETTER: TypeAdapter[Letter] = TypeAdapter(Annotated[Letter, Field(discriminator="says")])
+
+_ERRORS: dict[str, type[errors.UserError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.UserError,
+        errors.SettingError,
+        errors.DataError,
+        errors.StateError,
+        declined.Declined,
+        declined.OutOfMemory,
+        declined.Diverged,
+        declined.WrongShape,
+        declined.DiskFull,
+    )
+}
+
+
+class Garbled(Exception):
+    """What came is no letter from the process we started."""
+
+
+def pack(secret: bytes, letter: Letter, body: Buffer = b"") -> list[Buffer]:
+    """A letter, and what goes beside it, as frames."""
+    if len(body) > PARCEL_LIMIT:
+        raise ValueError(f"{len(body)} bytes are too many for a message: write them to a file, send its path")
+    whole = memoryview(body)
+    pieces = [whole[start : start + FRAME] for start in range(0, len(whole), FRAME)]
+    head = json.dumps(asdict(letter), default=str).encode()
+    return [secret, head, *pieces]
+
+
+def unpack(secret: bytes, frames: Sequence[zmq.Frame]) -> tuple[Letter, bytes]:
+    """The letter and the bytes beside it; anything without the secret is not looked at."""
+    if len(frames) < 2 or not hmac.compare_digest(frames[0].bytes, secret):
+        raise Garbled("a message without this launch's secret")
+    try:
+        letter = _LETTER.validate_json(frames[1].bytes)
+    except ValidationError as error:
+        raise Garbled(f"a letter that cannot be read: {error.error_count()} errors") from None
+    return letter, b"".join(frame.buffer for frame in frames[2:])
+
+
+def limit(socket: zmq.Socket[bytes] | zmq.asyncio.Socket) -> None:
+    """Bound what a socket takes in and keeps waiting; it never holds up the end of its process."""
+    socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+    socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
+    socket.setsockopt(zmq.MAXMSGSIZE, FRAME)
+    socket.setsockopt(zmq.LINGER, 0)
+
+
+def ask_for(job: Job) -> tuple[Work, bytes]:
+    """A job as a letter and what goes beside it."""
+    path, body = _part(job.down)
+    letter = Work(
+        task=job.task,
+        groups=job.groups,
+        keep_as=job.keep_as,
+        down=path,
+        kept=job.kept,
+        serve_as=job.serve_as,
+        parcel_as=job.parcel_as,
+    )
+    return letter, body
+
+
+def read_job(letter: Work, body: bytes) -> Job:
+    """The reverse of `ask_for`."""
+    return Job(
+        task=letter.task,
+        down=body if letter.down is None else letter.down,
+        groups=letter.groups,
+        kept=letter.kept,
+        keep_as=letter.keep_as,
+        serve_as=letter.serve_as,
+        parcel_as=letter.parcel_as,
+    )
+
+
+def answer_with(done: Done) -> tuple[Finished, bytes]:
+    """What came of a job, as a letter and what goes beside it."""
+    path, body = (None, b"") if done.up is None else _part(done.up)
+    beside = isinstance(done.up, bytes)
+    letter = Finished(done.scores, done.metrics, done.groups, done.seconds, up=path, beside=beside)
+    return letter, body
+
+
+def read_done(letter: Finished, body: bytes) -> Done:
+    """The reverse of `answer_with`."""
+    up: Parcel | None = body if letter.beside else letter.up
+    return Done(letter.scores, letter.metrics, up, letter.groups, letter.seconds)
+
+
+def explain(error: errors.UserError) -> Unable:
+    """An error a person can mend, with its words kept apart; an unknown kind goes as its known base."""
+    kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
+    return Unable(kind, error.seen, error.expected, error.advice)
+
+
+def rebuild(letter: Unable) -> errors.UserError:
+    """The error again, as if the trainer were here."""
+    kind = _ERRORS.get(letter.error, errors.UserError)
+    return kind(letter.seen, expected=letter.expected, advice=letter.advice)
+
+
+def _part(parcel: Parcel) -> tuple[Path | None, bytes]:
+    return (None, parcel) if isinstance(parcel, bytes) else (parcel, b"")

@@ -1,0 +1,45 @@
+"""What a site's engineer can choose, each with a stated default."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
+class ClientSettings:
+    """One site: where its data lie and which coordinator it belongs to."""
+
+    data: Path | None = None
+    """The data folder; only read."""
+    join: Path | None = None
+    """An invitation written by `pfl invite`; not needed on the coordinator's own machine."""
+    server: str | None = None
+    """Which coordinator of this machine, when there are several: its address or id."""
+    name: str = ""
+    """The site's name; empty: the data folder's."""
+    state: Path | None = None
+    """Where the site keeps its own state; empty: the user's state directory."""
+    device: str = "auto"
+    """Where to train: auto, cpu or cuda."""
+    trainer: Literal["warm", "per-task"] = "warm"
+    """Keep the trainer between tasks, or start one for each and give its memory back."""
+    strict_data: bool = False
+    """Take odd data (images of mixed size, one class only) for an error."""
+    http_host: str = "127.0.0.1"
+    """Address of metrics and health."""
+    http_port: int = 0
+    """Port of metrics and health; 0 takes a free one."""
+
+    @property
+    def state_folder(self) -> Path:
+        """The folder for all sites of this user."""
+        if self.state is not None:
+            return self.state
+        given = os.environ.get("XDG_STATE_HOME", "")
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
+        return base / "pfl" / "sites"

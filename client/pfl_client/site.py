@@ -1,0 +1,140 @@
+"""One site process: its identity, its line, its trainer, its health port, until the run is over or a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from pfl_client import enrolment
+from pfl_client.bench import DataFolder
+from pfl_client.daemon import Daemon
+from pfl_client.ipc import TrainerProcess
+from pfl_client.link import NotAdmitted, Unreachable
+from pfl_client.metrics import HealthServer
+from pfl_client.settings import ClientSettings
+from pfl_client.transport import GrpcLink
+from pfl_client.vault import FolderLock
+from pfl_common.errors import DataError, SettingError, UserError
+from pfl_common.identity import Keyring, check_site_name, discovery, read_join_file, site_name
+from pfl_common.messages import Over
+
+log = structlog.get_logger("pfl.site")
+
+RENEW_SECONDS = 3600.0
+
+
+class Site:
+    """Everything a site process has, put together."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._data = _data_folder(settings)
+        self.name = check_site_name(settings.name) if settings.name else site_name(self._data)
+        self._stopping = asyncio.Event()
+
+    async def serve(self) -> Over | None:
+        """Take part until the end of the run; None when a signal ended it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        stopped = asyncio.create_task(self._stopping.wait())
+        story = asyncio.create_task(self._story())
+        try:
+            await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return await story if story.done() else None
+        finally:
+            stopped.cancel()
+            story.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await story
+
+    async def _story(self) -> Over:
+        address, folder, keyring = await self._identify()
+        lock = FolderLock(folder, "site.lock")
+        folder_of_data = DataFolder(
+            self._data, self.name, strict=self._settings.strict_data, device=self._settings.device
+        )
+        try:
+            async with GrpcLink(address, keyring) as link:
+                bench = TrainerProcess(folder / "trainer", warm=self._settings.trainer == "warm")
+                daemon = Daemon(folder_of_data, link=link, bench=bench, state=folder)
+                health = HealthServer(daemon.watch, ready=lambda: not self._stopping.is_set())
+                port = health.start(self._settings.http_host, self._settings.http_port)
+                log.info("site", name=self.name, coordinator=address, metrics=f"http://127.0.0.1:{port}/metrics")
+                renewal = asyncio.create_task(_renew(link))
+                try:
+                    return await daemon.run()
+                finally:
+                    renewal.cancel()
+                    health.stop()
+        finally:
+            lock.release()
+
+    async def _identify(self) -> tuple[str, Path, Keyring]:
+        """Who am I, and who is the coordinator: from an invitation, or from this machine's own coordinator."""
+        now = datetime.now(UTC)
+        if self._settings.join is not None:
+            invitation = read_join_file(self._settings.join, now=now)
+            self._check_invited(invitation.site)
+            self.name = invitation.site
+            folder = self._settings.state_folder / invitation.federation_id / self.name
+            keyring = Keyring.open(folder / "keys")
+            if not keyring.enrolled or keyring.expired(now):
+                await _enrolled(enrolment.enrol_invited(keyring, invitation))
+            return invitation.addresses.control, folder, keyring
+        found = await asyncio.to_thread(discovery.find, self._settings.server)
+        folder = self._settings.state_folder / found.federation_id / self.name
+        keyring = Keyring.open(folder / "keys")
+        if not keyring.enrolled or keyring.expired(now):
+            await _enrolled(enrolment.enrol_same_user(keyring, found, self.name))
+        return found.addresses.control, folder, keyring
+
+    def _check_invited(self, invited: str) -> None:
+        if self._settings.name and self._settings.name != invited:
+            raise SettingError(
+                f"--name is {self._settings.name!r}, the invitation is for {invited!r}",
+                expected="the name that was invited",
+                advice="leave --name out, or ask the operator for: pfl invite " + self._settings.name,
+            )
+
+
+async def _enrolled(enrolling: object) -> None:
+    try:
+        await enrolling  # type: ignore[misc]  # a coroutine of either way of enrolling
+    except NotAdmitted as refusal:
+        raise UserError(
+            f"the coordinator did not take this site: {refusal}",
+            advice="ask the operator for a new invitation: pfl invite NAME",
+        ) from None
+    except Unreachable as down:
+        raise UserError(
+            f"the coordinator's enrolment port does not answer: {down}",
+            expected="a running pfl-server, and a firewall that lets this machine out to it",
+        ) from None
+
+
+async def _renew(link: GrpcLink) -> None:
+    """Short-lived certificates are renewed long before their end; a coordinator that is away is asked again."""
+    while True:
+        with suppress(Unreachable):
+            if await link.renew():
+                log.info("certificate renewed")
+        await asyncio.sleep(RENEW_SECONDS)
+
+
+def _data_folder(settings: ClientSettings) -> Path:
+    if settings.data is None:
+        raise SettingError(
+            "no data folder was named", expected="--data FOLDER", advice="for example --data ./hospital_a"
+        )
+    folder = settings.data.resolve()
+    if not folder.is_dir():
+        raise DataError(
+            f"--data {settings.data} is no folder", expected="a folder with train and test data", advice="check the path"
+        )
+    return folder

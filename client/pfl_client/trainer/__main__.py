@@ -1,0 +1,8 @@
+"""`python -m pfl_client.trainer ADDRESS`: started by the daemon, of no use by hand."""
+
+import sys
+
+from pfl_client.trainer.serve import main
+
+if __name__ == "__main__":
+    main(sys.argv[1])

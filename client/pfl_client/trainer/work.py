@@ -1,0 +1,132 @@
+"""One task, from what was kept and what came to what is kept and what goes: the same code in every way of running."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pfl_common import seeding
+from pfl_common.halves import LocalData, Metrics, Participant, Samples, Up
+from pfl_common.messages import Scores
+from pfl_common.partition import has_batch_norm
+from pfl_common.run import Kind, Task
+from pfl_common.scores import vector
+from pfl_common.tensors import State, load_into
+
+EVALUATION_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task leaves: evaluations, what the vault keeps, and, after training, what goes up."""
+
+    kept: State
+    scores: Scores = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=dict)
+    up: Up | None = None
+    serving: State | None = None
+
+
+def restore(participant: Participant, init: State, kept: State) -> Participant:
+    """Put a participant where the site's vault left it: the first model, and over it what was kept."""
+    load_into(participant, init)
+    load_into(participant, kept)
+    return participant
+
+
+def perform(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
+    """Do one task. Dropout and the like draw from (run seed, site, round, kind), never from what ran before."""
+    with seeding.scope(data.seed, data.site, task.round, task.kind.value):
+        match task.kind:
+            case Kind.TRAIN:
+                return train(participant, data, down, task)
+            case Kind.EVALUATE:
+                return Outcome(State(), evaluate(participant, data, down, task))
+            case Kind.FINISH:
+                return finish(participant, data, down, task)
+
+
+def train(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
+    """Receive, learn, report; with an evaluation before or after, as the method's paper measures."""
+    point = participant.settings.eval_point
+    scores = evaluate(participant, data, down, task) if point in ("pre", "both") else {}
+    participant.receive(down, task)
+    metrics = participant.learn(data, task)
+    if point in ("post", "both"):
+        scores |= score(participant, data, "post")
+    up = None if task.drop else participant.report(data, task)
+    return Outcome(State.of(participant, participant.stays(task.phase)), scores, metrics, up)
+
+
+def evaluate(participant: Participant, data: LocalData, down: State, task: Task) -> Scores:
+    """Measure a copy that has received, calibrated and personalised; nothing of it is kept."""
+    twin = copy.deepcopy(participant)
+    twin.progress = participant.progress
+    prepare(twin, data, down, task)
+    return score(twin, data, "pre")
+
+
+def finish(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
+    """Take the last shared state and make the complete model this site will predict with."""
+    prepare(participant, data, down, task)
+    scores = score(participant, data, "pre")
+    participant.finish(data, task)
+    everything = State.of(participant)
+    kept = everything.only(participant.stays(task.phase))
+    return Outcome(kept, scores, serving=everything)
+
+
+def prepare(participant: Participant, data: LocalData, down: State, task: Task) -> None:
+    """From a download to a model that can predict."""
+    participant.receive(down, task)
+    if task.since == 0 and has_batch_norm(participant) and participant.owns_statistics:
+        calibrate(participant, data.train)
+    participant.personalise(data, task)
+
+
+def calibrate(participant: Participant, samples: Samples) -> None:
+    """Fill running statistics that no training has filled yet: one pass in train mode, without gradients."""
+    participant.train()
+    with torch.no_grad():
+        for x, _ in samples.batches(EVALUATION_BATCH):
+            if len(x) > 1:
+                participant(x)
+
+
+def score(participant: Participant, data: LocalData, point: str) -> Scores:
+    """Each head's accuracy and loss on the test set, and on the validation set when there is one."""
+    scores: Scores = {}
+    for split, samples in (("test", data.test), ("validation", data.validation)):
+        if len(samples):
+            for view, values in _measure(participant, samples).items():
+                scores[f"{point}/{split}/{view}"] = values
+    return scores
+
+
+def _measure(participant: Participant, samples: Samples) -> dict[str, list[float]]:
+    correct: dict[str, int] = {}
+    loss: dict[str, float] = {}
+    participant.eval()
+    with torch.no_grad():
+        for x, y in samples.batches(EVALUATION_BATCH):
+            for view, scores in participant.views(x).items():
+                correct[view] = correct.get(view, 0) + int((scores.argmax(1) == y).sum())
+                loss[view] = loss.get(view, 0.0) + _loss(scores, y)
+            participant.progress(0)
+    return {view: vector(correct[view], len(samples), loss[view] / len(samples)) for view in correct}
+
+
+def _loss(scores: Tensor, y: Tensor) -> float:
+    # Distances and masked classes can be infinite: a loss that means nothing must not spoil a sum.
+    value = float(cross_entropy(scores, y, reduction="sum"))
+    return value if -1e30 < value < 1e30 else 0.0
+
+
+def to_device(participant: nn.Module, device: str) -> None:
+    """Move a participant to where it trains; "auto" takes a GPU when there is one."""
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    participant.to(chosen)

@@ -1,0 +1,221 @@
+"""The trainer's side of a Bench: data and model are here, and each task is done from files to files.
+
+Errors a person can mend are `UserError`; `declined.Declined` among them says why a task cannot be done
+(out_of_memory, diverged, wrong_shape, disk_full). Anything else is a fault of the program.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from pfl_client import data
+from pfl_client.bench import DataFolder, Done, Job, Parcel, Progress
+from pfl_client.declined import Diverged, OutOfMemory, WrongShape, disk_full
+from pfl_client.trainer import work
+from pfl_common import codec, methods, seeding
+from pfl_common.errors import Refused, StateError
+from pfl_common.halves import LocalData, Participant, Up
+from pfl_common.run import Description, Kind, Manifest, RunSpec, Task
+from pfl_common.tensors import State
+
+MESSAGE_LIMIT = 64 << 20
+"""A larger update goes as a file: copies of it in memory, here and in the daemon, are not worth the speed."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    spec: RunSpec
+    init: Path
+    data: LocalData
+    device: str
+
+
+class Workbench:
+    """What `bench.Bench` promises, without waiting: the trainer process and `pfl simulate` both end here."""
+
+    def __init__(self) -> None:
+        self._opened: _Opened | None = None
+
+    def describe(self, folder: DataFolder) -> Description:
+        """Look at the data folder: shape, class names, counts, warnings."""
+        return data.describe(folder)
+
+    def open(self, folder: DataFolder, spec: str, init: Path) -> None:
+        """Take a run's specification and first model; read the data; refuse what does not fit together."""
+        run = RunSpec.from_json(spec)
+        settle_torch(run.threads)
+        local = data.load(folder, run)
+        device = choose_device(folder.device)
+        with _explained(run, device):
+            # Tried once here, so that a wrong first model ends the joining and not the first round.
+            work.restore(methods.build_participant(run), _read_parcel(init, run.init_manifest, ()), State())
+            self._opened = _Opened(run, init, _on_device(local, device), device)
+
+    def work(self, job: Job, progress: Progress) -> Done:
+        """Do a task: from the vault's generation and the download to files and an update."""
+        if self._opened is None:
+            raise RuntimeError("work() before open(): the bench has no run")
+        with _explained(self._opened.spec, self._opened.device), disk_full(job.keep_as.parent):
+            return _work(self._opened, job, progress)
+
+    def close(self) -> None:
+        """Let go of data and model."""
+        self._opened = None
+
+
+def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
+    seconds: dict[str, float] = {}
+    with _timed("load", seconds):
+        participant = _prepare(opened, job, progress)
+        down = _read_parcel(job.down, opened.spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
+        down = down.apply(lambda value: value.to(opened.device))
+    with _timed("train", seconds):
+        outcome = work.perform(participant, opened.data, down, job.task)
+        _check_converging(participant, job.task)
+    with _timed("encode", seconds):
+        if job.task.kind is not Kind.EVALUATE:
+            _write(outcome.kept, job.keep_as)
+        if outcome.serving is not None and job.serve_as is not None:
+            _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
+        up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened.spec, job)
+    return Done(outcome.scores, outcome.metrics, up, groups, seconds)
+
+
+def _prepare(opened: _Opened, job: Job, progress: Progress) -> Participant:
+    """A participant made anew: a warm trainer must not know more than one that was just started."""
+    kept = State() if job.kept is None else State(load_file(job.kept))
+    participant = methods.build_participant(opened.spec)
+    work.to_device(participant, opened.device)
+    work.restore(participant, _read_parcel(opened.init, opened.spec.init_manifest, ()), kept)
+    # A plain function: evaluating copies the participant, and with a method its whole object would be copied.
+    participant.progress = lambda samples: progress(samples)
+    return participant
+
+
+def _read_parcel(parcel: Parcel, manifest: Manifest, groups: tuple[str, ...]) -> State:
+    if isinstance(parcel, bytes):
+        return codec.decode(bytearray(parcel), manifest, groups)
+    # Copy on write: torch wants memory it may write to, and the file stays as it is.
+    empty = parcel.stat().st_size == 0
+    return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups)
+
+
+def _encode(up: Up, spec: RunSpec, job: Job) -> tuple[Parcel, tuple[str, ...]]:
+    state, manifest = codec.flatten(up), spec.manifest(job.task.kind, job.task.phase, "up")
+    try:
+        codec.check_finite(state)
+    except Refused as error:
+        raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
+    if job.parcel_as is not None and sum(value.nbytes for value in state.values()) > MESSAGE_LIMIT:
+        with job.parcel_as.open("wb") as file:
+            return job.parcel_as, codec.encode(state, manifest, file)
+    buffer = io.BytesIO()
+    groups = codec.encode(state, manifest, buffer)
+    return buffer.getvalue(), groups
+
+
+def _write(state: State, path: Path, about: dict[str, str] | None = None) -> None:
+    """Write whole or not at all. Not synced: the daemon does that for the generation it commits."""
+    part = path.with_name(path.name + ".part")
+    save_file({name: value.to("cpu").contiguous() for name, value in state.items()}, part, about)
+    os.replace(part, path)
+
+
+def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
+    """What a serving model says of itself. One entry: safetensors writes several in an order that changes."""
+    about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
+    return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}
+
+
+def _check_converging(participant: Participant, task: Task) -> None:
+    for name, value in participant.named_parameters():
+        if not bool(torch.isfinite(value).all()):
+            raise _diverged(f"{name!r} holds NaN or infinity", participant.settings.lr, task)
+
+
+def _diverged(seen: str, lr: object, task: Task) -> Diverged:
+    return Diverged(
+        f"training diverged in round {task.round}: {seen}",
+        expected="finite numbers",
+        advice=f"start the run again with a smaller lr than {lr} (--set lr=...)",
+    )
+
+
+@contextmanager
+def _explained(spec: RunSpec, device: str) -> Iterator[None]:
+    """While open, what can go wrong with memory and shapes is said in words."""
+    try:
+        yield
+    except Refused as error:
+        raise WrongShape(
+            f"a parcel does not fit this run: {error.words}",
+            expected="exactly the tensors the run's specification names",
+            advice="check that coordinator and site run the same version",
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        if not _is_memory(error):
+            raise
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        raise OutOfMemory(
+            f"there is too little memory on {device} for {spec.model.backbone} and {spec.model.shape}",
+            expected="room for the model, its gradients and one batch",
+            advice="close other programs, use --device cpu, or ask for a run with a smaller batch",
+        ) from error
+
+
+def _is_memory(error: Exception) -> bool:
+    # On a CPU torch has no exception of its own for this, only these words.
+    known = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
+    return known or "DefaultCPUAllocator" in str(error)
+
+
+def choose_device(asked: str) -> str:
+    """The device that "auto" means here, or the one asked for if this machine has it."""
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=asked)
+    except (RuntimeError, AssertionError):
+        raise StateError(
+            f"this machine has no device {asked!r}",
+            expected="cpu, cuda or auto",
+            advice="use --device auto, or look at the driver with nvidia-smi",
+        ) from None
+    return asked
+
+
+def settle_torch(threads: int) -> None:
+    """Make torch give the same bits each time, as far as it can: fixed threads, deterministic algorithms."""
+    seeding.pin_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # It would write NaN into all fresh memory, to find code that reads it: not worth the time here.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
+    torch.backends.cudnn.benchmark = False
+
+
+def _on_device(local: LocalData, device: str) -> LocalData:
+    return replace(
+        local,
+        train=local.train.to(device),
+        validation=local.validation.to(device),
+        test=local.test.to(device),
+    )
+
+
+@contextmanager
+def _timed(phase: str, seconds: dict[str, float]) -> Iterator[None]:
+    began = perf_counter()
+    yield
+    seconds[phase] = perf_counter() - began

@@ -1,0 +1,138 @@
+"""The site's line to its coordinator: gRPC over mutual TLS, always dialled from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import grpc
+from google.protobuf.message import Message
+
+from pfl_client.bulk import Carrier
+from pfl_client.dialling import Answer, Line, Patience, open_channel
+from pfl_client.link import NotAdmitted
+from pfl_common import speech
+from pfl_common.errors import Refused, UserError
+from pfl_common.identity import Keyring
+from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.run import Description
+from pfl_common.wire import coordinator_pb2 as pb
+
+
+class GrpcLink:
+    """A `Link` to the coordinator at `address` (host:port). Make it inside a running event loop; close it."""
+
+    def __init__(
+        self,
+        address: str,
+        keyring: Keyring,
+        *,
+        patience: Patience | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._keyring, self._clock = keyring, clock
+        self._patience = patience or Patience()
+        self._check_certificate()
+        self._line = Line(open_channel(address, _credentials(keyring)), address, self._check_certificate)
+        self.carrier = Carrier(self._line, self._patience)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up; calls under way end as `Unreachable`."""
+        await self._line.channel.close(None)
+
+    async def join(self, description: Description) -> Joined | None:
+        """Register with what the data looks like; None while the run is still gathering sites: ask again."""
+        try:
+            return speech.hear_joined(
+                await self._ask("Join", speech.say_description(description), pb.JoinAnswer)
+            )
+        except Refused as refused:
+            # The same site with the same data would hear the same.
+            raise NotAdmitted(refused.words) from refused
+
+    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+        """Wait for work, saying which vault generations there are, newest first; None: ask again."""
+        wait = self._patience.wait_seconds
+        request = speech.say_marks(marks, wait_seconds=wait)
+        return speech.hear_work(await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait))
+
+    async def fetch(self, blob: Blob, into: Path) -> None:
+        """Bring bytes into a file, but not those it already holds; the digest is checked."""
+        await self.carrier.fetch(blob, into)
+
+    async def submit(self, offer: Offer, parcel: Path) -> Receipt:
+        """Hand an upload in; goes on where an interrupted transfer stopped."""
+        _check_size(parcel, offer.blob.size)
+        receipt = await self.carrier.store(offer.key, parcel, lambda: self._offer(offer))
+        if (receipt.key, receipt.digest) != (offer.key, offer.blob.digest):
+            raise Refused("other", f"a receipt for {receipt.key}; expected: {offer.key} and its bytes")
+        return receipt
+
+    async def report(self, key: str, scores: Scores) -> None:
+        """Hand in an evaluation."""
+        await self._ask("Report", speech.say_scores(key, scores), pb.Done)
+
+    async def decline(self, key: str, reason: str, words: str) -> None:
+        """Say that a task will not be done, with a reason from the fixed list."""
+        # Words may quote the name of a file, and such a name need not be text.
+        readable = words.encode(errors="replace").decode()
+        await self._ask("Decline", pb.DeclineRequest(key=key, reason=reason, words=readable), pb.Done)
+
+    async def heartbeat(self, key: str, progress: int) -> bool:
+        """Say how far the task is (samples trained); False: the task is no longer wanted."""
+        request = pb.HeartbeatRequest(key=key, progress=progress)
+        return (await self._ask("Heartbeat", request, pb.HeartbeatAnswer)).wanted
+
+    async def leave(self) -> None:
+        """Say goodbye: this site takes no more tasks until it joins again."""
+        await self._ask("Leave", pb.LeaveRequest(), pb.Done)
+
+    async def renew(self) -> bool:
+        """Get a new certificate if the present one nears its end; whether it did."""
+        if not self._keyring.needs_renewal(self._clock()):
+            return False
+        request = pb.RenewRequest(csr_pem=self._keyring.csr(self._keyring.name))
+        said = await self._ask("Renew", request, pb.RenewAnswer)
+        self._keyring.store(said.certificate_pem, self._keyring.ca_pem)
+        before = self._line.channel
+        self._line.channel = open_channel(self._line.address, _credentials(self._keyring))
+        # What is under way ends on the old line, or begins again on the new one after this time.
+        await before.close(grace=self._patience.wait_seconds + self._patience.call_seconds)
+        return True
+
+    async def _offer(self, offer: Offer) -> int | Receipt:
+        said = await self._ask("Offer", speech.say_offer(offer), pb.OfferAnswer)
+        if said.WhichOneof("answer") == "receipt":
+            return speech.hear_receipt(said.receipt)
+        return said.room.offset
+
+    async def _ask(
+        self, call: str, request: Message, answer: type[Answer], *, waiting: float = 0.0
+    ) -> Answer:
+        seconds = self._patience.call_seconds + waiting
+        return await self._line.ask(f"{speech.COORDINATOR}/{call}", request, answer, seconds=seconds)
+
+    def _check_certificate(self) -> None:
+        self._keyring.check(self._clock())
+
+
+def _check_size(parcel: Path, expected: int) -> None:
+    size = parcel.stat().st_size
+    if size != expected:
+        raise UserError(
+            f"the sealed update {parcel.name} has {size} bytes",
+            expected=f"the {expected} bytes it was sealed with",
+            advice="a file in the site's state folder was changed; start the site again",
+        )
+
+
+def _credentials(keyring: Keyring) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(keyring.ca_pem, keyring.key_pem, keyring.certificate_pem)
