@@ -1,0 +1,1 @@
+"""Whole federations put together; the package behind `pfl`."""

@@ -1,0 +1,1 @@
+"""Makes site folders from real data sets: what `pfl split` calls."""

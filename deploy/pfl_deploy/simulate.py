@@ -1,0 +1,126 @@
+"""A whole federation inside one process: the same coordinator, the same sites, no network, no trainer processes.
+
+Only `transport`, `ipc` and sealing are replaced (see `loopback`), so a run here and a run over the network of one
+specification end in the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pfl_client.bench import DataFolder
+from pfl_client.daemon import Daemon
+from pfl_common.errors import DataError, SettingError
+from pfl_common.identity import site_name
+from pfl_common.messages import Scores
+from pfl_common.run import ClientId, RunSpec
+from pfl_deploy.loopback import LoopbackBench, LoopbackLink
+from pfl_server.hosting import RunHost
+from pfl_server.settings import ServerSettings
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A site's own measurements: (task, accuracy by measure)."""
+
+    site: ClientId
+    points: tuple[tuple[str, dict[str, float]], ...]
+
+    def last(self, measure: str) -> float:
+        """The newest value of one measure."""
+        return next(values[measure] for _, values in reversed(self.points) if measure in values)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a simulated federation ended."""
+
+    spec: RunSpec
+    coordinator: Path
+    sites: dict[ClientId, Path]
+    scores: dict[str, Scores]
+
+    def curves(self) -> dict[ClientId, Curve]:
+        """Each site's own curve: a simulation owns the sites, a coordinator never sees these."""
+        return {site: read_curve(site, folder / "history.jsonl") for site, folder in self.sites.items()}
+
+
+def simulate(
+    settings: ServerSettings, folders: Sequence[Path], state: Path, *, pinned: RunSpec | None = None
+) -> Result:
+    """Play a federation of these data folders; everything it keeps lies below `state`."""
+    return asyncio.run(_simulate(settings, folders, state, pinned))
+
+
+async def _simulate(
+    settings: ServerSettings, folders: Sequence[Path], state: Path, pinned: RunSpec | None
+) -> Result:
+    sites = _named(folders)
+    host = RunHost(settings, pinned=pinned)
+    turn = asyncio.Lock()
+    daemons = {
+        site: Daemon(
+            DataFolder(folder, site, device="cpu"),
+            link=LoopbackLink(site, host.reception),
+            bench=LoopbackBench(turn),
+            state=state / site,
+        )
+        for site, folder in sites.items()
+    }
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(host.run())
+            for daemon in daemons.values():
+                group.create_task(daemon.run())
+    except ExceptionGroup as several:
+        # The first failure ended the others: it is the one to tell.
+        raise several.exceptions[0] from None
+    finally:
+        host.runs.close()
+    assert host.books is not None
+    spec = host.books.spec
+    return Result(
+        spec,
+        settings.state / "runs" / spec.id,
+        {site: state / site / "runs" / spec.id for site in sites},
+        host.books.journal.scores(),
+    )
+
+
+def read_curve(site: ClientId, history: Path) -> Curve:
+    """A site's history as it wrote it; a task done twice counts once, with what it said last."""
+    points: dict[str, dict[str, float]] = {}
+    for line in history.read_text().splitlines():
+        entry = json.loads(line)
+        points[entry["task"]] = {name: values["accuracy"] for name, values in entry["scores"].items()}
+    return Curve(site, tuple(points.items()))
+
+
+def find_sites(folder: Path) -> list[Path]:
+    """The data folders below a folder, by name."""
+    found = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not found:
+        raise DataError(
+            f"{folder} holds no data folders",
+            expected="one folder per site, as `pfl split` makes them",
+            advice="name the folder above the sites' folders",
+        )
+    return found
+
+
+def _named(folders: Sequence[Path]) -> dict[ClientId, Path]:
+    sites: dict[ClientId, Path] = {}
+    for folder in folders:
+        name = site_name(folder)
+        if name in sites:
+            raise SettingError(
+                f"two data folders are named {name!r}: {sites[name]} and {folder}",
+                expected="one name per site",
+                advice="rename one of the folders",
+            )
+        sites[name] = folder
+    return dict(sorted(sites.items()))

@@ -1,0 +1,223 @@
+"""One task from files to files: what is written, what comes back, and that nothing is remembered."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from pfl_client.bench import DataFolder, Done, Job
+from pfl_client.declined import Declined, DiskFull, Diverged, OutOfMemory, WrongShape
+from pfl_client.trainer import work, workbench
+from pfl_client.trainer.workbench import Workbench
+from pfl_common import codec
+from pfl_common.errors import StateError
+from pfl_common.halves import Up
+from pfl_common.run import Kind
+from pfl_common.scores import WIDTH
+from tests.client.runs import Desk
+
+
+def ignore(samples: int) -> None:
+    """Nobody listens to the progress."""
+
+
+def open_bench(desk: Desk) -> Workbench:
+    """A bench with the desk's run."""
+    bench = Workbench()
+    bench.open(desk.folder, desk.spec.to_json(), desk.init)
+    return bench
+
+
+def read_up(desk: Desk, done: Done) -> Up:
+    """The update as the coordinator reads it."""
+    content = done.up if isinstance(done.up, bytes) else done.up.read_bytes()
+    return codec.unflatten(
+        codec.decode(bytearray(content), desk.spec.manifests["train/train/up"], done.groups)
+    )
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_training_gives_an_update_scores_and_a_generation(tmp_path: Path) -> None:
+    """The parcel fits its manifest and holds a trained model; its weight and the progress are the samples."""
+    desk = Desk(tmp_path)
+    bench, seen = open_bench(desk), []
+    assert ("cat", "dog", "owl") == bench.describe(desk.folder).classes
+    done = bench.work(desk.job(), seen.append)
+    up = read_up(desk, done)
+    assert {24} == {int(term.weight) for term in up.summed.values()}
+    moved = [name for name, term in up.summed.items() if not term.value.equal(desk.first[name])]
+    assert moved
+    assert 24 == sum(seen)
+    assert WIDTH == len(done.scores["pre/test/combined"])
+    assert {"load", "train", "encode"} == done.seconds.keys()
+    assert (tmp_path / "kept-1.safetensors").is_file()
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg", "fedbn", "fedproto", "dualfed", "fedcac"])
+def test_a_warm_bench_knows_no_more_than_a_new_one(tmp_path: Path, method: str) -> None:
+    """Other tasks in between change no bit of what a task writes and sends."""
+    desk = Desk(tmp_path, method)
+    warm = open_bench(desk)
+    first = warm.work(desk.job(), ignore)
+    kept = (tmp_path / "kept-1.safetensors").rename(tmp_path / "generation.safetensors")
+    warm.work(desk.job(Kind.EVALUATE, 2, kept=kept, since=1), ignore)
+    warm.work(desk.job(number=3, kept=kept, since=1), ignore)
+    second = warm.work(desk.job(number=2, kept=kept, since=1), ignore)
+    wrote = digest(tmp_path / "kept-2.safetensors")
+    fresh = open_bench(desk)
+    again = fresh.work(desk.job(number=2, kept=kept, since=1), ignore)
+    assert (second.up, second.scores, wrote) == (
+        again.up,
+        again.scores,
+        digest(tmp_path / "kept-2.safetensors"),
+    )
+    assert first.up == fresh.work(desk.job(), ignore).up
+
+
+def test_a_generation_is_taken_up_again(tmp_path: Path) -> None:
+    """Numbers without dimension and whole numbers survive the file as well."""
+    desk = Desk(tmp_path, "fedbn", backbone="resnet8")
+    open_bench(desk).work(desk.job(), ignore)
+    kept = load_file(tmp_path / "kept-1.safetensors")
+    counters = {name: value for name, value in kept.items() if name.endswith("num_batches_tracked")}
+    assert {3} == {int(value) for value in counters.values()}
+    assert {(torch.int64, ())} == {(value.dtype, tuple(value.shape)) for value in counters.values()}
+    path = (tmp_path / "kept-1.safetensors").rename(tmp_path / "generation.safetensors")
+    open_bench(desk).work(desk.job(number=2, kept=path, since=1), ignore)
+    after = load_file(tmp_path / "kept-2.safetensors")
+    assert {6} == {int(after[name]) for name in counters}
+
+
+def test_an_evaluation_leaves_no_file(tmp_path: Path) -> None:
+    """Nothing of it reaches the vault, nothing is sent but scores."""
+    desk = Desk(tmp_path)
+    done = open_bench(desk).work(desk.job(Kind.EVALUATE), ignore)
+    assert done.up is None
+    assert done.scores
+    assert [] == list(tmp_path.glob("*.safetensors*"))
+
+
+def test_finishing_leaves_a_serving_model(tmp_path: Path) -> None:
+    """The file holds the complete model and says of itself what it is; two writings are equal to the byte."""
+    desk = Desk(tmp_path, "dualfed")
+    serving = tmp_path / "serving.safetensors"
+    bench = open_bench(desk)
+    bench.work(desk.job(Kind.FINISH, 3, serve_as=serving), ignore)
+    assert desk.first.keys() == load_file(serving).keys()
+    with safe_open(serving, "pt") as file:
+        about = json.loads(file.metadata()["pfl"])
+    assert ("hospital-a", ["cat", "dog", "owl"], "dualfed") == (
+        about["site"],
+        about["classes"],
+        about["spec"]["method"],
+    )
+    before = digest(serving)
+    bench.work(desk.job(Kind.FINISH, 3, serve_as=serving), ignore)
+    assert before == digest(serving)
+
+
+def test_a_download_may_lie_in_a_file(tmp_path: Path) -> None:
+    """A mapped file gives the same update as bytes do, and stays as it is."""
+    desk = Desk(tmp_path)
+    bench, job = open_bench(desk), desk.job()
+    path = tmp_path / "down.parcel"
+    path.write_bytes(job.down)
+    mapped = Job(job.task, path, job.groups, None, job.keep_as)
+    assert bench.work(job, ignore).up == bench.work(mapped, ignore).up
+    assert job.down == path.read_bytes()
+
+
+def test_a_large_update_goes_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the limit of a message the same bytes lie in the file that was named."""
+    desk = Desk(tmp_path)
+    bench = open_bench(desk)
+    small = bench.work(desk.job(), ignore).up
+    monkeypatch.setattr(workbench, "MESSAGE_LIMIT", len(small) - 1)
+    done = bench.work(desk.job(parcel_as=tmp_path / "up.parcel"), ignore)
+    assert tmp_path / "up.parcel" == done.up
+    assert small == done.up.read_bytes()
+
+
+def test_divergence_names_the_setting(tmp_path: Path) -> None:
+    """A step size far too large ends in words that name it, and leaves no generation behind."""
+    desk = Desk(tmp_path, lr=1e30)
+    with pytest.raises(Diverged, match="diverged in round 1") as caught:
+        open_bench(desk).work(desk.job(), ignore)
+    assert ("diverged", "1e+30" in caught.value.advice) == (caught.value.reason, True)
+    assert [] == list(tmp_path.glob("kept-*"))
+
+
+def fail(error: BaseException) -> Callable[..., None]:
+    """A function that raises."""
+
+    def raising(*arguments: object, **named: object) -> None:
+        raise error
+
+    return raising
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), OutOfMemory),
+        (torch.cuda.OutOfMemoryError("CUDA out of memory"), OutOfMemory),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), OutOfMemory),
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFull),
+        (RuntimeError("something else"), RuntimeError),
+    ],
+)
+def test_what_the_machine_lacks_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception]
+) -> None:
+    """Too little memory and a full disk become reasons for declining; other faults stay what they are."""
+    desk = Desk(tmp_path)
+    bench = open_bench(desk)
+    monkeypatch.setattr(work, "perform", fail(error))
+    with pytest.raises(expected) as caught:
+        bench.work(desk.job(), ignore)
+    assert issubclass(expected, Declined) == isinstance(caught.value, Declined)
+
+
+def test_a_parcel_of_wrong_size_is_declined(tmp_path: Path) -> None:
+    """A download one byte short is not trained on."""
+    desk = Desk(tmp_path)
+    job = desk.job()
+    with pytest.raises(WrongShape, match="bytes"):
+        open_bench(desk).work(Job(job.task, job.down[:-1], (), None, job.keep_as), ignore)
+
+
+def test_a_wrong_first_model_ends_the_joining(tmp_path: Path) -> None:
+    """It is noticed when the run is opened, not in the first round."""
+    desk = Desk(tmp_path)
+    desk.init.write_bytes(desk.init.read_bytes()[:-4])
+    with pytest.raises(WrongShape):
+        open_bench(desk)
+
+
+def test_an_unknown_device_is_refused(tmp_path: Path) -> None:
+    """The name is given back with what could be meant."""
+    desk = Desk(tmp_path)
+    folder = DataFolder(desk.folder.path, "hospital-a", device="abacus")
+    with pytest.raises(StateError, match="no device 'abacus'"):
+        Workbench().open(folder, desk.spec.to_json(), desk.init)
+
+
+def test_a_closed_bench_has_no_run(tmp_path: Path) -> None:
+    """After the end nothing is done with what was there before."""
+    desk = Desk(tmp_path)
+    bench = open_bench(desk)
+    bench.close()
+    with pytest.raises(RuntimeError, match="before open"):
+        bench.work(desk.job(), ignore)

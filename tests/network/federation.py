@@ -1,0 +1,78 @@
+"""A coordinator's two ports on this machine, a desk behind them, and sites with certificates."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pfl_client.dialling import Patience
+from pfl_client.transport import GrpcLink
+from pfl_common.identity import Addresses, Authority, Found, KeyPair, Keyring, Ledger, new_secret
+from pfl_server.enrolment import EnrolmentServer
+from pfl_server.transport import GrpcServer
+from tests.network.file_desk import FileDesk
+
+HASTY = Patience(
+    call_seconds=10, wait_seconds=10, bulk_seconds=30, first_pause_seconds=0.01, longest_pause_seconds=0.02
+)
+
+
+class Federation:
+    """One coordinator with its authority; started and stopped by a fixture."""
+
+    def __init__(self, folder: Path, *, hosts: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        self.now = datetime.now(UTC)
+        self.authority = Authority.open_or_create(folder / "authority", now=self.now)
+        self.ledger = Ledger(folder / "ledger", self.authority.ca_pem)
+        self.local_secret = new_secret()
+        self.office = EnrolmentServer(self.authority, self.ledger, local_secret=self.local_secret)
+        self.server = GrpcServer(renew=self.office.renew)
+        (folder / "desk").mkdir()
+        self.desk = FileDesk(folder / "desk")
+        self.pair: KeyPair = self.authority.server_certificate(hosts, now=self.now)
+        self.port = self.enrolment_port = 0
+
+    async def start(self) -> None:
+        """Open both ports."""
+        self.port = await self.start_control()
+        self.enrolment_port = await self.office.start(host="127.0.0.1", port=0, pair=self.pair)
+
+    async def start_control(self, port: int = 0) -> int:
+        """Open the sites' port."""
+        return await self.server.start(
+            self.desk, host="127.0.0.1", port=port, pair=self.pair, ca_pem=self.authority.ca_pem
+        )
+
+    async def stop(self) -> None:
+        """Close both ports."""
+        await self.server.stop(0)
+        await self.office.stop(0)
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where it listens."""
+        return Addresses(control=f"127.0.0.1:{self.port}", enrolment=f"127.0.0.1:{self.enrolment_port}")
+
+    @property
+    def found(self) -> Found:
+        """What a site of the same user reads in the discovery file."""
+        return Found(
+            self.authority.federation_id,
+            self.addresses,
+            self.authority.ca_pem,
+            pid=1,
+            state_folder=self.folder,
+            secret=self.local_secret,
+        )
+
+    def keyring(self, name: str, *, since: datetime | None = None) -> Keyring:
+        """The keys of a site, with a certificate made at a given moment."""
+        keyring = Keyring.open(self.folder / f"keys-{name}")
+        certificate = self.authority.sign_site(keyring.csr(name), name, now=since or self.now)
+        keyring.store(certificate, self.authority.ca_pem)
+        return keyring
+
+    def link(self, name: str, *, port: int = 0, patience: Patience = HASTY) -> GrpcLink:
+        """A site's line to this coordinator, directly or by another port."""
+        return GrpcLink(f"127.0.0.1:{port or self.port}", self.keyring(name), patience=patience)

@@ -1,0 +1,240 @@
+"""Whole models cross in frames, survive cuts, and arrive as they were or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from grpc.aio import AioRpcError
+
+from pfl_client.dialling import Patience
+from pfl_client.link import Unreachable
+from pfl_common import speech
+from pfl_common.errors import Refused
+from pfl_server.transport import GrpcServer
+from tests.network.cutting_proxy import CuttingProxy
+from tests.network.federation import Federation
+from tests.network.file_desk import QUOTA, upload
+
+MODEL_BYTES = 45 << 20
+CUT_BYTES = MODEL_BYTES * 6 // 10
+MOST_BYTES = MODEL_BYTES * 105 // 100
+
+
+async def test_a_model_streams_both_ways(federation: Federation, tmp_path: Path) -> None:
+    """45 MiB go down and up with every limit on messages as gRPC sets it."""
+    content = os.urandom(MODEL_BYTES)
+    blob = federation.desk.lay(content)
+    async with federation.link("hospital_a") as link:
+        await link.fetch(blob, tmp_path / "model")
+        receipt = await link.submit(upload("hospital_a", content), tmp_path / "model")
+        assert (MODEL_BYTES, MODEL_BYTES) == (link.carrier.received_bytes, link.carrier.sent_bytes)
+    assert blob.digest == receipt.digest
+    assert content == federation.desk.kept("hospital_a", receipt.key)
+    traffic = federation.server.traffic
+    assert (MODEL_BYTES, MODEL_BYTES) == (traffic.sent_bytes, traffic.received_bytes)
+
+
+async def test_a_download_that_was_cut_goes_on(
+    federation: Federation, proxy: tuple[CuttingProxy, int], tmp_path: Path
+) -> None:
+    """A line cut at 60 % costs hardly a byte more than an undisturbed one."""
+    middle, port = proxy
+    content = os.urandom(MODEL_BYTES)
+    blob = federation.desk.lay(content)
+    async with federation.link("hospital_a", port=port) as link:
+        middle.cut("down", CUT_BYTES, consumed=lambda: link.carrier.received_bytes)
+        await link.fetch(blob, tmp_path / "model")
+    assert content == (tmp_path / "model").read_bytes()
+    assert 1 == middle.cuts
+    assert middle.passed["down"] <= MOST_BYTES
+
+
+async def test_an_upload_that_was_cut_goes_on(
+    federation: Federation, proxy: tuple[CuttingProxy, int], tmp_path: Path
+) -> None:
+    """An upload cut at 60 % is offered again and goes on where it stopped."""
+    middle, port = proxy
+    content = os.urandom(MODEL_BYTES)
+    (tmp_path / "up").write_bytes(content)
+    async with federation.link("hospital_a", port=port) as link:
+        middle.cut("up", CUT_BYTES, consumed=lambda: federation.server.traffic.received_bytes)
+        receipt = await link.submit(upload("hospital_a", content), tmp_path / "up")
+    assert content == federation.desk.kept("hospital_a", receipt.key)
+    assert 1 == middle.cuts
+    assert middle.passed["up"] <= MOST_BYTES
+
+
+async def test_what_is_there_is_not_brought_again(federation: Federation, tmp_path: Path) -> None:
+    """A file that is complete costs no call, one that is half there costs its other half."""
+    content = os.urandom(3 << 20)
+    blob = federation.desk.lay(content)
+    (tmp_path / "half").write_bytes(content[: 1 << 20])
+    (tmp_path / "whole").write_bytes(content)
+    async with federation.link("hospital_a") as link:
+        await link.fetch(blob, tmp_path / "half")
+        await link.fetch(blob, tmp_path / "whole")
+        assert 2 << 20 == link.carrier.received_bytes
+    assert content == (tmp_path / "half").read_bytes()
+
+
+@pytest.mark.parametrize("found", [b"other beginning", b"x" * 5000], ids=["shorter", "longer"])
+async def test_a_wrong_beginning_is_thrown_away(federation: Federation, tmp_path: Path, found: bytes) -> None:
+    """Bytes that were not the beginning of the file are noticed, and the file is brought whole."""
+    content = os.urandom(4000)
+    (tmp_path / "model").write_bytes(found)
+    async with federation.link("hospital_a") as link:
+        await link.fetch(federation.desk.lay(content), tmp_path / "model")
+    assert content == (tmp_path / "model").read_bytes()
+
+
+async def test_an_empty_file_crosses_too(federation: Federation, tmp_path: Path) -> None:
+    """A method that shares nothing still has its parcels."""
+    (tmp_path / "up").touch()
+    async with federation.link("hospital_a") as link:
+        await link.fetch(federation.desk.lay(b""), tmp_path / "down")
+        await link.submit(upload("hospital_a", b""), tmp_path / "up")
+    assert b"" == (tmp_path / "down").read_bytes() == federation.desk.kept("hospital_a", "000001-1-train")
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"), [(b"damagee bytes", "wrong_digest"), (b"longer than announced", "too_large")]
+)
+async def test_other_bytes_than_announced_are_not_kept(
+    federation: Federation, tmp_path: Path, changed: bytes, code: str
+) -> None:
+    """A download whose bytes are not those of its digest is refused, and can be tried anew."""
+    blob = federation.desk.lay(b"damaged bytes")
+    (federation.desk.folder / blob.digest).write_bytes(changed)
+    async with federation.link("hospital_a") as link:
+        with pytest.raises(Refused, match=f"^{code}"):
+            await link.fetch(blob, tmp_path / "model")
+        federation.desk.lay(b"damaged bytes")
+        await link.fetch(blob, tmp_path / "model")
+    assert b"damaged bytes" == (tmp_path / "model").read_bytes()
+
+
+async def test_an_upload_of_other_bytes_is_refused(federation: Federation, tmp_path: Path) -> None:
+    """An upload whose bytes are not those offered gets no receipt."""
+    (tmp_path / "up").write_bytes(b"UPDATE")
+    async with federation.link("hospital_a") as link:
+        with pytest.raises(Refused, match=r"^wrong_digest"):
+            await link.submit(upload("hospital_a", b"update"), tmp_path / "up")
+
+
+async def test_an_upload_over_the_quota_is_refused_before_a_byte(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """What is too large is refused when it is offered."""
+    with (tmp_path / "up").open("wb") as file:
+        file.truncate(QUOTA + 1)
+    offer = upload("hospital_a", b"")
+    offer = type(offer)(offer.key, offer.header, type(offer.blob)(offer.blob.digest, QUOTA + 1))
+    async with federation.link("hospital_a") as link:
+        with pytest.raises(Refused, match=r"^too_large"):
+            await link.submit(offer, tmp_path / "up")
+        assert 0 == link.carrier.sent_bytes
+
+
+async def test_more_bytes_than_offered_are_not_written(federation: Federation, tmp_path: Path) -> None:
+    """A stream that goes on past what was offered is ended, and nothing of the surplus is on disk."""
+    offer = upload("hospital_a", b"update")
+    (tmp_path / "up").write_bytes(b"update and a surplus")
+    async with federation.link("hospital_a") as link:
+        assert 0 == await link._offer(offer)
+        with pytest.raises(Refused, match=r"^too_large"):
+            await link.carrier._store_rest(offer.key, tmp_path / "up", 0)
+    assert b"" == federation.desk.kept("hospital_a", offer.key)
+
+
+async def test_a_stream_ends_whole_and_begins_where_told(federation: Federation, tmp_path: Path) -> None:
+    """A stream from a wrong offset, or that ends early, gets no receipt; the next offer says how to go on."""
+    offer = upload("hospital_a", b"update")
+    (tmp_path / "up").write_bytes(b"upd")
+    async with federation.link("hospital_a") as link:
+        await link._offer(offer)
+        with pytest.raises(Refused, match=r"^wrong_offset"):
+            await link.carrier._store_rest(offer.key, tmp_path / "up", 2)
+        with pytest.raises(Refused, match=r"^too_short"):
+            await link.carrier._store_rest(offer.key, tmp_path / "up", 0)
+        assert 3 == await link._offer(offer)
+        (tmp_path / "up").write_bytes(b"update")
+        await link.submit(offer, tmp_path / "up")
+    assert b"update" == federation.desk.kept("hospital_a", offer.key)
+
+
+async def test_an_older_stream_of_the_same_upload_is_over(federation: Federation, tmp_path: Path) -> None:
+    """A site that offers again after a line that died unseen: the old stream writes nothing more."""
+    content = os.urandom(3 << 20)
+    offer = upload("hospital_a", content)
+    (tmp_path / "up").write_bytes(content)
+    async with federation.link("hospital_a") as link:
+        await link._offer(offer)
+        metadata = ((speech.STORE_METADATA, speech.say_store(offer.key, 0)),)
+        old = link._line.channel.stream_unary(f"/{speech.BULK}/Store")(metadata=metadata, timeout=10)
+        await old.write(content[: 1 << 20])
+        assert await link._offer(offer) in (0, 1 << 20)
+        with suppress(AioRpcError):
+            await old.write(b"x" * (1 << 20))
+        assert "superseded" == await old.details()
+        await link.submit(offer, tmp_path / "up")
+    assert content == federation.desk.kept("hospital_a", offer.key)
+
+
+async def test_verification_goes_on_without_the_site(federation: Federation, tmp_path: Path) -> None:
+    """A site that is killed after its last byte finds its receipt when it comes back."""
+    desk, offer = federation.desk, upload("hospital_a", b"update")
+    (tmp_path / "up").write_bytes(b"update")
+    desk.may_verify.clear()
+    async with federation.link("hospital_a") as link:
+        killed = asyncio.create_task(link.submit(offer, tmp_path / "up"))
+        await desk.verifying.wait()
+        killed.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await killed
+        again = asyncio.create_task(link.submit(offer, tmp_path / "up"))
+        desk.may_verify.set()
+        assert offer.blob.digest == (await again).digest
+        assert len(b"update") == link.carrier.sent_bytes
+    assert 1 == desk.verified
+
+
+async def test_a_silent_stream_is_given_up_by_the_coordinator(federation: Federation) -> None:
+    """A site that opens a stream and sends nothing does not hold it for ever."""
+    await federation.server.stop(0)
+    federation.server = GrpcServer(stall_seconds=0.05)
+    federation.port = await federation.start_control()
+    async with federation.link("hospital_a") as link:
+        await link._offer(upload("hospital_a", b"update"))
+        metadata = ((speech.STORE_METADATA, speech.say_store("000001-1-train", 0)),)
+        silent = link._line.channel.stream_unary(f"/{speech.BULK}/Store")(metadata=metadata, timeout=10)
+        assert "stalled" == await silent.details()
+
+
+async def test_a_silent_stream_is_given_up_by_the_site(
+    federation: Federation, proxy: tuple[CuttingProxy, int], tmp_path: Path
+) -> None:
+    """A line on which nothing moves any more, though it is not closed, ends a download in time."""
+    middle, port = proxy
+    blob = federation.desk.lay(os.urandom(8 << 20))
+    hasty = Patience(attempts=1, stall_seconds=0.2)
+    async with federation.link("hospital_a", port=port, patience=hasty) as link:
+        await link.leave()
+        middle.freeze("down", 4 << 20)
+        with pytest.raises(Unreachable, match="nothing moved"):
+            await link.fetch(blob, tmp_path / "model")
+    assert 0 < (tmp_path / "model").stat().st_size < 4 << 20
+
+
+async def test_trying_has_a_limit(federation: Federation, tmp_path: Path) -> None:
+    """With the coordinator gone, a transfer ends as unreachable; what had arrived stays for later."""
+    blob = federation.desk.lay(b"whole file")
+    (tmp_path / "model").write_bytes(b"whole")
+    async with federation.link("hospital_a") as link:
+        await federation.server.stop(0)
+        with pytest.raises(Unreachable, match="stands at 5 bytes"):
+            await link.fetch(blob, tmp_path / "model")
+    assert b"whole" == (tmp_path / "model").read_bytes()

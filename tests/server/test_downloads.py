@@ -1,0 +1,111 @@
+"""Parcels to fetch: encoded once, named by their digest, never mixed up."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfl_common import codec
+from pfl_common.errors import Refused
+from pfl_common.run import Entry, Kind, Task
+from pfl_common.tensors import State
+from pfl_server.downloads import Downloads, Shelf
+from tests.server.federation import build_spec
+
+STATE = State({"w": torch.arange(3.0)})
+MANIFEST = (Entry("w", "float32", (3,)),)
+
+
+class Half:
+    """Sends one thing to newcomers and another to the rest, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+
+    def welcome(self, state: State) -> State:
+        self.sent.append(("welcome", 0))
+        return state
+
+    def send(self, state: State, client: str, task: Task) -> State:
+        self.sent.append((client, task.since))
+        return state
+
+
+def test_a_file_is_named_by_its_digest(tmp_path: Path) -> None:
+    """What is fetched can be checked by its name alone."""
+    shelf = Shelf(tmp_path / "shelf")
+    blob, groups = shelf.put(STATE, MANIFEST)
+    raw = shelf.path(blob.digest).read_bytes()
+    assert (12, 12, ()) == (blob.size, len(raw), groups)
+    assert blob.digest == hashlib.sha256(raw).hexdigest()
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, "../journal.sqlite", "", "0" * 63 + "/", "draft-0"])
+def test_nothing_else_can_be_fetched(tmp_path: Path, digest: str) -> None:
+    """Only what lies on the shelf, by its whole digest."""
+    shelf = Shelf(tmp_path / "shelf")
+    (shelf.folder / "draft-0").write_bytes(b"half written")
+    with pytest.raises(Refused) as refused:
+        shelf.path(digest)
+    assert "unknown_blob" == refused.value.code
+
+
+def test_clearing_spares_what_is_being_written(tmp_path: Path) -> None:
+    """A draft belongs to a thread that is still writing; a new process has no such threads."""
+    shelf = Shelf(tmp_path / "shelf")
+    kept, _ = shelf.put(STATE, MANIFEST)
+    gone, _ = shelf.put(State({"w": torch.zeros(3)}), MANIFEST)
+    (shelf.folder / "draft-7").write_bytes(b"half written")
+    shelf.clear({kept.digest})
+    assert {kept.digest, "draft-7"} == {path.name for path in shelf.folder.iterdir()}
+    Shelf(tmp_path / "shelf")
+    assert {kept.digest} == {path.name for path in shelf.folder.iterdir()}
+
+
+def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that encode the same state do not write into one another's file."""
+    both, encode = threading.Barrier(2, timeout=10), codec.encode
+
+    def meet(state: State, manifest: tuple[Entry, ...], out: object) -> tuple[str, ...]:
+        both.wait()
+        groups = encode(state, manifest, out)
+        both.wait()
+        return groups
+
+    monkeypatch.setattr(codec, "encode", meet)
+    shelf, blobs = Shelf(tmp_path / "shelf"), []
+    threads = [threading.Thread(target=lambda: blobs.append(shelf.put(STATE, MANIFEST)[0])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 2 == len(blobs)
+    assert [blobs[0]] * 2 == blobs
+    assert 12 == shelf.path(blobs[0].digest).stat().st_size
+
+
+@pytest.mark.parametrize(
+    "per_client, expected", [(False, {"welcome", "*1", "*2"}), (True, {"welcome", "a1", "b1", "b2"})]
+)
+async def test_a_parcel_is_made_once_for_all_it_fits(
+    tmp_path: Path, per_client: bool, expected: set[str]
+) -> None:
+    """A broadcast differs only by how long a site was away; a reply of its own also by the site."""
+    half, spec = Half(), build_spec()
+    first = State({e.name: torch.zeros(e.shape) for e in spec.manifest(Kind.TRAIN, "train", "down")})
+    downloads = Downloads(spec, half, per_client=per_client, shelf=Shelf(tmp_path / "shelf"))
+    for site, since in [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("a", 1)]:
+        task = Task(Kind.TRAIN, 3, 9, attempt=2, since=since)
+        assignment = await downloads.assignment(first, site, task)
+        assert (task, 3, 2, "down") == (
+            assignment.task,
+            assignment.header.round,
+            assignment.header.attempt,
+            assignment.header.direction,
+        )
+    made = [("welcome" if who == "welcome" else f"{who if per_client else '*'}{n}") for who, n in half.sent]
+    assert sorted(expected) == sorted(made)

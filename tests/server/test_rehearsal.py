@@ -1,0 +1,89 @@
+"""The rehearsal finds the shape of every parcel, for methods as they are and for one with an optional part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+
+from pfl_common import codec, methods
+from pfl_common.halves import Averaging, Participant, Settings
+from pfl_common.methods import Method, fedavg
+from pfl_common.run import ClientId, Kind, Manifest, Task
+from pfl_common.tensors import State
+from pfl_server.books import build_template
+from pfl_server.rehearsal import rehearse
+from tests.server.federation import build_spec
+
+WEIGHTS = {"encoder.1.weight", "encoder.1.bias", "head.weight", "head.bias"}
+
+
+def names(manifest: Manifest) -> set[str]:
+    return {entry.name for entry in manifest}
+
+
+def test_fedavg_sends_the_model_both_ways() -> None:
+    """Six weights and three shifts of the encoder, six and two of the head: 17 numbers of four bytes."""
+    manifests = build_spec("fedavg").manifests
+    assert WEIGHTS == names(manifests["init"]) == names(manifests["train/train/down"])
+    assert {f"{part}.{name}" for part in ("sum", "weight") for name in WEIGHTS} == names(
+        manifests["train/train/up"]
+    )
+    assert 17 * 4 == codec.size_of(manifests["train/train/down"], ())
+    assert 17 * 4 + 4 * 8 == codec.size_of(manifests["train/train/up"], ())
+    assert {"init", "train/train/up", *(f"{kind}/train/down" for kind in Kind)} == manifests.keys()
+
+
+def test_local_sends_nothing() -> None:
+    """Only the first model crosses, at registration."""
+    manifests = build_spec("local").manifests
+    assert [0, 0, 68] == [
+        codec.size_of(manifests[key], ()) for key in ("train/train/down", "train/train/up", "init")
+    ]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_rehearses(name: str) -> None:
+    """Each file found plays its two rounds; what it sends later fits what was pinned."""
+    spec = build_spec(name, rounds=3)
+    for phase, _ in methods.load(name).phases(methods.load(name).settle({}), 3):
+        assert {f"{kind}/{phase}/down" for kind in Kind} <= spec.manifests.keys()
+        assert f"train/{phase}/up" in spec.manifests
+    again = build_spec(name, rounds=3)
+    assert spec.to_json() == again.to_json()
+
+
+class _WithSnapshot(Averaging):
+    """Sends what it began with along, but only to a site that comes back after the first round."""
+
+    def start(self, template: Participant, seed: int) -> State:
+        own = super().start(template, seed)
+        return own | own.within("snapshot")
+
+    def welcome(self, state: State) -> State:
+        return State({n: v for n, v in state.items() if not n.startswith("snapshot.")})
+
+    def send(self, state: State, client: ClientId, task: Task) -> State:
+        return state if task.round > 1 else self.welcome(state)
+
+
+def test_a_part_that_is_not_always_there_is_a_group() -> None:
+    """What some parcels lack is optional, as a whole branch; the rest is always there."""
+    module = ModuleType("with_snapshot")
+    module.Config, module.Client, module.Server = Settings, fedavg.Client, _WithSnapshot
+    spec = replace(build_spec(), manifests={})
+    manifest = rehearse(Method.of(module), spec, build_template(spec))["train/train/down"]
+    assert {"snapshot"} == {e.group for e in manifest if e.name.startswith("snapshot.")}
+    assert {""} == {e.group for e in manifest if not e.name.startswith("snapshot.")}
+    assert [68, 136] == [codec.size_of(manifest, groups) for groups in ((), ("snapshot",))]
+
+
+def test_the_template_is_left_alone() -> None:
+    """The rehearsal trains copies: the first model that sites get is untouched by it."""
+    spec = build_spec()
+    template = build_template(spec)
+    before = State.of(template)
+    rehearse(methods.load("fedavg"), spec, template)
+    assert all(torch.equal(before[name], value) for name, value in State.of(template).items())

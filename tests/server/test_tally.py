@@ -1,0 +1,98 @@
+"""The fold through the spool: equal to plain numpy to the bit, and no larger for more sites."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pfl_common.run import Kind, Task
+from pfl_common.tensors import State
+from pfl_server.round import Arrived, Fold, Round
+from pfl_server.spool import Spool
+from pfl_server.tally import PlainTally
+from tests.server.federation import build_header, build_spec, make_update, write_parcel
+
+TASK = Task(Kind.TRAIN, 1, 2)
+SITES = tuple("abcdefg")
+
+
+def admit(spool: Spool, spec, site: str, update: State, folder: Path) -> str:
+    file = folder / f"up-{site}"
+    return spool.admit(site, file, build_header(spec, site, TASK, write_parcel(file, spec, update)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_to_numpy_to_the_bit_for_any_arrival(tmp_path: Path, seed: int) -> None:
+    """Updates that arrive shuffled are folded in site order: totals, weights and means are numpy's."""
+    spec = build_spec(sites=SITES)
+    spool, updates = Spool(tmp_path / "spool", spec), {s: make_update(spec, s, "round") for s in SITES}
+    round_, tally = Round(SITES, quorum=1), PlainTally(spool)
+    for place in np.random.default_rng(seed).permutation(len(SITES)):
+        site = SITES[place]
+        for order in round_.handle(Arrived(site, admit(spool, spec, site, updates[site], tmp_path))):
+            if isinstance(order, Fold):
+                tally.add(order.client, order.id)
+    arrivals = tally.arrivals()
+    assert set(SITES) == set(arrivals.shown)
+    for name, total in arrivals.total.totals.items():
+        wanted, weights = np.zeros(total.shape), np.zeros(())
+        for site in SITES:
+            weight = updates[site][f"weight.{name}"].numpy().astype(np.float64)
+            wanted = wanted + updates[site][f"sum.{name}"].numpy().astype(np.float64) * weight
+            weights = weights + weight
+        assert wanted.tobytes() == total.numpy().tobytes()
+        assert weights.tobytes() == arrivals.total.weights[name].numpy().tobytes()
+        mean = arrivals.total.mean(State({name: torch.zeros(total.shape)}))[name]
+        assert (wanted / weights).astype(np.float32).tobytes() == mean.numpy().tobytes()
+
+
+MEASURE = """
+import re, sys
+from pathlib import Path
+import torch
+from pfl_common.run import Entry, Kind, Task
+from pfl_common.tensors import State
+from pfl_server.spool import Spool
+from pfl_server.tally import PlainTally
+from tests.server.federation import build_header, pin_spec, write_parcel
+torch.set_num_threads(1)
+folder, sites = Path(sys.argv[1]), int(sys.argv[2])
+spec = pin_spec((Entry("sum.w", "float32", (1 << 20,)), Entry("weight.w", "int64", ())))
+spool, tally, task = Spool(folder / "spool", spec), None, Task(Kind.TRAIN, 1, 2)
+value = torch.randn(1 << 20)
+def admit(site):
+    file = folder / "up"
+    write_parcel(file, spec, State({"sum.w": value, "weight.w": torch.tensor(3)}))
+    return spool.admit(site, file, build_header(spec, site, task))
+def anonymous():
+    return int(re.search(r"^Anonymous: +(\\d+)", Path("/proc/self/smaps_rollup").read_text(), re.M)[1])
+tally, peak, first = PlainTally(spool), 0, 0
+for number in range(sites):
+    site = f"s{number:03d}"
+    tally.add(site, admit(site))
+    peak = max(peak, anonymous())
+    if number == 1:
+        first = peak
+print(first, peak)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux counts memory this way")
+def test_memory_does_not_grow_with_sites(tmp_path: Path) -> None:
+    """Fifty updates of 4 MB need no more memory of their own than two do."""
+    answer = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(tmp_path), "50"],
+        capture_output=True,
+        check=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+    )
+    after_two, after_fifty = (int(word) for word in answer.stdout.split())
+    assert 8_000 > after_fifty - after_two, "kilobytes beyond the peak of two updates"
