@@ -44,7 +44,7 @@ class Carrier:
             _throw_away(into)
             if kept == 0:
                 raise Refused(
-                    "wrong_digest", "other bytes than announced; expected: their SHA-256; fetch them again"
+                    "digest", "other bytes than announced; expected: their SHA-256; fetch them again"
                 )
 
     async def store(
@@ -106,7 +106,8 @@ class Carrier:
         call = method(  # type: ignore[call-arg] # the stubs forget that frames may be written one by one
             metadata=metadata, timeout=self._patience.bulk_seconds
         )
-        # A stream that is answered early takes no more frames; the answer says why.
+        # A stream that is refused midway takes no more frames. The answer says why, unless gRPC lost it under
+        # a frame on its way: then it looks like a broken line, and the next Offer says how to go on.
         with parcel.open("rb") as file, suppress(asyncio.InvalidStateError):
             while frame := os.pread(file.fileno(), speech.FRAME_BYTES, at):
                 await self._watch(call, call.write(frame))

@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 from rich.console import Console
 
@@ -43,10 +42,7 @@ def serve(
 
     async def serve_all() -> int:
         over = await Site(settings).serve()
-        if over is None:
-            return 0
-        structlog.get_logger("pfl.site").info("the run is over", status=over.status, words=over.words)
-        return 0 if over.status in ("finished", "stopped") else 5
+        return 0 if over is None or over.status in ("finished", "stopped") else 5
 
     raise typer.Exit(asyncio.run(serve_all()))
 

@@ -19,7 +19,7 @@ from pfl_client.declined import Declined
 from pfl_client.link import Link, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch
-from pfl_common.errors import Refused, UserError
+from pfl_common.errors import DataError, Refused, UserError
 from pfl_common.messages import Assignment, Blob, Joined, Over
 from pfl_common.run import Description, Kind, RunSpec
 
@@ -77,6 +77,8 @@ class Daemon:
             answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
             if isinstance(answer, Over):
                 self.watch.doing = answer.status
+                accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
+                log.info("the run is over", status=answer.status, model=str(visit.model or "none"), **accuracy)
                 return answer
             if answer is not None:
                 await self._take(visit, answer)
@@ -92,6 +94,8 @@ class Daemon:
             await self._answer(visit, assignment)
         except Declined as declined:
             await self._decline(assignment.key, declined.reason, declined)
+        except DataError as changed:
+            await self._decline(assignment.key, "data_changed", changed)
         except TrainerLost as lost:
             await self._decline(assignment.key, "trainer_failed", lost)
         except Refused as refused:
@@ -143,9 +147,10 @@ class Daemon:
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.declined += 1
-        log.error("task declined", task=key, reason=reason, words=str(error))
+        # `seen` alone: what to do about it may name a file of the site, and that belongs on its own terminal only.
+        words = error.seen if isinstance(error, UserError) else str(error)
+        log.error("task declined", task=key, reason=reason, words=words)
         with suppress(Refused):
-            words = error.seen if isinstance(error, UserError) else reason
             await self._patiently(lambda: self._link.decline(key, reason, words))
 
     async def _bring(self, blob: Blob, file: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any  # WSGI's own types are callables and dictionaries of anything
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -76,15 +76,16 @@ class HealthServer:
             self._server.server_close()
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        match environ.get("PATH_INFO"):
-            case "/metrics":
-                return self._metrics(environ, start_response)
-            case "/healthz":
-                return _say("200 OK", "ok\n", start_response)
-            case "/readyz":
-                ready = self._ready()
-                words = "ready\n" if ready else "draining\n"
-                return _say("200 OK" if ready else "503 Service Unavailable", words, start_response)
+        path = environ.get("PATH_INFO")
+        if path == "/metrics":
+            page: Iterable[bytes] = self._metrics(environ, start_response)
+            return page
+        if path == "/healthz":
+            return _say("200 OK", "ok\n", start_response)
+        if path == "/readyz":
+            ready = self._ready()
+            words = "ready\n" if ready else "draining\n"
+            return _say("200 OK" if ready else "503 Service Unavailable", words, start_response)
         return _say("404 Not Found", "try /metrics, /healthz or /readyz\n", start_response)
 
 
@@ -98,7 +99,7 @@ def _say(status: str, words: str, start_response: Any) -> Iterable[bytes]:
     return [words.encode()]
 
 
-def _labelled(family: Any, name: str, words: str, label: str, values: dict[str, float]) -> Metric:
+def _labelled(family: Any, name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:
     metric: Metric = family(name, words, labels=[label])
     for value, number in sorted(values.items()):
         metric.add_metric([value], number)  # type: ignore[attr-defined]  # both families have it

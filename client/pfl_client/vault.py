@@ -165,7 +165,7 @@ class Vault:
     def _sweep(self) -> None:
         named = {generation.file for generation in self._pointer.generations}
         leftovers = [path for path in self._store.iterdir() if path.name not in named]
-        for path in (*leftovers, *self._folder.glob("*.part")):
+        for path in (*leftovers, self._folder / "vault.json.part", self._folder / "next.safetensors.part"):
             disk.remove(path)
 
 

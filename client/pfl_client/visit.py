@@ -31,6 +31,11 @@ class Visit:
         """The run's first model, fetched once."""
         return self._folder / "init.raw"
 
+    @property
+    def model(self) -> Path | None:
+        """The complete model this site predicts with, once there is one."""
+        return self._serving.current if self._serving.current.exists() else None
+
     def close(self) -> None:
         """Let another daemon have the folder."""
         self._vault.close()

@@ -38,7 +38,7 @@ REFUSAL_METADATA = "pfl-refusal-bin"
 
 REASONS = frozenset(name.removeprefix("REASON_").lower() for name in refusal_pb2.Reason.keys())  # noqa: SIM118
 FINAL_REASONS = frozenset(
-    {"not_a_site", "not_the_operator", "not_in_the_run", "unfit_data", "too_late_to_join"}
+    {"not_a_site", "not_the_operator", "not_in_the_run", "classes", "shape", "too_late_to_join"}
 )
 """After these, trying again does not help: a person has to act."""
 

@@ -88,7 +88,10 @@ class LoopbackBench:
         try:
             async with self._turn:
                 waiting.cancel()
-                tell = lambda samples: loop.call_soon_threadsafe(progress, samples)  # noqa: E731
+
+                def tell(samples: int) -> None:
+                    loop.call_soon_threadsafe(progress, samples)
+
                 return await asyncio.to_thread(self._bench.work, job, tell)
         finally:
             waiting.cancel()

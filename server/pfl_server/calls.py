@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 from grpc import aio
+
 from pfl_common import speech
 from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import Peer, Refusal, peer_of
@@ -76,9 +77,8 @@ async def refusing(context: Context, refused: Counter[str]) -> AsyncIterator[Non
         told = _tell(reason)
         refused[reason.code] += 1
         _log.info("refused: %s", reason.code)
-        final = told.code in speech.FINAL_REASONS
         await context.abort(
-            grpc.StatusCode.PERMISSION_DENIED if final else grpc.StatusCode.FAILED_PRECONDITION,
+            grpc.StatusCode.FAILED_PRECONDITION,
             told.code,
             ((speech.REFUSAL_METADATA, speech.say_refusal(told)),),
         )

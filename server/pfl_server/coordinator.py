@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from pfl_common.errors import UserError
-from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery
+from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
 from pfl_server.settings import ServerSettings
@@ -32,7 +32,7 @@ class Coordinator:
         self.host = RunHost(settings)
         self.authority = Authority.open_or_create(settings.state / "federation", now=now)
         self.operator = self.authority.operator_certificate(now=now)
-        self._secret = discovery.new_secret()
+        self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
         self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret)
         self._grpc = GrpcServer(renew=self._enrolment.renew)

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 import grpc
 from google.protobuf.message import Message
 from grpc import aio
+
 from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.identity import Authority, KeyPair, Ledger
 from pfl_common.run import ClientId
 from pfl_common.wire import enrolment_pb2 as pb
-
 from pfl_server.calls import OPTIONS, Context, open_port, refusing
 
 LARGEST_MESSAGE = 1 << 16

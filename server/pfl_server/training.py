@@ -250,8 +250,7 @@ class Training:
         self.watch.outcomes["committed"] += 1
         self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
         self.watch.counted, self.watch.awaited = len(counted), ()
-        # Sites that only measure are not waited for; whoever is late with that is not in the sum.
-        self._sum_scores(task.key, replace(task, kind=Kind.EVALUATE).key)
+        self._sum_round(task)
         log.info(
             "round closed",
             round=task.round,
@@ -260,6 +259,15 @@ class Training:
             seconds=round(self.watch.round_seconds, 2),
             **{name: round(s["acc_macro"], 4) for name, s in self.watch.scores.items()},
         )
+
+    def _sum_round(self, task: Task) -> None:
+        # Sites that only measure are not waited for; whoever is late with that is not in the sum.
+        self._sum_scores(task.key, replace(task, kind=Kind.EVALUATE).key)
+
+    def _sum_left(self, task: Task) -> None:
+        """Killed between a round's commit and its sum: the reports are still there."""
+        if task.key not in self._books.journal.scores():
+            self._sum_round(task)
 
     def _sum_scores(self, *keys: str) -> None:
         reports = [report for key in keys for report in self._books.journal.reports(key)]
@@ -335,6 +343,7 @@ class Training:
         for missing in range(number + 1, last + 1):
             state = self._remake(missing, committed[missing], state)
         if last:
+            self._sum_left(self._task(Kind.TRAIN, last, committed[last]))
             log.info("run resumed", after_round=last)
         return last, state
 

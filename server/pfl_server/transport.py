@@ -13,13 +13,13 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 from grpc import aio
+
 from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
 from pfl_common.messages import Receipt
 from pfl_common.run import ClientId
 from pfl_common.wire import coordinator_pb2 as pb
-
 from pfl_server.bulk import STALL_SECONDS, Bulk, Traffic
 from pfl_server.calls import OPTIONS, answer_unary, open_port
 from pfl_server.desk import Desk
@@ -104,9 +104,7 @@ class _SiteCalls:
     async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
         offer = speech.hear_offer(said)
         if offer.header.sender != site:
-            raise Refused(
-                "wrong_header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers"
-            )
+            raise Refused("header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers")
         answer = await self._bulk.offer(site, offer)
         if isinstance(answer, Receipt):
             return pb.OfferAnswer(receipt=speech.say_receipt(answer))

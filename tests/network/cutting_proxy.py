@@ -41,8 +41,8 @@ class CuttingProxy:
     def cut(self, way: Way, after: int, *, consumed: Callable[[], int]) -> None:
         """Cut the line once so many more bytes have passed this way and the receiver has caught up.
 
-        `consumed` tells how many bytes it has taken. The line of a machine to itself is faster than any reader,
-        and what gRPC holds unread at a cut is lost; on a real line that is little, so it shall be little here.
+        `consumed` tells how many bytes it has taken. The line of a machine to itself is faster than any
+        reader, and what gRPC holds unread at a cut is lost; on a real line, and so here, that is little.
         """
         self._consumed = consumed
         self._limits[way] = self.passed[way] + after

@@ -37,6 +37,7 @@ class FileDesk:
         self.marks: dict[ClientId, tuple[Mark, ...]] = {}
         self.said: list[tuple[object, ...]] = []
         self.stopped = False
+        self.unfit = "classes"
         self.asked = asyncio.Event()
         self.verified = 0
         self.verifying = asyncio.Event()
@@ -62,7 +63,7 @@ class FileDesk:
 
     async def join(self, site: ClientId, description: Description) -> Joined | None:
         if "horse" in description.classes:
-            raise Refused("unfit_data", f"{site} has the class horse; the run has none: check --data")
+            raise Refused(self.unfit, f"{site} has the class horse; the run has none: check --data")
         self.joined[site] = description
         return None if self.gathering else Joined('{"id":"run-1"}', self.lay(b"first model"))
 
@@ -87,7 +88,7 @@ class FileDesk:
         receipt = self._receipts.get((site, offer.key))
         if receipt is not None:
             if receipt.digest != offer.blob.digest:
-                raise Refused("different_update", f"another update is there for {offer.key}")
+                raise Refused("different", f"another update is there for {offer.key}")
             return receipt
         if offer.blob.size > QUOTA:
             raise Refused("too_large", f"{offer.blob.size} bytes; expected: at most {QUOTA}")
@@ -102,7 +103,7 @@ class FileDesk:
         await self.may_verify.wait()
         if blob_of(self.kept(site, key)) != offer.blob:
             self._path(site, key).unlink()
-            raise Refused("wrong_digest", "other bytes than offered")
+            raise Refused("digest", "other bytes than offered")
         self._receipts[site, key] = Receipt(RUN, key, site, offer.blob.digest)
         return self._receipts[site, key]
 

@@ -14,10 +14,12 @@ from pfl_client.dialling import Patience
 from pfl_client.link import Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused
+from pfl_common.messages import Offer, Receipt
+from pfl_server.desk import Incoming
 from pfl_server.transport import GrpcServer
 from tests.network.cutting_proxy import CuttingProxy
 from tests.network.federation import Federation
-from tests.network.file_desk import QUOTA, upload
+from tests.network.file_desk import QUOTA, blob_of, upload
 
 MODEL_BYTES = 45 << 20
 CUT_BYTES = MODEL_BYTES * 6 // 10
@@ -101,7 +103,7 @@ async def test_an_empty_file_crosses_too(federation: Federation, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("changed", "code"), [(b"damagee bytes", "wrong_digest"), (b"longer than announced", "too_large")]
+    ("changed", "code"), [(b"damagee bytes", "digest"), (b"longer than announced", "too_large")]
 )
 async def test_other_bytes_than_announced_are_not_kept(
     federation: Federation, tmp_path: Path, changed: bytes, code: str
@@ -121,7 +123,7 @@ async def test_an_upload_of_other_bytes_is_refused(federation: Federation, tmp_p
     """An upload whose bytes are not those offered gets no receipt."""
     (tmp_path / "up").write_bytes(b"UPDATE")
     async with federation.link("hospital_a") as link:
-        with pytest.raises(Refused, match=r"^wrong_digest"):
+        with pytest.raises(Refused, match=r"^digest"):
             await link.submit(upload("hospital_a", b"update"), tmp_path / "up")
 
 
@@ -164,6 +166,39 @@ async def test_a_stream_ends_whole_and_begins_where_told(federation: Federation,
         (tmp_path / "up").write_bytes(b"update")
         await link.submit(offer, tmp_path / "up")
     assert b"update" == federation.desk.kept("hospital_a", offer.key)
+
+
+async def test_a_stream_refused_midway_is_offered_again(federation: Federation, tmp_path: Path) -> None:
+    """A refusal that meets a stream of many frames ends in another offer and a receipt."""
+    content = os.urandom(16 << 20)
+    (tmp_path / "up").write_bytes(content)
+    offers: list[int | Receipt] = []
+    async with federation.link("hospital_a") as link:
+
+        async def offer_once_wrongly() -> int | Receipt:
+            offers.append(await link._offer(upload("hospital_a", content)))
+            return offers[-1] if len(offers) > 1 else 2
+
+        await link.carrier.store("000001-1-train", tmp_path / "up", offer_once_wrongly)
+    assert [0, 0] == offers
+    assert content == federation.desk.kept("hospital_a", "000001-1-train")
+
+
+async def test_what_lies_beyond_the_offset_is_cut_off(federation: Federation, tmp_path: Path) -> None:
+    """The rest of an older, longer file does not end up behind a shorter upload."""
+    offer, path = upload("hospital_a", b"update"), tmp_path / "partial"
+    path.write_bytes(b"up, and the end of something longer")
+    (tmp_path / "up").write_bytes(b"update")
+
+    async def make_room(site: str, offer: Offer) -> Incoming:
+        return Incoming(path, 2, offer.blob.size)
+
+    async def confirm(site: str, key: str) -> Receipt:
+        return Receipt("run-1", key, site, blob_of(path.read_bytes()).digest)
+
+    federation.desk.offer, federation.desk.stored = make_room, confirm
+    async with federation.link("hospital_a") as link:
+        assert offer.blob.digest == (await link.submit(offer, tmp_path / "up")).digest
 
 
 async def test_an_older_stream_of_the_same_upload_is_over(federation: Federation, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -9,6 +11,12 @@ from pfl_common.models import catalogue
 from tests.server.federation import build_tiny
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_power_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the disk: these tests kill the process, never the power."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.fixture(autouse=True)

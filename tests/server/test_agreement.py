@@ -24,7 +24,7 @@ def test_equal_lists_keep_their_order() -> None:
 
 
 def test_different_lists_become_one_sorted_by_name() -> None:
-    """A class has the same index at every site, whichever classes a site lacks and in whatever order it names them."""
+    """A class has the same index at every site, whichever it lacks and in whatever order it names them."""
     sites = {"a": image(32, "dog", "cat"), "b": image(32, "cat", "dog"), "c": image(32, "ant")}
     assert ("ant", "cat", "dog") == common_classes(sites)
     assert common_classes(sites) == common_classes(dict(reversed(sites.items())))

@@ -86,14 +86,14 @@ def test_damage_of_both_is_an_error(tmp_path: Path, checkpoints: Checkpoints) ->
 
 
 def test_damage_in_the_first_rounds_begins_anew(tmp_path: Path, checkpoints: Checkpoints) -> None:
-    """The first state follows from the specification, so the first two rounds can be made again."""
+    """The first state follows from the specification: the first two rounds can be made again."""
     checkpoints.save(1, state(1))
     (tmp_path / "checkpoints" / "round-000001.safetensors").write_bytes(b"")
     assert None is checkpoints.load(upto=1)
 
 
 def test_a_round_the_journal_does_not_know(checkpoints: Checkpoints) -> None:
-    """Killed between checkpoint and commit: the round is still open, its checkpoint is not the one to load."""
+    """Killed between checkpoint and commit: the round is still open, its checkpoint is not loaded."""
     checkpoints.save(1, state(1))
     checkpoints.save(2, state(2))
     number, loaded = checkpoints.load(upto=1)
@@ -101,7 +101,7 @@ def test_a_round_the_journal_does_not_know(checkpoints: Checkpoints) -> None:
 
 
 def test_every_kind_of_tensor_comes_back(checkpoints: Checkpoints) -> None:
-    """No dimensions, no length, integers, bytes, halves, a view with gaps: values, types and shapes return."""
+    """No dimensions, no length, integers, bytes, halves, a view with gaps: all come back as they were."""
     saved = State(
         {
             "scalar": torch.tensor(2.5),

@@ -58,7 +58,7 @@ def test_clearing_spares_what_is_being_written(tmp_path: Path) -> None:
     """A draft belongs to a thread that is still writing; a new process has no such threads."""
     shelf = Shelf(tmp_path / "shelf")
     kept, _ = shelf.put(STATE, MANIFEST)
-    gone, _ = shelf.put(State({"w": torch.zeros(3)}), MANIFEST)
+    shelf.put(State({"w": torch.zeros(3)}), MANIFEST)
     (shelf.folder / "draft-7").write_bytes(b"half written")
     shelf.clear({kept.digest})
     assert {kept.digest, "draft-7"} == {path.name for path in shelf.folder.iterdir()}

@@ -1,4 +1,4 @@
-"""The rehearsal finds the shape of every parcel, for methods as they are and for one with an optional part."""
+"""The rehearsal finds the shape of every parcel, of every method and of one with an optional part."""
 
 from __future__ import annotations
 

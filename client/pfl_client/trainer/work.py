@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_common import seeding
@@ -124,9 +124,3 @@ def _loss(scores: Tensor, y: Tensor) -> float:
     # Distances and masked classes can be infinite: a loss that means nothing must not spoil a sum.
     value = float(cross_entropy(scores, y, reduction="sum"))
     return value if -1e30 < value < 1e30 else 0.0
-
-
-def to_device(participant: nn.Module, device: str) -> None:
-    """Move a participant to where it trains; "auto" takes a GPU when there is one."""
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    participant.to(chosen)

@@ -96,7 +96,7 @@ def _prepare(opened: _Opened, job: Job, progress: Progress) -> Participant:
     """A participant made anew: a warm trainer must not know more than one that was just started."""
     kept = State() if job.kept is None else State(load_file(job.kept))
     participant = methods.build_participant(opened.spec)
-    work.to_device(participant, opened.device)
+    participant.to(opened.device)
     work.restore(participant, _read_parcel(opened.init, opened.spec.init_manifest, ()), kept)
     # A plain function: evaluating copies the participant, and with a method its whole object would be copied.
     participant.progress = lambda samples: progress(samples)

@@ -11,14 +11,17 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_NOT_A_SITE: _ClassVar[Reason]
     REASON_NOT_THE_OPERATOR: _ClassVar[Reason]
     REASON_NOT_IN_THE_RUN: _ClassVar[Reason]
-    REASON_UNFIT_DATA: _ClassVar[Reason]
+    REASON_CLASSES: _ClassVar[Reason]
+    REASON_SHAPE: _ClassVar[Reason]
     REASON_TOO_LATE_TO_JOIN: _ClassVar[Reason]
     REASON_BAD_REQUEST: _ClassVar[Reason]
     REASON_NOT_JOINED: _ClassVar[Reason]
-    REASON_UNKNOWN_TASK: _ClassVar[Reason]
-    REASON_TASK_OVER: _ClassVar[Reason]
+    REASON_LATE: _ClassVar[Reason]
     REASON_UNKNOWN_BLOB: _ClassVar[Reason]
     REASON_NO_RENEWAL: _ClassVar[Reason]
+    REASON_SCORES: _ClassVar[Reason]
+    REASON_REASON: _ClassVar[Reason]
+    REASON_RUN_FAILED: _ClassVar[Reason]
     REASON_NOT_OFFERED: _ClassVar[Reason]
     REASON_WRONG_OFFSET: _ClassVar[Reason]
     REASON_SUPERSEDED: _ClassVar[Reason]
@@ -26,12 +29,16 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_TOO_SHORT: _ClassVar[Reason]
     REASON_STALLED: _ClassVar[Reason]
     REASON_NO_ROOM: _ClassVar[Reason]
-    REASON_WRONG_DIGEST: _ClassVar[Reason]
-    REASON_DIFFERENT_UPDATE: _ClassVar[Reason]
-    REASON_WRONG_HEADER: _ClassVar[Reason]
-    REASON_WRONG_MANIFEST: _ClassVar[Reason]
-    REASON_UNSOUND_NUMBERS: _ClassVar[Reason]
-    REASON_BROKEN_SEAL: _ClassVar[Reason]
+    REASON_DIGEST: _ClassVar[Reason]
+    REASON_DIFFERENT: _ClassVar[Reason]
+    REASON_HEADER: _ClassVar[Reason]
+    REASON_MANIFEST: _ClassVar[Reason]
+    REASON_GROUPS: _ClassVar[Reason]
+    REASON_SIZE: _ClassVar[Reason]
+    REASON_NOT_FINITE: _ClassVar[Reason]
+    REASON_NORM: _ClassVar[Reason]
+    REASON_WEIGHT: _ClassVar[Reason]
+    REASON_SEAL: _ClassVar[Reason]
     REASON_NOT_ACCEPTED: _ClassVar[Reason]
     REASON_LOCKED: _ClassVar[Reason]
     REASON_ALREADY_USED: _ClassVar[Reason]
@@ -41,14 +48,17 @@ REASON_OTHER: Reason
 REASON_NOT_A_SITE: Reason
 REASON_NOT_THE_OPERATOR: Reason
 REASON_NOT_IN_THE_RUN: Reason
-REASON_UNFIT_DATA: Reason
+REASON_CLASSES: Reason
+REASON_SHAPE: Reason
 REASON_TOO_LATE_TO_JOIN: Reason
 REASON_BAD_REQUEST: Reason
 REASON_NOT_JOINED: Reason
-REASON_UNKNOWN_TASK: Reason
-REASON_TASK_OVER: Reason
+REASON_LATE: Reason
 REASON_UNKNOWN_BLOB: Reason
 REASON_NO_RENEWAL: Reason
+REASON_SCORES: Reason
+REASON_REASON: Reason
+REASON_RUN_FAILED: Reason
 REASON_NOT_OFFERED: Reason
 REASON_WRONG_OFFSET: Reason
 REASON_SUPERSEDED: Reason
@@ -56,12 +66,16 @@ REASON_TOO_LARGE: Reason
 REASON_TOO_SHORT: Reason
 REASON_STALLED: Reason
 REASON_NO_ROOM: Reason
-REASON_WRONG_DIGEST: Reason
-REASON_DIFFERENT_UPDATE: Reason
-REASON_WRONG_HEADER: Reason
-REASON_WRONG_MANIFEST: Reason
-REASON_UNSOUND_NUMBERS: Reason
-REASON_BROKEN_SEAL: Reason
+REASON_DIGEST: Reason
+REASON_DIFFERENT: Reason
+REASON_HEADER: Reason
+REASON_MANIFEST: Reason
+REASON_GROUPS: Reason
+REASON_SIZE: Reason
+REASON_NOT_FINITE: Reason
+REASON_NORM: Reason
+REASON_WEIGHT: Reason
+REASON_SEAL: Reason
 REASON_NOT_ACCEPTED: Reason
 REASON_LOCKED: Reason
 REASON_ALREADY_USED: Reason

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pfl_common import speech
+from pfl_common.identity import Refusal
+
 TOP = Path(__file__).parents[3]
 WIRE = Path("pfl_common") / "wire"
 
@@ -33,5 +36,14 @@ def test_each_call_says_who_when_and_what_then() -> None:
 def test_each_reason_is_a_spoken_sentence() -> None:
     """Before each reason for a refusal stands the sentence of the one who refuses."""
     text = (TOP / "proto" / "refusal.proto").read_text(encoding="utf-8")
-    spoken = re.findall(r'// "[^"]+".*\n(?: *//.*\n)*  (REASON_\w+) =', text.replace("\n  // ", "\n  // "))
+    spoken = re.findall(r'// "[^"]+".*\n(?: *//.*\n)*  (REASON_\w+) =', text)
     assert re.findall(r"(REASON_\w+) =", text) == spoken
+
+
+def test_each_code_in_use_is_in_the_list() -> None:
+    """Whatever a program of ours refuses has its sentence in the protocol."""
+    rooms = [TOP / room for room in ("common", "server", "client")]
+    texts = [path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py")]
+    used = {code for text in texts for code in re.findall(r"(?:Refused|_refuse)\(\s*\"(\w+)\"", text)}
+    used |= {kind.reason.replace("-", "_") for kind in Refusal.__subclasses__() if kind.told}
+    assert set() == used - speech.REASONS

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pfl_client.trainer import work
 from pfl_common import codec
-from pfl_common.halves import LocalData, Participant, ServerHalf, Up
+from pfl_common.halves import LocalData, Participant, Up
 from pfl_common.methods import Method
 from pfl_common.run import ClientId, Json, Kind, Manifest, Model, RunSpec, Task
 from pfl_common.tensors import State
@@ -225,7 +225,7 @@ class Federation:
         return out.getvalue(), groups
 
     def _download(self, site: ClientId, task: Task) -> State:
-        half, state = cast(ServerHalf, self._half), self._state
+        half, state = self._half, self._state
         down = half.send(state, self.name(site), task) if task.since else half.welcome(state)
         if task.since and not self.method.per_client:
             self._expect_broadcast(down, task)

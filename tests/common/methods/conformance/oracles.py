@@ -6,7 +6,7 @@ coordinator's. Arrays are never changed in place, so keeping a dictionary keeps 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,7 +28,8 @@ from .network import (
     supcon,
 )
 
-Setting: TypeAlias = float | str | int | None
+Setting: TypeAlias = float | str
+Saved: TypeAlias = tuple[dict[str, Arrays], dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,10 @@ class Oracle:
         back(back_head(cross_entropy(o, data.y)[1]))
         return run.grads
 
-    def descend(self, w: Arrays, names: set[str], gradients: object) -> None:
+    def descend(self, w: Arrays, names: set[str], gradients: Callable[[], Arrays]) -> None:
         """One local training phase with a fresh optimizer."""
-        hyper = {name: self.settings[name] for name in ("epochs", "lr", "momentum")}
-        descend(w, names, gradients, **hyper)  # type: ignore[arg-type]
+        epochs, lr, momentum = (self.settings[name] for name in ("epochs", "lr", "momentum"))
+        descend(w, names, gradients, epochs=int(epochs), lr=float(lr), momentum=float(momentum))
 
     def fill_statistics(self, w: Arrays, x: Array) -> None:
         """One pass in train mode without gradients."""
@@ -144,13 +145,13 @@ class Oracle:
         """A site's vault, under its participant's names."""
         return self.vault.get(site, {})
 
-    def save(self) -> object:
+    def save(self) -> Saved:
         """What an abandoned attempt must put back."""
         return dict(self.vault), dict(self.since)
 
-    def roll_back(self, saved: object) -> None:
+    def roll_back(self, saved: Saved) -> None:
         """Every site is again where its last committed round left it."""
-        self.vault, self.since = (dict(part) for part in saved)  # type: ignore[attr-defined]
+        self.vault, self.since = (dict(part) for part in saved)
 
 
 def average(uploads: list[Upload], names: set[str]) -> Arrays:

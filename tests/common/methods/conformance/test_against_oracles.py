@@ -6,6 +6,7 @@ The numbers come from oracles in numpy, written from the specification, that sha
 from __future__ import annotations
 
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from .federation import History
 from .network import ENCODER, PROJECTOR, Arrays, Pass, cross_entropy, pull, supcon
 from .oracle_fedcac import FedCac
 from .oracle_fomo import FomoShaped
-from .oracles import FedProto
+from .oracles import FedProto, Oracle
 from .replay import Expected, differing, replay, same_scores
 from .schedule import CLASSES, FEATURES, HIDDEN, INPUTS, SITES
 
 CASES = FOUND + FURTHER
+Kind = TypeVar("Kind", bound=Oracle)
 
 
 @cache
@@ -176,7 +178,7 @@ def case_of(name: str) -> Case:
     return next(case for case in FOUND if case.name == name)
 
 
-def played(name: str, kind: type) -> object:
+def played(name: str, kind: type[Kind]) -> Kind:
     """A method's oracle at the end of the schedule."""
     oracle = play_both(case_of(name))[1].oracle
     assert isinstance(oracle, kind)

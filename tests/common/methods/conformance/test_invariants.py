@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pfl_common.halves import Participant
 from pfl_common.methods import Method
 from pfl_common.tensors import State
 
@@ -137,15 +138,14 @@ def test_what_sites_are_called_does_not_matter(case: Case) -> None:
 
 @each_method
 def test_finish_leaves_the_model_that_was_measured(case: Case) -> None:
-    """The serving model is complete, and what the site keeps beside it is part of it."""
-    history = play(case)
+    """The serving model is complete; if the method adds nothing in `finish`, it is the last one measured."""
+    history, quiet = play(case), method_of(case).client.finish is Participant.finish
     for site in SITES:
         serving = history.serving[site]
         assert history.init.keys() == serving.keys()
         assert alike(history.finished[site], serving.only(history.finished[site]))
-        assert alike(history.measured[ROUNDS + 1][site].model, serving), (
-            "no method here changes it in `finish`"
-        )
+        if quiet:
+            assert alike(history.measured[ROUNDS + 1][site].model, serving), site
 
 
 def assert_same(one: History, other: History) -> None:

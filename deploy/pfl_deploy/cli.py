@@ -1,0 +1,165 @@
+"""`pfl`: the hand tool. Each command reads its words and makes one call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from pfl_common.errors import PflError
+from pfl_common.logs import configure
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+console = Console(soft_wrap=True, highlight=False)
+Server = Annotated[str | None, typer.Option(help="Which coordinator of this machine: address or id.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command()
+def invite(
+    name: Annotated[str, typer.Argument(help="The site's name.")],
+    server: Server = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Replace an earlier invitation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write NAME.join: with it one site can join from anywhere, once."""
+    from pfl_deploy import operating
+
+    path = operating.invite(name, server=server, out=out, again=again)
+    if as_json:
+        console.print_json(json.dumps({"site": name, "file": str(path)}))
+    else:
+        console.print(f"{path}: give it to the site, which runs: pfl-client --data FOLDER --join {path.name}")
+
+
+@app.command()
+def status(server: Server = None, as_json: AsJson = False) -> None:
+    """Show the run: round, sites, accuracy."""
+    from pfl_deploy import operating
+
+    found = operating.status(server)
+    if as_json:
+        console.print_json(json.dumps(asdict(found)))
+    else:
+        operating.show(found, console)
+
+
+@app.command()
+def stop(server: Server = None) -> None:
+    """End the run in good order: every site gets its model."""
+    from pfl_deploy import operating
+
+    operating.stop(server)
+    console.print("the run ends after the round at work; the coordinator goes on serving until it is stopped")
+
+
+@app.command()
+def split(
+    dataset: Annotated[str, typer.Argument(help="digits (the six domains), mnist, fashion, cifar10 or optdigits.")],
+    out: Annotated[Path, typer.Option(help="Folder to write one folder per site to.")],
+    domains: Annotated[str, typer.Option(help="For digits: which domains, with commas.")] = "",
+    train: Annotated[int, typer.Option(help="For digits: training images per domain.")] = 1000,
+    validation_images: Annotated[int, typer.Option(help="For digits: validation images per domain.")] = 200,
+    test: Annotated[int, typer.Option(help="For digits: test images per domain.")] = 500,
+    partition: Annotated[str, typer.Option(help="iid, pathological, dirichlet, fixed-dirichlet, two-classes.")] = (
+        "dirichlet"
+    ),
+    sites: Annotated[int, typer.Option(help="How many sites.")] = 10,
+    beta: Annotated[float, typer.Option(help="Dirichlet parameter.")] = 0.1,
+    classes_per_site: Annotated[int, typer.Option(help="For pathological.")] = 2,
+    validation: Annotated[float, typer.Option(help="Share of each training set held back.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="The split follows from it, whatever the runs' seeds.")] = 0,
+    form: Annotated[str, typer.Option(help="npz or images.")] = "npz",
+    cache: Annotated[Path | None, typer.Option(help="Where fetched archives are kept.")] = None,
+) -> None:
+    """Make client folders from a real data set."""
+    from pfl_deploy import splitting
+    from pfl_deploy.datasets.domains import SIX, Sizes
+
+    kind = _form(form)
+    if dataset == "digits":
+        names = [name.strip() for name in domains.split(",") if name.strip()] or list(SIX)
+        sizes = Sizes(train=train, validation=validation_images, test=test)
+        made = splitting.split_domains(out, names=names, sizes=sizes, seed=seed, form=kind, cache=cache)
+    else:
+        plan = splitting.Plan(partition, sites, seed, beta, classes_per_site, validation)
+        made = splitting.split_source(out, dataset, plan, form=kind, cache=cache)
+    for path in made:
+        console.print(str(path))
+
+
+@app.command()
+def simulate(
+    data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
+    out: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("pfl-simulation"),
+    method: Annotated[str | None, typer.Option(help="Which method trains.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of the run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
+    participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
+    drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Network.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
+    encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
+    spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a whole federation in this process, without network."""
+    flags = dict(locals())
+    configure(level="info" if not as_json else "warning")
+    from pfl_deploy import showing
+    from pfl_deploy.simulate import find_sites
+    from pfl_deploy.simulate import simulate as play
+
+    folders = find_sites(data)
+    settings, pinned = showing.server_settings(flags, folders=folders, state=out / "coordinator")
+    result = play(settings, folders, out / "sites", pinned=pinned)
+    table = {site: dict(curve.points[-1][1]) for site, curve in result.curves().items()}
+    if as_json:
+        console.print_json(json.dumps({"run": result.spec.id, "accuracy": table}))
+    else:
+        showing.show_sites(table, console)
+
+
+@app.command()
+def compare(
+    plan: Annotated[Path, typer.Argument(help="Comparison file (TOML).")],
+    data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
+    jobs: Annotated[int, typer.Option(help="Runs at one time.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Write the table as JSON here too.")] = None,
+) -> None:
+    """Compare methods: settings chosen on validation data, mean and deviation over seeds."""
+    from pfl_deploy import compare as comparing
+    from pfl_deploy import showing
+
+    table = comparing.compare(comparing.Comparison.read(plan), data, jobs=jobs, tell=console.print)
+    if out is not None:
+        out.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+    console.print(showing.as_markdown(table), markup=False)
+
+
+def _form(text: str) -> Literal["npz", "images"]:
+    from pfl_common.errors import SettingError
+
+    if text == "npz":
+        return "npz"
+    if text == "images":
+        return "images"
+    raise SettingError(f"--form is {text!r}", expected="npz or images")
+
+
+def main() -> None:
+    """Run the command; an error a person can mend is printed as words, with its exit code."""
+    try:
+        app()
+    except PflError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"pfl: {error}", markup=False)
+        raise SystemExit(getattr(error, "exit_code", 1)) from None
+
+

@@ -1,0 +1,189 @@
+"""`pfl compare`: several methods on one federation, settings chosen on validation data, mean and deviation over seeds.
+
+A comparison is a TOML file: what all runs share, then one table per contestant with fixed settings and, under
+`try`, the values to choose from. Choosing looks at validation accuracy alone; test data are read once, at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from pfl_common.config import settle
+from pfl_common.errors import RunFailed, SettingError
+from pfl_common.run import Json
+from pfl_deploy.simulate import find_sites, simulate
+from pfl_server.settings import ServerSettings
+
+Tell: TypeAlias = Callable[[str], None]
+CHOOSING_SEED = 1000
+"""Settings are chosen with a seed that no reported run uses."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A method with its fixed settings and those to be chosen."""
+
+    name: str
+    method: str
+    encoder_projector: bool = False
+    set: dict[str, Json] = field(default_factory=dict)
+    choose: dict[str, list[Json]] = field(default_factory=dict)
+
+    def candidates(self) -> Iterator[dict[str, Json]]:
+        """Every combination of the values to choose from."""
+        names = sorted(self.choose)
+        for values in itertools.product(*(self.choose[name] for name in names)):
+            yield {**self.set, **dict(zip(names, values, strict=True))}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, and under which common conditions."""
+
+    rounds: int
+    choosing_rounds: int
+    seeds: tuple[int, ...]
+    common: dict[str, Json]
+    contestants: tuple[Contestant, ...]
+
+    @classmethod
+    def read(cls, file: Path) -> Comparison:
+        """Read and check a comparison's file."""
+        try:
+            plan = tomllib.loads(file.read_text())
+            contestants = tuple(
+                Contestant(
+                    name,
+                    table["method"],
+                    table.get("encoder_projector", False),
+                    table.get("set", {}),
+                    table.get("try", {}),
+                )
+                for name, table in plan["contestants"].items()
+            )
+            return cls(
+                plan["rounds"],
+                plan["choosing_rounds"],
+                tuple(plan["seeds"]),
+                plan.get("common", {}),
+                contestants,
+            )
+        except (KeyError, tomllib.TOMLDecodeError) as error:
+            raise SettingError(
+                f"{file} is no comparison: {error}", expected="rounds, choosing_rounds, seeds, [contestants.NAME]"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One simulated run."""
+
+    contestant: Contestant
+    settings: dict[str, Json]
+    seed: int
+    rounds: int
+
+    def request(self, common: Mapping[str, Json], data: Path) -> str:
+        """What a worker process is told."""
+        server = {
+            **common,
+            "method": self.contestant.method,
+            "encoder_projector": self.contestant.encoder_projector,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "set": self.settings,
+        }
+        return json.dumps({"server": server, "data": str(data)})
+
+
+Accuracies: TypeAlias = dict[str, dict[str, float]]
+"""By split, then by site."""
+
+
+def compare(plan: Comparison, data: Path, *, jobs: int, tell: Tell) -> dict[str, Json]:
+    """Choose settings, run every seed, and give the table as plain values."""
+    with ThreadPoolExecutor(jobs) as pool:
+        chosen = _choose(plan, data, pool, tell)
+        trials = [Trial(c, chosen[c.name], seed, plan.rounds) for c in plan.contestants for seed in plan.seeds]
+        results = list(pool.map(lambda trial: _try(trial, plan.common, data, tell), trials))
+    table: dict[str, Json] = {}
+    for contestant in plan.contestants:
+        of = [r for t, r in zip(trials, results, strict=True) if t.contestant is contestant]
+        table[contestant.name] = {"settings": chosen[contestant.name], "test": _spread([r["test"] for r in of])}
+    return table
+
+
+def _choose(plan: Comparison, data: Path, pool: ThreadPoolExecutor, tell: Tell) -> dict[str, dict[str, Json]]:
+    """The settings with the best mean validation accuracy over sites; ties go to the first named."""
+    trials = [
+        Trial(contestant, settings, CHOOSING_SEED, plan.choosing_rounds)
+        for contestant in plan.contestants
+        for settings in contestant.candidates()
+    ]
+    single = {t.contestant.name for t in trials if sum(o.contestant is t.contestant for o in trials) == 1}
+    asked = [trial for trial in trials if trial.contestant.name not in single]
+    results = list(pool.map(lambda trial: _try(trial, plan.common, data, tell), asked))
+    best: dict[str, tuple[float, dict[str, Json]]] = {}
+    for trial, result in zip(asked, results, strict=True):
+        value = statistics.fmean(result["validation"].values())
+        if value > best.get(trial.contestant.name, (-1.0, {}))[0]:
+            best[trial.contestant.name] = (value, trial.settings)
+    fixed = {t.contestant.name: t.settings for t in trials if t.contestant.name in single}
+    return {**fixed, **{name: settings for name, (_, settings) in best.items()}}
+
+
+def _try(trial: Trial, common: Mapping[str, Json], data: Path, tell: Tell) -> Accuracies:
+    """Run a trial in a process of its own: torch's threads and generator belong to a process."""
+    command = [sys.executable, "-m", "pfl_deploy.compare"]
+    done = subprocess.run(command, input=trial.request(common, data), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunFailed(f"{trial.contestant.name} with {trial.settings}: {done.stderr.strip()[-2000:]}")
+    result: Accuracies = json.loads(done.stdout)
+    means = {split: round(statistics.fmean(sites.values()), 4) for split, sites in result.items()}
+    # Test accuracies of trials that only choose settings are not shown: nobody shall be led by them.
+    shown = {"validation": means.get("validation")} if trial.seed == CHOOSING_SEED else means
+    tell(f"{trial.contestant.name} seed {trial.seed} {trial.settings} {shown}")
+    return result
+
+
+def _spread(runs: Sequence[Mapping[str, float]]) -> dict[str, Json]:
+    """Mean and deviation over seeds, per site and over all sites."""
+    sites = sorted(runs[0])
+    columns = {site: [run[site] for run in runs] for site in sites}
+    columns["mean"] = [statistics.fmean(run.values()) for run in runs]
+    return {
+        name: {"mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
+        for name, values in columns.items()
+    }
+
+
+def run_request(request: str) -> Accuracies:
+    """The worker: one simulation, its accuracies after the last round."""
+    asked = json.loads(request)
+    folders = find_sites(Path(asked["data"]))
+    with tempfile.TemporaryDirectory(prefix="pfl-compare-") as scratch:
+        given = {**asked["server"], "sites": len(folders), "state": Path(scratch) / "coordinator"}
+        settings = settle(ServerSettings, given, what="compare")
+        curves = simulate(settings, folders, Path(scratch) / "sites").curves()
+        return {
+            split: {site: curve.last(f"pre/{split}/combined") for site, curve in curves.items()}
+            for split in ("validation", "test")
+        }
+
+
+if __name__ == "__main__":
+    from pfl_common.logs import configure
+
+    configure(level="warning")
+    sys.stdout.write(json.dumps(run_request(sys.stdin.read())))

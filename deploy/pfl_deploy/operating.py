@@ -1,0 +1,86 @@
+"""What the operator does with a coordinator: invite sites, look, stop. Works on the coordinator's own machine."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pfl_client.link import NotAdmitted, Unreachable
+from pfl_client.operator import OperatorLink
+from pfl_common.errors import UserError
+from pfl_common.identity import Authority, Found, Ledger, check_site_name, discovery, write_join_file
+from pfl_common.messages import RunStatus
+
+
+def invite(name: str, *, server: str | None, out: Path | None, again: bool) -> Path:
+    """Write the file that lets one site, once, enrol from anywhere."""
+    found, now = discovery.find(server), datetime.now(UTC)
+    site = check_site_name(name)
+    ledger = Ledger(found.state_folder / "invitations", found.ca_pem)
+    invitation = ledger.invite(site, now, addresses=found.addresses, again=again)
+    path = (out or Path.cwd()) / f"{site}.join"
+    write_join_file(invitation, path, replace=again)
+    return path
+
+
+def status(server: str | None) -> RunStatus:
+    """The run at a glance."""
+    return asyncio.run(_ask_status(discovery.find(server)))
+
+
+def stop(server: str | None) -> None:
+    """End the run in good order: the round at work is finished, every site gets its model."""
+    asyncio.run(_ask_stop(discovery.find(server)))
+
+
+async def _ask_status(found: Found) -> RunStatus:
+    async with _link(found) as link:
+        try:
+            return await link.status()
+        except (Unreachable, NotAdmitted) as error:
+            raise _silent(found, error) from None
+
+
+async def _ask_stop(found: Found) -> None:
+    async with _link(found) as link:
+        try:
+            await link.stop()
+        except (Unreachable, NotAdmitted) as error:
+            raise _silent(found, error) from None
+
+
+def _link(found: Found) -> OperatorLink:
+    authority = Authority.open(found.state_folder / "federation")
+    pair = authority.operator_certificate(now=datetime.now(UTC))
+    return OperatorLink(found.addresses.control, pair, ca_pem=found.ca_pem)
+
+
+def _silent(found: Found, error: Exception) -> UserError:
+    return UserError(
+        f"the coordinator at {found.addresses.control} does not answer: {error}",
+        expected="the running pfl-server of this state folder",
+        advice="look at its log; start it again with the same command, it goes on where it was",
+    )
+
+
+def show(status: RunStatus, console: Console) -> None:
+    """The status as a person reads it."""
+    console.print(
+        f"{status.run or 'no run yet'}  {status.method}  [b]{status.status}[/b]  "
+        f"round {status.round} of {status.rounds} (attempt {status.attempt})",
+    )
+    if status.words:
+        console.print(status.words, markup=False)
+    if status.awaited:
+        console.print("waits for: " + ", ".join(status.awaited), markup=False)
+    if status.scores:
+        mean, spread = status.scores["acc_macro"], status.scores["acc_std"]
+        console.print(f"accuracy over sites: mean {mean:.3f}, deviation {spread:.3f}")
+    table = Table("site", "state", "last heard", "doing")
+    for site in status.sites:
+        table.add_row(site.site, site.state, f"{site.seen_seconds:.0f} s ago", site.doing)
+    console.print(table)

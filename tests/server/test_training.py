@@ -1,0 +1,425 @@
+"""The story of a run, with sites that answer by a script: what is counted, what is kept, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfl_common.errors import RunFailed, StateError
+from pfl_common.messages import Over
+from pfl_common.run import Kind, Participation, RunSpec, Task
+from pfl_common.scores import add
+from pfl_common.sums import Sum, Weighted
+from pfl_common.tensors import State, flat
+from pfl_server.books import Books
+from pfl_server.errands import SiteLost
+from pfl_server.fleet import Prepare
+from pfl_server.training import ATTEMPTS, Training
+from tests.server.federation import ScriptedFleet, build_spec, make_update, measure, open_run
+
+TICK = 0.001
+Script = dict[tuple[str, int, int], str]
+
+
+def play(folder: Path, spec: RunSpec, script: Script | None = None) -> tuple[Books, ScriptedFleet, Training]:
+    """One run from where its folder stands to its end; the books are closed."""
+    books = open_run(folder, spec)
+    fleet = ScriptedFleet(books, script)
+    training = Training(books, fleet, tick=TICK)
+    try:
+        asyncio.run(training.run())
+    finally:
+        books.journal.close()
+    return books, fleet, training
+
+
+def last_state(folder: Path, spec: RunSpec) -> State:
+    books = open_run(folder, spec)
+    _, state = books.checkpoints.load(upto=spec.rounds)
+    books.journal.close()
+    return state
+
+
+def expected(spec: RunSpec, first: State, counted: list[str], number: int) -> State:
+    """A round of averaging as its definition says."""
+    total = Sum()
+    for site in sorted(counted):
+        up = make_update(spec, site, number, around=first)
+        total.add({name: Weighted(up[f"sum.{name}"], up[f"weight.{name}"]) for name in first})
+    return total.mean(first)
+
+
+def trained(fleet: ScriptedFleet) -> list[tuple[str, int, int]]:
+    return [(site, task.round, task.attempt) for site, task in fleet.asked if task.kind is Kind.TRAIN]
+
+
+def rounds(folder: Path, spec: RunSpec) -> list[dict[str, object]]:
+    books = open_run(folder, spec)
+    found = books.journal.rounds()
+    books.journal.close()
+    return found
+
+
+def test_a_full_run(tmp_path: Path) -> None:
+    """Every site trains in every round and finishes; the state is the mean of the means; everyone is told."""
+    spec = build_spec()
+    books, fleet, training = play(tmp_path, spec)
+    state = books.first
+    for number in (1, 2):
+        state = expected(spec, state, ["a", "b", "c"], number)
+    assert torch.equal(flat(state), flat(last_state(tmp_path, spec)))
+    assert [(site, n, 1) for n in (1, 2) for site in "abc"] == trained(fleet)
+    assert ["a", "b", "c"] == [site for site, task in fleet.asked if task.kind is Kind.FINISH]
+    assert (Over("finished"), "finished") == (fleet.over, training.status().status)
+    assert {"committed": 2} == training.watch.outcomes
+
+
+def test_the_sums_of_evaluations(tmp_path: Path) -> None:
+    """Each round's reports are summed and the single ones forgotten; the status shows the last of them."""
+    spec = build_spec()
+    _, _, training = play(tmp_path, spec)
+    books = open_run(tmp_path, spec)
+    found = books.journal.scores()
+    assert {"000001-1-train", "000002-1-train", "000002-1-finish"} == found.keys()
+    assert add(measure(site, 2) for site in "abc") == found["000002-1-train"]
+    assert [] == books.journal.reports("000001-1-train")
+    assert 3.0 == training.status().scores["sites"]
+    books.journal.close()
+
+
+def test_sites_that_do_not_train_measure(tmp_path: Path) -> None:
+    """Outside the cohort a site gets the round's model to evaluate; its report is in the round's sum."""
+    spec = build_spec(participation=Participation(fixed=("b",)), rounds=3, evaluate_every=2)
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books)
+
+    async def run() -> None:
+        both = asyncio.Event()
+        count = 0
+
+        class Patient(ScriptedFleet):
+            """Trains only when the others have measured, so that their reports are there in time."""
+
+            async def ask(self, client: str, task: Task, prepare: Prepare) -> str:
+                nonlocal count
+                if task.kind is Kind.TRAIN and task.round % 2:
+                    await both.wait()
+                    both.clear()
+                done = await super().ask(client, task, prepare)
+                if task.kind is Kind.EVALUATE:
+                    count += 1
+                    if count % 2 == 0:
+                        both.set()
+                return done
+
+        nonlocal fleet
+        fleet = Patient(books)
+        await Training(books, fleet, tick=TICK).run()
+
+    asyncio.run(run())
+    asked = [(site, task.round) for site, task in fleet.asked if task.kind is Kind.EVALUATE]
+    assert [("a", 1), ("c", 1), ("a", 3), ("c", 3)] == asked
+    scores = books.journal.scores()
+    assert {1: 3.0, 2: 1.0, 3: 3.0} == {
+        n: sum(scores[f"00000{n}-1-train"]["pre/test/combined"][5:]) for n in (1, 2, 3)
+    }
+    books.journal.close()
+
+
+@pytest.mark.parametrize("fate", ["left", "silent", "refused:not_finite"])
+def test_a_lost_site(tmp_path: Path, fate: str) -> None:
+    """The others close the round; the loss is in the book with its reason; the site is asked again."""
+    spec = build_spec()
+    books, fleet, training = play(tmp_path, spec, {("b", 1, 1): fate})
+    state = expected(spec, books.first, ["a", "c"], 1)
+    assert torch.equal(flat(expected(spec, state, ["a", "b", "c"], 2)), flat(last_state(tmp_path, spec)))
+    first, second = rounds(tmp_path, spec)
+    reason = "lease" if fate == "silent" else fate
+    assert (["a", "c"], {"b": reason}) == (first["counted"], first["losses"])
+    assert (["a", "b", "c"], {}) == (second["counted"], second["losses"])
+    assert {reason.partition(":")[0]: 1} == training.watch.losses
+    assert ("b", 2, 1) in trained(fleet)
+
+
+def test_an_abandoned_attempt(tmp_path: Path) -> None:
+    """Below the quorum nothing is counted, and the round is tried again under a new attempt number."""
+    spec = build_spec()
+    script = {("a", 1, 1): "left", ("b", 1, 1): "disk_full"}
+    books, _, training = play(tmp_path, spec, script)
+    assert torch.equal(
+        flat(expected(spec, expected(spec, books.first, ["a", "b", "c"], 1), ["a", "b", "c"], 2)),
+        flat(last_state(tmp_path, spec)),
+    )
+    assert [("abandoned", 1), ("committed", 2), ("committed", 1)] == [
+        (r["status"], r["attempt"]) for r in rounds(tmp_path, spec)
+    ]
+    assert "1 of 2 needed updates; lost: a (left), b (disk_full)" == rounds(tmp_path, spec)[0]["reason"]
+    assert {"abandoned": 1, "committed": 2} == training.watch.outcomes
+
+
+def test_a_round_that_never_succeeds(tmp_path: Path) -> None:
+    """After many attempts the run is given up in words, and the sites are told; nothing hangs for ever."""
+    spec = build_spec()
+    script = {("a", 1, n): "policy" for n in range(1, ATTEMPTS + 1)}
+    script |= {("b", *rest): "policy" for _, *rest in list(script)}
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books, script)
+    training = Training(books, fleet, tick=TICK)
+    with pytest.raises(RunFailed, match="round 1 was abandoned 20 times"):
+        asyncio.run(training.run())
+    assert ("failed", "failed") == (fleet.over.status, training.status().status)
+    assert {} == books.journal.committed()
+    books.journal.close()
+
+
+def test_drawn_drops(tmp_path: Path) -> None:
+    """Sites drawn to drop out are told so and are not counted; the quorum does not expect them."""
+    spec = build_spec(participation=Participation(drop=0.4), rounds=6, quorum=1.0)
+    _, fleet, training = play(tmp_path, spec)
+    found = rounds(tmp_path, spec)
+    drops = {r["round"]: set(r["drops"]) for r in found}
+    assert 0 < sum(map(len, drops.values())) < 18
+    assert all(r["losses"] == dict.fromkeys(r["drops"], "dropped") for r in found)
+    assert all(set(r["counted"]) == set("abc") - drops[r["round"]] for r in found)
+    told = {(site, task.round) for site, task in fleet.asked if task.drop}
+    assert {(site, number) for number, names in drops.items() for site in names} == told
+    assert {"committed": 6} == training.watch.outcomes
+
+
+def test_a_round_without_updates_changes_nothing(tmp_path: Path) -> None:
+    """All were drawn to drop out: the round is committed, the state is that of before."""
+    spec = build_spec(participation=Participation(drop=1.0))
+    books, _, _ = play(tmp_path, spec)
+    assert torch.equal(flat(books.first), flat(last_state(tmp_path, spec)))
+    assert [[], []] == [r["counted"] for r in rounds(tmp_path, spec)]
+
+
+def test_stopping(tmp_path: Path) -> None:
+    """The round that is under way is closed, every site finishes, the run is `stopped`."""
+    spec = build_spec(rounds=9)
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books)
+    training = Training(books, fleet, tick=TICK)
+    fleet.on_ask = lambda site, task: training.stop() if task.round == 2 else None
+    asyncio.run(training.run())
+    assert {1: 1, 2: 1} == books.journal.committed()
+    assert ("stopped", "") == books.journal.status()
+    finish = [task for _, task in fleet.asked if task.kind is Kind.FINISH]
+    assert [(2, 9)] * 3 == [(task.round, task.rounds) for task in finish]
+    assert Over("stopped") == fleet.over
+    books.journal.close()
+
+
+@pytest.mark.parametrize("ending", ["finished", "stopped"])
+def test_after_the_end_it_only_serves(tmp_path: Path, ending: str) -> None:
+    """The same command once more: no round is played, whoever comes can still finish."""
+    spec = build_spec(rounds=2)
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books)
+    training = Training(books, fleet, tick=TICK)
+    fleet.on_ask = lambda site, task: training.stop() if ending == "stopped" else None
+    asyncio.run(training.run())
+    books.journal.close()
+    state = last_state(tmp_path, spec)
+    _, again, served = play(tmp_path, spec)
+    assert [] == trained(again)
+    assert (Over(ending), ending) == (again.over, served.watch.status)
+    assert torch.equal(flat(state), flat(last_state(tmp_path, spec)))
+
+
+def test_an_absent_site_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """It is silent at FINISH: the run ends without it, and it finishes when it comes back."""
+    spec = build_spec(quorum=1.0)
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books, {("c", 2, 1): "silent"})
+
+    async def run() -> list[str]:
+        training = Training(books, replace_train_fate(fleet), tick=TICK)
+        await training.run()
+        assert ("finished", "") == books.journal.status()
+        return [task.get_name() for task in training._late if not task.done()]
+
+    assert 1 == len(asyncio.run(run()))
+    books.journal.close()
+
+
+def replace_train_fate(fleet: ScriptedFleet) -> ScriptedFleet:
+    """Let the script speak of FINISH only."""
+    script, fleet.script = fleet.script, {}
+    fleet.on_ask = lambda site, task: fleet.script.update(script) if task.kind is Kind.FINISH else None
+    return fleet
+
+
+def test_a_quorum_of_all_waits(tmp_path: Path) -> None:
+    """With quorum 1 a silent site is waited for: its lease does not end the round, its update does."""
+    spec = build_spec(quorum=1.0)
+    books = open_run(tmp_path, spec)
+
+    class Slow(ScriptedFleet):
+        """Site b is silent for twenty looks at its lease, then delivers."""
+
+        looks = 0
+
+        def expired(self, client: str) -> bool:
+            if client != "b" or self.looks > 20:
+                return False
+            self.looks += 1
+            if self.looks == 20:
+                self.script.clear()
+                self._silent["b"].set_result("")
+            return True
+
+        async def ask(self, client: str, task: Task, prepare: Prepare) -> str:
+            done = await super().ask(client, task, prepare)
+            return done or await super().ask(client, task, prepare)
+
+    fleet = Slow(books, {("b", 1, 1): "silent"})
+    asyncio.run(Training(books, fleet, tick=TICK).run())
+    assert ["a", "b", "c"] == books.journal.rounds()[0]["counted"]
+    assert 20 <= fleet.looks
+    books.journal.close()
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock a test can put forward."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+class NearTheDeadline(ScriptedFleet):
+    """Nobody's lease ends; once the others have delivered, the round's hour is over."""
+
+    def expired(self, client: str) -> bool:
+        if len(self.books.journal.receipts(1, 1)) == 2:
+            asyncio.get_running_loop().ahead = 3600.0
+        return False
+
+
+def test_the_deadline(tmp_path: Path) -> None:
+    """Nobody's lease ends, but the round's time does: who is silent then is lost."""
+    books = open_run(tmp_path, build_spec(rounds=1))
+    fleet = NearTheDeadline(books, {("b", 1, 1): "silent"})
+    fleet.on_ask = lambda site, task: fleet.script.clear() if task.kind is Kind.FINISH else None
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(Training(books, fleet, tick=TICK).run())
+    assert {"b": "deadline"} == books.journal.rounds()[0]["losses"]
+    books.journal.close()
+
+
+def test_a_receipt_in_the_moment_of_the_deadline_is_counted(tmp_path: Path) -> None:
+    """The fleet has settled the errand but training has not heard of it yet when the time is up."""
+    books = open_run(tmp_path, build_spec(rounds=1))
+
+    class LastMoment(NearTheDeadline):
+        """Site b delivers exactly when it is given up."""
+
+        digest = ""
+
+        def give_up(self, client: str, reason: str) -> None:
+            task = next(task for site, task in self.asked if site == client)
+            self._silent.pop(client).set_result(self._train(client, self.digest, task))
+
+        async def ask(self, client: str, task: Task, prepare: Prepare) -> str:
+            self.digest = (await prepare(replace(task, since=0))).blob.digest
+            return await super().ask(client, task, prepare)
+
+    fleet = LastMoment(books, {("b", 1, 1): "silent"})
+    fleet.on_ask = lambda site, task: fleet.script.clear() if task.kind is Kind.FINISH else None
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(Training(books, fleet, tick=TICK).run())
+    found = books.journal.rounds()[0]
+    assert (["a", "b", "c"], {}) == (found["counted"], found["losses"])
+    assert {"a", "b", "c"} == books.journal.receipts(1, 1).keys()
+    books.journal.close()
+
+
+def test_nobody_is_there(tmp_path: Path) -> None:
+    """No site was heard for the time of a round: an end in words, and no attempt was burnt."""
+    spec = build_spec(round_seconds=0.02)
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books)
+    fleet.here = set()
+    with pytest.raises(RunFailed, match="no site was heard"):
+        asyncio.run(Training(books, fleet, tick=TICK).run())
+    assert [] == books.journal.rounds()
+    books.journal.close()
+
+
+def test_candidates_are_journaled(tmp_path: Path) -> None:
+    """The draw is among all registered sites, or among those present, as the run says."""
+    for rule in ("roster", "present"):
+        spec = build_spec(candidates=rule, rounds=1)
+        books = open_run(tmp_path / rule, spec)
+        fleet = ScriptedFleet(books)
+        fleet.here = {"a", "c"}
+        asyncio.run(Training(books, fleet, tick=TICK).run())
+        wanted = ["a", "b", "c"] if rule == "roster" else ["a", "c"]
+        assert wanted == books.journal.rounds()[0]["candidates"]
+        books.journal.close()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("lost", [{}, {("b", 1, 1): "left", ("b", 2, 1): "left", ("b", 3, 1): "left"}])
+def test_a_damaged_newest_checkpoint_is_made_again(tmp_path: Path, number: int, lost: Script) -> None:
+    """From the one before it (or the first state) and the counted updates, to the same bytes."""
+    whole, broken = build_spec(rounds=4), build_spec(rounds=4)
+    play(tmp_path / "whole", whole, lost)
+    stop_after(tmp_path / "broken", broken, number, lost)
+    file = tmp_path / "broken" / "checkpoints" / f"round-{number:06d}.safetensors"
+    raw = bytearray(file.read_bytes())
+    raw[-3] ^= 64
+    file.write_bytes(raw)
+    _, fleet, _ = play(tmp_path / "broken", broken, lost)
+    assert min(n for _, n, _ in trained(fleet)) == number + 1
+    assert newest(tmp_path / "whole") == newest(tmp_path / "broken")
+
+
+def test_a_checkpoint_that_cannot_be_made_again(tmp_path: Path) -> None:
+    """Its updates are damaged too: an error that says what to do, not a wrong model."""
+    spec = build_spec(rounds=4)
+    stop_after(tmp_path, spec, 2, {})
+    (tmp_path / "checkpoints" / "round-000002.safetensors").write_bytes(b"")
+    (tmp_path / "spool" / "000002-1-b.raw").write_bytes(b"\0" * 100)
+    with pytest.raises(StateError, match="--new-run"):
+        play(tmp_path, spec)
+
+
+def stop_after(folder: Path, spec: RunSpec, number: int, script: Script) -> None:
+    """Kill the coordinator when it opens the round after this one."""
+    books = open_run(folder, spec)
+    fleet = ScriptedFleet(books, script)
+
+    async def run() -> None:
+        training = asyncio.create_task(Training(books, fleet, tick=TICK).run())
+        fleet.on_ask = lambda site, task: training.cancel() if task.round > number else None
+        await asyncio.gather(training, return_exceptions=True)
+
+    asyncio.run(run())
+    assert number == max(books.journal.committed())
+    books.journal.close()
+
+
+def newest(folder: Path) -> bytes:
+    return max((folder / "checkpoints").glob("*.safetensors")).read_bytes()
+
+
+def test_swept_to_what_is_needed(tmp_path: Path) -> None:
+    """After many rounds the spool holds the last two rounds' updates, and the shelf few files."""
+    spec = build_spec(rounds=6)
+    play(tmp_path, spec)
+    assert {f"00000{n}-1-{site}.{end}" for n in (5, 6) for site in "abc" for end in ("raw", "json")} == {
+        path.name for path in (tmp_path / "spool").iterdir()
+    }
+    assert 3 >= len(list((tmp_path / "shelf").iterdir()))
+
+
+def test_the_reason_of_a_loss_is_one_word() -> None:
+    """Errors of sites carry only their reason."""
+    assert "lease" == SiteLost("lease").reason
