@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +38,9 @@ def serve(
     given = dict(locals())
     flags = {field.name: given[field.name] for field in fields(ClientSettings)}
     configure("json" if log_format == "json" else "auto")
-    settings = settle(ClientSettings, layered(ClientSettings, flags, config, prefix="PFL_"), what="pfl-client")
+    settings = settle(
+        ClientSettings, layered(ClientSettings, flags, config, prefix="PFL_"), what="pfl-client"
+    )
     from pfl_client.site import Site  # grpc takes a moment: not for --help
 
     async def serve_all() -> int:
@@ -49,6 +52,8 @@ def serve(
 
 def main() -> None:
     """Run the command; an error a person can mend is printed as words, with its exit code."""
+    # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         app()
     except PflError as error:

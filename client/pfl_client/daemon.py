@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import structlog
 
-from pfl_client.bench import Bench, DataFolder, Done, Parcel, TrainerLost
+from pfl_client.bench import Bench, DataFolder, Parcel, TrainerLost
 from pfl_client.declined import Declined
-from pfl_client.link import Link, Unreachable
+from pfl_client.link import Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch
-from pfl_common.errors import DataError, Refused, UserError
+from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.messages import Assignment, Blob, Joined, Over
 from pfl_common.run import Description, Kind, RunSpec
 
@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 HEARTBEAT_SECONDS = 1.0
+GOODBYE_SECONDS = 3.0
 MESSAGE_LIMIT = 64 << 20
 """A larger download goes to the trainer as a path."""
 
@@ -42,34 +43,55 @@ class Daemon:
 
     async def run(self) -> Over:
         """Take part until the coordinator says that the run is over."""
-        self.watch.doing = "reading data"
-        description = await self._bench.describe(self._folder)
-        for warning in description.warnings:
-            log.warning("data", warning=warning)
-        visit = None
         try:
-            visit = await self._enter(description)
-            return await self._serve(visit)
+            description = await self._look()
+            over = None
+            while over is None:
+                over = await self._take_part(description)
+            return over
         finally:
-            if visit is not None:
-                visit.close()
-            with suppress(Unreachable, Refused):
-                await self._link.leave()
+            # A goodbye is a courtesy: whoever does not hear it in time notices the silence.
+            with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
+                await asyncio.wait_for(self._link.leave(), GOODBYE_SECONDS)
             await self._bench.close()
 
-    async def _enter(self, description: Description) -> Visit:
-        """Join, wait for the run to begin, and get everything ready for its first task."""
+    async def _look(self) -> Description:
+        self.watch.doing = "reading data"
+        description = await self._twice(lambda: self._bench.describe(self._folder))
+        for warning in description.warnings:
+            log.warning("data", warning=warning)
+        return description
+
+    async def _take_part(self, description: Description) -> Over | None:
+        """One run from joining it to its end; None when the coordinator has another one by now."""
+        joined = await self._join(description)
+        spec = RunSpec.from_json(joined.spec)
+        visit = Visit(self._state / "runs" / spec.id, spec, self._folder.site)
+        try:
+            log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
+            await self._enter(visit, spec, joined)
+            return await self._serve(visit)
+        except Refused as refused:
+            if refused.code != "not_joined":
+                raise
+            log.warning("the coordinator does not know this site any more, joining again")
+            return None
+        finally:
+            visit.close()
+
+    async def _join(self, description: Description) -> Joined:
+        """Say what the data look like and wait for the run to begin."""
         self.watch.doing = "joining"
         joined: Joined | None = None
         while joined is None:
             joined = await self._patiently(lambda: self._link.join(description))
-        spec = RunSpec.from_json(joined.spec)
-        visit = Visit(self._state / "runs" / spec.id, spec, self._folder.site)
-        log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
+        return joined
+
+    async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined) -> None:
+        """Get everything ready for the first task."""
         await self._bring(joined.init, visit.init)
-        await self._bench.open(self._folder, joined.spec, visit.init)
+        await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
         self.watch.enter(spec)
-        return visit
 
     async def _serve(self, visit: Visit) -> Over:
         while True:
@@ -78,7 +100,8 @@ class Daemon:
             if isinstance(answer, Over):
                 self.watch.doing = answer.status
                 accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
-                log.info("the run is over", status=answer.status, model=str(visit.model or "none"), **accuracy)
+                seen = {"status": answer.status, "words": answer.words, "model": str(visit.model or "none")}
+                log.info("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
                 return answer
             if answer is not None:
                 await self._take(visit, answer)
@@ -109,23 +132,23 @@ class Daemon:
         async with _Heart(self._link, assignment.key, file) as heart:
             await self._bring(assignment.blob, file)
             self.watch.received += assignment.blob.size
-            self.watch.doing = "training" if assignment.task.kind is Kind.TRAIN else assignment.task.kind.value
+            self.watch.doing = (
+                "training" if assignment.task.kind is Kind.TRAIN else assignment.task.kind.value
+            )
             down: Parcel = file if assignment.blob.size > MESSAGE_LIMIT else file.read_bytes()
-            done = await self._try_twice(visit, assignment, down, heart)
+            done = await self._twice(lambda: self._bench.work(visit.job(assignment, down), heart.beat))
         await asyncio.to_thread(visit.keep, assignment, done)
         file.unlink(missing_ok=True)
         self.watch.learn(assignment.task, done)
 
-    async def _try_twice(
-        self, visit: Visit, assignment: Assignment, down: Parcel, heart: _Heart
-    ) -> Done:
-        """A trainer that dies is started once more; what kills it twice is declined."""
+    async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """A trainer that dies is started once more; what kills it twice is not asked a third time."""
         try:
-            return await self._bench.work(visit.job(assignment, down), heart.beat)
+            return await ask()
         except TrainerLost as lost:
             log.warning("the trainer ended, once more", how=str(lost))
             self.watch.trainers_lost += 1
-            return await self._bench.work(visit.job(assignment, down), heart.beat)
+            return await ask()
 
     async def _answer(self, visit: Visit, assignment: Assignment) -> None:
         """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""

@@ -31,7 +31,7 @@ class Link(Protocol):
         """Hand in an evaluation."""
 
     async def decline(self, key: str, reason: str, words: str) -> None:
-        """Say that a task will not be done; the reason is one of `messages.DECLINES` or "dropped" for a drawn drop-out."""
+        """Say that a task will not be done, with a reason of `messages.DECLINES`, or "dropped" if so drawn."""
 
     async def heartbeat(self, key: str, progress: int) -> bool:
         """Say how far the task is (samples trained); False: the task is no longer wanted."""

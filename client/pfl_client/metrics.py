@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any  # WSGI's own types are callables and dictionaries of anything
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_wsgi_app
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    make_wsgi_app,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -25,7 +31,9 @@ class SiteMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """All metrics as they are now."""
         watch = self._watch
-        yield GaugeMetricFamily("pfl_site_connected", "1 while the coordinator answers.", float(watch.connected))
+        yield GaugeMetricFamily(
+            "pfl_site_connected", "1 while the coordinator answers.", float(watch.connected)
+        )
         yield GaugeMetricFamily("pfl_site_round", "Round of the last task.", watch.round)
         moved = CounterMetricFamily("pfl_site_parcel_bytes", "Bytes of parcels moved.", labels=["direction"])
         moved.add_metric(["down"], watch.received)
@@ -33,15 +41,29 @@ class SiteMetrics(Collector):
         yield moved
         yield _labelled(CounterMetricFamily, "pfl_site_tasks", "Tasks begun.", "kind", watch.tasks)
         yield _labelled(
-            CounterMetricFamily, "pfl_site_phase_seconds", "Time spent in a task's phases.", "phase", watch.seconds
+            CounterMetricFamily,
+            "pfl_site_phase_seconds",
+            "Time spent in a task's phases.",
+            "phase",
+            watch.seconds,
         )
         yield _labelled(
-            GaugeMetricFamily, "pfl_site_accuracy_ratio", "Own accuracy, last measured.", "measure", watch.accuracy
+            GaugeMetricFamily,
+            "pfl_site_accuracy_ratio",
+            "Own accuracy, last measured.",
+            "measure",
+            watch.accuracy,
         )
-        yield _labelled(GaugeMetricFamily, "pfl_site_learning", "What training said last.", "name", watch.metrics)
+        yield _labelled(
+            GaugeMetricFamily, "pfl_site_learning", "What training said last.", "name", watch.metrics
+        )
         yield CounterMetricFamily("pfl_site_declined_tasks", "Tasks this site did not do.", watch.declined)
-        yield CounterMetricFamily("pfl_site_refused_messages", "Messages the coordinator refused.", watch.refused)
-        yield CounterMetricFamily("pfl_site_lost_trainers", "Trainer processes that died.", watch.trainers_lost)
+        yield CounterMetricFamily(
+            "pfl_site_refused_messages", "Messages the coordinator refused.", watch.refused
+        )
+        yield CounterMetricFamily(
+            "pfl_site_lost_trainers", "Trainer processes that died.", watch.trainers_lost
+        )
 
 
 class HealthServer:
@@ -90,7 +112,7 @@ class HealthServer:
 
 
 class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+    def log_message(self, format: str, *args: object) -> None:  # the base class's name
         """A scrape every few seconds is not worth a line."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from pfl_client import enrolment
-from pfl_client.bench import DataFolder
+from pfl_client.bench import DataFolder, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.ipc import TrainerProcess
 from pfl_client.link import NotAdmitted, Unreachable
@@ -19,13 +19,14 @@ from pfl_client.metrics import HealthServer
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
 from pfl_client.vault import FolderLock
-from pfl_common.errors import DataError, SettingError, UserError
+from pfl_common.errors import DataError, PflError, Refused, RunFailed, SettingError, UserError
 from pfl_common.identity import Keyring, check_site_name, discovery, read_join_file, site_name
 from pfl_common.messages import Over
 
 log = structlog.get_logger("pfl.site")
 
 RENEW_SECONDS = 3600.0
+BEFORE_ANY_LAST_DAY = datetime.min.replace(tzinfo=UTC)
 
 
 class Site:
@@ -47,6 +48,14 @@ class Site:
         try:
             await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
             return await story if story.done() else None
+        except NotAdmitted as refusal:
+            raise _in_words(refusal) from None
+        except TrainerLost as lost:
+            raise UserError(
+                f"the trainer ended twice while it read the data: {lost}",
+                expected="a trainer that comes up and reads the data folder",
+                advice="look at its last words in the log above, and at this machine's free memory",
+            ) from None
         finally:
             stopped.cancel()
             story.cancel()
@@ -56,6 +65,7 @@ class Site:
     async def _story(self) -> Over:
         address, folder, keyring = await self._identify()
         lock = FolderLock(folder, "site.lock")
+        self._claim(folder / "data.txt")
         folder_of_data = DataFolder(
             self._data, self.name, strict=self._settings.strict_data, device=self._settings.device
         )
@@ -65,7 +75,9 @@ class Site:
                 daemon = Daemon(folder_of_data, link=link, bench=bench, state=folder)
                 health = HealthServer(daemon.watch, ready=lambda: not self._stopping.is_set())
                 port = health.start(self._settings.http_host, self._settings.http_port)
-                log.info("site", name=self.name, coordinator=address, metrics=f"http://127.0.0.1:{port}/metrics")
+                log.info(
+                    "site", name=self.name, coordinator=address, metrics=f"http://127.0.0.1:{port}/metrics"
+                )
                 renewal = asyncio.create_task(_renew(link))
                 try:
                     return await daemon.run()
@@ -79,20 +91,38 @@ class Site:
         """Who am I, and who is the coordinator: from an invitation, or from this machine's own coordinator."""
         now = datetime.now(UTC)
         if self._settings.join is not None:
-            invitation = read_join_file(self._settings.join, now=now)
-            self._check_invited(invitation.site)
-            self.name = invitation.site
-            folder = self._settings.state_folder / invitation.federation_id / self.name
-            keyring = Keyring.open(folder / "keys")
-            if not keyring.enrolled or keyring.expired(now):
-                await _enrolled(enrolment.enrol_invited(keyring, invitation))
-            return invitation.addresses.control, folder, keyring
+            return await self._identify_invited(self._settings.join, now)
         found = await asyncio.to_thread(discovery.find, self._settings.server)
         folder = self._settings.state_folder / found.federation_id / self.name
         keyring = Keyring.open(folder / "keys")
         if not keyring.enrolled or keyring.expired(now):
             await _enrolled(enrolment.enrol_same_user(keyring, found, self.name))
         return found.addresses.control, folder, keyring
+
+    async def _identify_invited(self, join: Path, now: datetime) -> tuple[str, Path, Keyring]:
+        # An invitation opens the door once; what else it says stays true after its last day.
+        invitation = read_join_file(join, now=BEFORE_ANY_LAST_DAY)
+        self._check_invited(invitation.site)
+        self.name = invitation.site
+        folder = self._settings.state_folder / invitation.federation_id / self.name
+        keyring = Keyring.open(folder / "keys")
+        if not keyring.enrolled or keyring.expired(now):
+            if keyring.enrolled and now > invitation.expires:
+                keyring.check(now)
+            await _enrolled(enrolment.enrol_invited(keyring, read_join_file(join, now=now)))
+        return invitation.addresses.control, folder, keyring
+
+    def _claim(self, note: Path) -> None:
+        """A folder keeps its name: another one that happens to be called alike must not go on with its state."""
+        before = Path(note.read_text()) if note.exists() else self._data
+        named = bool(self._settings.name or self._settings.join)
+        if before != self._data and before.is_dir() and not named:
+            raise SettingError(
+                f"another data folder is already called {self.name} here: {before}",
+                expected=f"a name of its own for {self._data}",
+                advice=f"give it one: --name {self.name}_2; if both are the same site: --name {self.name}",
+            )
+        note.write_text(str(self._data))
 
     def _check_invited(self, invited: str) -> None:
         if self._settings.name and self._settings.name != invited:
@@ -107,10 +137,8 @@ async def _enrolled(enrolling: object) -> None:
     try:
         await enrolling  # type: ignore[misc]  # a coroutine of either way of enrolling
     except NotAdmitted as refusal:
-        raise UserError(
-            f"the coordinator did not take this site: {refusal}",
-            advice="ask the operator for a new invitation: pfl invite NAME",
-        ) from None
+        # Its words say already what to do.
+        raise UserError(f"the coordinator did not take this site: {refusal}") from None
     except Unreachable as down:
         raise UserError(
             f"the coordinator's enrolment port does not answer: {down}",
@@ -121,10 +149,20 @@ async def _enrolled(enrolling: object) -> None:
 async def _renew(link: GrpcLink) -> None:
     """Short-lived certificates are renewed long before their end; a coordinator that is away is asked again."""
     while True:
-        with suppress(Unreachable):
+        try:
             if await link.renew():
                 log.info("certificate renewed")
+        except (Unreachable, NotAdmitted, PflError) as error:
+            log.warning("the certificate was not renewed", why=str(error), again_in_seconds=RENEW_SECONDS)
         await asyncio.sleep(RENEW_SECONDS)
+
+
+def _in_words(refusal: NotAdmitted) -> PflError:
+    """Why this site is not in the run, with the exit code that goes with it."""
+    code = refusal.__cause__.code if isinstance(refusal.__cause__, Refused) else ""
+    if code == "run_failed":
+        return RunFailed(f"the coordinator has ended the run: {refusal}")
+    return DataError(str(refusal)) if code in ("classes", "shape") else UserError(str(refusal))
 
 
 def _data_folder(settings: ClientSettings) -> Path:
@@ -135,6 +173,8 @@ def _data_folder(settings: ClientSettings) -> Path:
     folder = settings.data.resolve()
     if not folder.is_dir():
         raise DataError(
-            f"--data {settings.data} is no folder", expected="a folder with train and test data", advice="check the path"
+            f"--data {settings.data} is no folder",
+            expected="a folder with train and test data",
+            advice="check the path",
         )
     return folder

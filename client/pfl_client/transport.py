@@ -128,8 +128,8 @@ def _check_size(parcel: Path, expected: int) -> None:
     size = parcel.stat().st_size
     if size != expected:
         raise UserError(
-            f"the sealed update {parcel.name} has {size} bytes",
-            expected=f"the {expected} bytes it was sealed with",
+            f"the update {parcel.name} has {size} bytes",
+            expected=f"the {expected} bytes that were offered",
             advice="a file in the site's state folder was changed; start the site again",
         )
 

@@ -22,7 +22,6 @@ class Visit:
         self._outbox = Outbox(folder / "outbox")
         self._outbox.sweep({self._vault.upload} if self._vault.upload else ())
         self._serving = ServingModel(folder / "serving")
-        self._scores: dict[str, Scores] = {}
         (folder / "downloads").mkdir(exist_ok=True, mode=0o700)
         (folder / "spec.json").write_text(spec.to_json())
 
@@ -71,7 +70,7 @@ class Visit:
     def keep(self, assignment: Assignment, done: Done) -> None:
         """Make a finished task last, before anything of it is sent: its generation and its upload together."""
         task, key = assignment.task, assignment.key
-        self._scores = {key: done.scores}
+        (self._folder / "scores.json").write_text(json.dumps({key: done.scores}))
         self._note("history.jsonl", {"task": key, "scores": _short(done.scores), "metrics": done.metrics})
         if task.kind is Kind.FINISH:
             self._serving.commit()
@@ -84,8 +83,12 @@ class Visit:
             self._outbox.sweep({key} if upload else ())
 
     def scores(self, key: str) -> Scores:
-        """What was measured in this task, if it was done since the last start."""
-        return self._scores.get(key, {})
+        """What was measured in this task: on disk, so that a kill before the report does not lose it."""
+        try:
+            measured: dict[str, Scores] = json.loads((self._folder / "scores.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        return measured.get(key, {})
 
     def upload(self, key: str) -> tuple[Offer, Path]:
         """The update that goes up for this task."""
@@ -130,5 +133,6 @@ class Visit:
 def _short(scores: Scores) -> dict[str, dict[str, float]]:
     """The site's own curve needs no histogram of itself."""
     return {
-        name: {"accuracy": values[2], "loss": values[4], "samples": values[1]} for name, values in scores.items()
+        name: {"accuracy": values[2], "loss": values[4], "samples": values[1]}
+        for name, values in scores.items()
     }

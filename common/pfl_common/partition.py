@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 BnPolicy = Literal["share_all", "local_stats", "local_bn"]
-"""share_all: scale, shift and running statistics are averaged. local_stats: the statistics stay. local_bn: all stays."""
+"""share_all: scale, shift and statistics are averaged. local_stats: the statistics stay. local_bn: all stays."""
 
 
 def inside(module: nn.Module, *prefixes: str) -> set[str]:

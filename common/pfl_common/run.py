@@ -13,9 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal, Self, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter
-from pydantic import JsonValue
-
+from pydantic import ConfigDict, JsonValue, TypeAdapter
 
 from pfl_common.errors import SettingError
 
@@ -80,7 +78,8 @@ class Participation:
             low, high = float(ends[0]), float(ends[-1])
             if not 0 < low <= high <= 1:
                 raise SettingError(
-                    f"participation is {text!r}", expected="a ratio in (0, 1], or a rising range such as 0.1..1.0"
+                    f"participation is {text!r}",
+                    expected="a ratio in (0, 1], or a rising range such as 0.1..1.0",
                 )
             return cls(low, high, drop=drop)
         return cls(fixed=tuple(sorted(name.strip() for name in text.split(",") if name.strip())), drop=drop)

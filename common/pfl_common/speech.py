@@ -36,7 +36,7 @@ BULK = "pfl.v1.Bulk"
 STORE_METADATA = "pfl-store-bin"
 REFUSAL_METADATA = "pfl-refusal-bin"
 
-REASONS = frozenset(name.removeprefix("REASON_").lower() for name in refusal_pb2.Reason.keys())  # noqa: SIM118
+REASONS = frozenset(name.removeprefix("REASON_").lower() for name in refusal_pb2.Reason.keys())  # noqa: SIM118  # no mapping
 FINAL_REASONS = frozenset(
     {"not_a_site", "not_the_operator", "not_in_the_run", "classes", "shape", "too_late_to_join"}
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +14,9 @@ from rich.console import Console
 from pfl_common.errors import PflError
 from pfl_common.logs import configure
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 console = Console(soft_wrap=True, highlight=False)
 Server = Annotated[str | None, typer.Option(help="Which coordinator of this machine: address or id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -60,15 +63,17 @@ def stop(server: Server = None) -> None:
 
 @app.command()
 def split(
-    dataset: Annotated[str, typer.Argument(help="digits (the six domains), mnist, fashion, cifar10 or optdigits.")],
+    dataset: Annotated[
+        str, typer.Argument(help="digits (the six domains), mnist, fashion, cifar10 or optdigits.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write one folder per site to.")],
     domains: Annotated[str, typer.Option(help="For digits: which domains, with commas.")] = "",
     train: Annotated[int, typer.Option(help="For digits: training images per domain.")] = 1000,
     validation_images: Annotated[int, typer.Option(help="For digits: validation images per domain.")] = 200,
     test: Annotated[int, typer.Option(help="For digits: test images per domain.")] = 500,
-    partition: Annotated[str, typer.Option(help="iid, pathological, dirichlet, fixed-dirichlet, two-classes.")] = (
-        "dirichlet"
-    ),
+    partition: Annotated[
+        str, typer.Option(help="iid, pathological, dirichlet, fixed-dirichlet, two-classes.")
+    ] = ("dirichlet"),
     sites: Annotated[int, typer.Option(help="How many sites.")] = 10,
     beta: Annotated[float, typer.Option(help="Dirichlet parameter.")] = 0.1,
     classes_per_site: Annotated[int, typer.Option(help="For pathological.")] = 2,
@@ -79,13 +84,14 @@ def split(
 ) -> None:
     """Make client folders from a real data set."""
     from pfl_deploy import splitting
-    from pfl_deploy.datasets.domains import SIX, Sizes
+    from pfl_deploy.datasets.domains import SIX, Sizes, Workshop
 
     kind = _form(form)
     if dataset == "digits":
         names = [name.strip() for name in domains.split(",") if name.strip()] or list(SIX)
         sizes = Sizes(train=train, validation=validation_images, test=test)
-        made = splitting.split_domains(out, names=names, sizes=sizes, seed=seed, form=kind, cache=cache)
+        workshop = Workshop(seed, sizes, splitting.open_stock(cache))
+        made = splitting.split_domains(out, workshop, names=names, form=kind)
     else:
         plan = splitting.Plan(partition, sites, seed, beta, classes_per_site, validation)
         made = splitting.split_source(out, dataset, plan, form=kind, cache=cache)
@@ -156,10 +162,10 @@ def _form(text: str) -> Literal["npz", "images"]:
 
 def main() -> None:
     """Run the command; an error a person can mend is printed as words, with its exit code."""
+    # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         app()
     except PflError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"pfl: {error}", markup=False)
         raise SystemExit(getattr(error, "exit_code", 1)) from None
-
-

@@ -81,7 +81,8 @@ class Comparison:
             )
         except (KeyError, tomllib.TOMLDecodeError) as error:
             raise SettingError(
-                f"{file} is no comparison: {error}", expected="rounds, choosing_rounds, seeds, [contestants.NAME]"
+                f"{file} is no comparison: {error}",
+                expected="rounds, choosing_rounds, seeds, [contestants.NAME]",
             ) from None
 
 
@@ -115,12 +116,17 @@ def compare(plan: Comparison, data: Path, *, jobs: int, tell: Tell) -> dict[str,
     """Choose settings, run every seed, and give the table as plain values."""
     with ThreadPoolExecutor(jobs) as pool:
         chosen = _choose(plan, data, pool, tell)
-        trials = [Trial(c, chosen[c.name], seed, plan.rounds) for c in plan.contestants for seed in plan.seeds]
+        trials = [
+            Trial(c, chosen[c.name], seed, plan.rounds) for c in plan.contestants for seed in plan.seeds
+        ]
         results = list(pool.map(lambda trial: _try(trial, plan.common, data, tell), trials))
     table: dict[str, Json] = {}
     for contestant in plan.contestants:
         of = [r for t, r in zip(trials, results, strict=True) if t.contestant is contestant]
-        table[contestant.name] = {"settings": chosen[contestant.name], "test": _spread([r["test"] for r in of])}
+        table[contestant.name] = {
+            "settings": chosen[contestant.name],
+            "test": _spread([r["test"] for r in of]),
+        }
     return table
 
 
@@ -146,7 +152,9 @@ def _choose(plan: Comparison, data: Path, pool: ThreadPoolExecutor, tell: Tell) 
 def _try(trial: Trial, common: Mapping[str, Json], data: Path, tell: Tell) -> Accuracies:
     """Run a trial in a process of its own: torch's threads and generator belong to a process."""
     command = [sys.executable, "-m", "pfl_deploy.compare"]
-    done = subprocess.run(command, input=trial.request(common, data), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, input=trial.request(common, data), capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RunFailed(f"{trial.contestant.name} with {trial.settings}: {done.stderr.strip()[-2000:]}")
     result: Accuracies = json.loads(done.stdout)

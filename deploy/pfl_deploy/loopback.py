@@ -66,7 +66,7 @@ class LoopbackLink:
 
 
 class LoopbackBench:
-    """A site's trainer in a worker thread; sites take turns, because torch's generator and threads are the process's."""
+    """A site's trainer in a worker thread; sites take turns, as torch's generator belongs to the process."""
 
     def __init__(self, turn: asyncio.Lock) -> None:
         self._turn, self._bench = turn, Workbench()

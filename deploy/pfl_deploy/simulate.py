@@ -1,6 +1,6 @@
 """A whole federation inside one process: the same coordinator, the same sites, no network, no trainer processes.
 
-Only `transport`, `ipc` and sealing are replaced (see `loopback`), so a run here and a run over the network of one
+Only `transport` and `ipc` are replaced (see `loopback`), so a run here and a run over the network of one
 specification end in the same bytes.
 """
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pfl_common.errors import SettingError, nearest
 from pfl_deploy.datasets import partitions, sources, splits
-from pfl_deploy.datasets.domains import SIX, Sizes, Workshop
+from pfl_deploy.datasets.domains import SIX, Workshop
 from pfl_deploy.datasets.labelled import Source
 from pfl_deploy.datasets.partitions import Draws, Share
 
@@ -35,14 +35,18 @@ class Plan:
 
 
 def split_domains(
-    out: Path, *, names: list[str], sizes: Sizes, seed: int, form: Literal["npz", "images"], cache: Path | None
+    out: Path, workshop: Workshop, *, names: Sequence[str], form: Literal["npz", "images"]
 ) -> list[Path]:
     """The digit domains, one folder each."""
     for name in names:
         if name not in SIX:
             raise SettingError(f"there is no digit domain {name!r}", expected=nearest(name, SIX))
-    stock = sources.Stock(cache) if cache else sources.Stock()
-    return Workshop(seed, sizes, stock).write(out, names=names, form=form)
+    return workshop.write(out, names=names, form=form)
+
+
+def open_stock(cache: Path | None) -> sources.Stock:
+    """Where fetched archives are kept."""
+    return sources.Stock(cache) if cache else sources.Stock()
 
 
 def split_source(
@@ -50,8 +54,10 @@ def split_source(
 ) -> list[Path]:
     """A labelled data set, cut among sites."""
     if dataset not in SOURCES:
-        raise SettingError(f"there is no data set {dataset!r}", expected=nearest(dataset, [*SOURCES, "digits"]))
-    source = SOURCES[dataset](sources.Stock(cache) if cache else sources.Stock())
+        raise SettingError(
+            f"there is no data set {dataset!r}", expected=nearest(dataset, [*SOURCES, "digits"])
+        )
+    source = SOURCES[dataset](open_stock(cache))
     shares = _shares(source, plan)
     if plan.validation:
         shares = partitions.with_validation(shares, fraction=plan.validation, seed=plan.seed)
@@ -66,11 +72,15 @@ def _shares(source: Source, plan: Plan) -> list[Share]:
         case "iid":
             parts = partitions.iid(labels, clients=clients, seed=seed)
         case "pathological":
-            parts = partitions.pathological(labels, clients=clients, per_client=plan.classes_per_site, seed=seed)
+            parts = partitions.pathological(
+                labels, clients=clients, per_client=plan.classes_per_site, seed=seed
+            )
         case "dirichlet":
             parts = partitions.practical_dirichlet(labels, clients=clients, beta=plan.beta, seed=seed)
         case "fixed-dirichlet":
-            return partitions.fixed_dirichlet(both, clients=clients, alpha=plan.beta, seed=seed, sizes=Draws(500, 100))
+            return partitions.fixed_dirichlet(
+                both, clients=clients, alpha=plan.beta, seed=seed, sizes=Draws(500, 100)
+            )
         case "two-classes":
             return partitions.two_classes(both, clients=clients, seed=seed, sizes=Draws(500, 100))
         case other:

@@ -80,7 +80,7 @@ class Checkpoints:
     def _read(self, file: Path) -> State:
         kept = json.loads(file.with_suffix(".json").read_text())["kept"]
         with safe_open(file, framework="pt") as tensors:
-            values = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # not a mapping
+            values = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
         return State(values, kept={key: self._spool.open(name) for key, name in kept.items()})
 
     def _file(self, number: int) -> Path:

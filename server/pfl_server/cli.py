@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +32,9 @@ def serve(
     participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
     drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
     candidates: Annotated[str | None, typer.Option(help="roster or present.")] = None,
-    quorum: Annotated[float | None, typer.Option(help="Share of expected updates that closes a round.")] = None,
+    quorum: Annotated[
+        float | None, typer.Option(help="Share of expected updates that closes a round.")
+    ] = None,
     round_seconds: Annotated[float | None, typer.Option(help="Deadline of a round.")] = None,
     lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
@@ -57,8 +61,8 @@ def serve(
         raise typer.Exit()
     given = dict(locals())
     flags = {f.name: given[f.name] for f in fields(ServerSettings) if f.name in given}
-    flags["set"] = _method_settings(set_, preset, method)
-    run_server(layered(ServerSettings, flags, config, prefix="PFL_"), log_format)
+    values = layered(ServerSettings, flags, config, prefix="PFL_")
+    run_server(add_method_settings(values, preset, set_ or ()), log_format)
 
 
 def run_server(given: dict[str, Any], log_format: str) -> None:
@@ -87,17 +91,25 @@ def show_methods() -> None:
     Console().print(table)
 
 
-def _method_settings(pairs: list[str] | None, preset: str | None, method: str | None) -> dict[str, Any] | None:
-    if pairs is None and preset is None:
-        return None
-    presets = methods.load(method or ServerSettings.method).presets
-    if preset is not None and preset not in presets:
-        raise SettingError(f"there is no preset {preset!r}", expected=nearest(preset, presets))
-    return {**(presets[preset] if preset else {}), **parse_pairs(pairs or [])}
+def add_method_settings(values: dict[str, Any], preset: str | None, pairs: Iterable[str]) -> dict[str, Any]:
+    """The method's own settings, strongest first: each `--set`, the preset, the file's `[set]`."""
+    chosen: dict[str, Any] = {}
+    if preset is not None:
+        method = methods.load(values.get("method", ServerSettings.method))
+        if preset not in method.presets:
+            raise SettingError(
+                f"{method.name} has no preset {preset!r}", expected=nearest(preset, method.presets)
+            )
+        chosen = dict(method.presets[preset])
+    chosen |= parse_pairs(pairs)
+    # Only if there is something to add: what the file says of `set` is checked as it stands.
+    return values | {"set": {**values.get("set", {}), **chosen}} if chosen else values
 
 
 def main() -> None:
     """Run the command; an error a person can mend is printed as words, with its exit code."""
+    # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         app()
     except PflError as error:

@@ -7,10 +7,9 @@ import os
 import signal
 from datetime import UTC, datetime
 
-
 import structlog
 
-from pfl_common.errors import UserError
+from pfl_common.errors import PflError, UserError
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
@@ -21,6 +20,8 @@ from pfl_server.web import WebServer
 log = structlog.get_logger("pfl.coordinator")
 
 DRAIN_SECONDS = 5.0
+FAREWELL_SECONDS = 10.0
+"""How long sites that wait for a run may take to hear that there will be none."""
 
 
 class Coordinator:
@@ -44,28 +45,35 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        addresses = await self._open()
-        discovery.publish(self._found(addresses))
+        try:
+            discovery.publish(self._found(await self._open()))
+            return await self._play()
+        finally:
+            await self._close()
+
+    async def _play(self) -> int:
         story = asyncio.create_task(self.host.run())
         stopped = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
             failure = story.exception() if story.done() else None
             if failure is not None:
-                self._report(failure)
+                await self._report(failure)
             # After the run the coordinator goes on serving: metrics, status, and sites that were away at the end.
             await self._stopping.wait()
             return getattr(failure, "exit_code", 1) if failure else 0
         finally:
             story.cancel()
-            await self._close()
+            stopped.cancel()
 
     async def _open(self) -> Addresses:
         settings, now = self.settings, datetime.now(UTC)
         name = settings.advertise or settings.host
         pair = self.authority.server_certificate([name], now=now)
         ca = self.authority.ca_pem
-        port = await self._grpc.start(self.host.reception, host=settings.host, port=settings.port, pair=pair, ca_pem=ca)
+        port = await self._grpc.start(
+            self.host.reception, host=settings.host, port=settings.port, pair=pair, ca_pem=ca
+        )
         enrol = await self._enrolment.start(host=settings.host, port=settings.enrol_port, pair=pair)
         http = await self._web.start(settings.host, settings.http_port)
         addresses = Addresses(f"{name}:{port}", f"{name}:{enrol}", f"http://{name}:{http}")
@@ -82,16 +90,19 @@ class Coordinator:
             secret=self._secret,
         )
 
-    def _report(self, failure: BaseException) -> None:
+    async def _report(self, failure: BaseException) -> None:
+        """Tell the sites; what a person can mend then ends the program, so that it can be started again."""
+        self.host.reception.fail(_in_one_line(failure))
         if isinstance(failure, UserError):
-            log.error("the run cannot go on", why=str(failure))
-        else:
-            log.error("the run failed", why=repr(failure), exc_info=failure)
-        self.host.reception.fail(str(failure).replace("\n", ";"))
+            await self.host.reception.farewell(FAREWELL_SECONDS)
+            raise failure
+        known = isinstance(failure, PflError)
+        log.error("the run failed", why=str(failure), exc_info=None if known else failure)
 
     async def _close(self) -> None:
         """Readiness off first, then no new calls, then the rest."""
         discovery.withdraw(self.authority.federation_id, pid=os.getpid())
+        self.host.reception.drain()
         await self._grpc.stop(DRAIN_SECONDS)
         await self._enrolment.stop(DRAIN_SECONDS)
         await self._web.stop()
@@ -99,3 +110,5 @@ class Coordinator:
         log.info("stopped")
 
 
+def _in_one_line(failure: BaseException) -> str:
+    return "; ".join(line.strip() for line in str(failure).splitlines()) or type(failure).__name__

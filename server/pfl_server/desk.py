@@ -29,7 +29,9 @@ class Desk(Protocol):
     async def join(self, site: ClientId, description: Description) -> Joined | None:
         """Register a site; None while the run still gathers (the transport answers "ask again")."""
 
-    async def next_task(self, site: ClientId, marks: tuple[Mark, ...], *, wait: float) -> Assignment | Over | None:
+    async def next_task(
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+    ) -> Assignment | Over | None:
         """Up to `wait` seconds for work for this site."""
 
     def blob(self, digest: str) -> Path:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import structlog
 
 from pfl_common import seeding
-from pfl_common.errors import UserError
 from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server.books import Books
@@ -30,8 +29,13 @@ class RunHost:
     def __init__(self, settings: ServerSettings, *, pinned: RunSpec | None = None) -> None:
         self.settings = settings
         self.runs = Runs(settings.state)
+        try:
+            # Looked for before any port is open: that its settings were others concerns the operator alone.
+            self.books: Books | None = self.runs.unfinished(settings)
+        except BaseException:
+            self.runs.close()
+            raise
         self.reception = Reception(settings.method)
-        self.books: Books | None = None
         self.fleet: Fleet | None = None
         self.training: Training | None = None
         self._pinned = pinned
@@ -47,25 +51,20 @@ class RunHost:
 
     async def run(self) -> None:
         """From wherever the state folder stands to the run's end."""
-        books = self.runs.unfinished(self.settings)
-        if books is None:
+        if self.books is None:
             log.info("waiting for sites", wanted=self.settings.sites)
             sites = await self.reception.gather(self.settings.sites)
-            books = await self._begin(sites)
-        self.books = books
+            self.books = await self._begin(sites)
+        books = self.books
         # The coordinator's own arithmetic is pinned too: another number of threads may sum in another order.
         seeding.pin_threads(books.spec.threads)
         _announce(books.spec)
         await self._play(books)
 
     async def _begin(self, sites: Mapping[ClientId, Description]) -> Books:
-        try:
-            if self._pinned is not None:
-                return await asyncio.to_thread(self.runs.adopt, self._pinned, sites, self.settings)
-            return await asyncio.to_thread(self.runs.begin, self.settings, sites)
-        except UserError as error:
-            self.reception.fail(str(error).replace("\n", ";"))
-            raise
+        if self._pinned is not None:
+            return await asyncio.to_thread(self.runs.adopt, self._pinned, sites, self.settings)
+        return await asyncio.to_thread(self.runs.begin, self.settings, sites)
 
     async def _play(self, books: Books) -> None:
         self.fleet = Fleet(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pfl_common.errors import Refused
@@ -26,6 +27,8 @@ class Reception:
         self._open = asyncio.Event()
         self._fleet: Fleet | None = None
         self._failed = ""
+        self._untold: set[ClientId] = set()
+        self._all_told = asyncio.Event()
         self.stop_asked = asyncio.Event()
 
     async def gather(self, count: int) -> Mapping[ClientId, Description]:
@@ -42,8 +45,22 @@ class Reception:
         self._open.set()
 
     def fail(self, words: str) -> None:
-        """The run cannot begin: every site that waits is told why."""
+        """The run cannot begin, or cannot go on: every site is told why."""
         self._failed = words
+        self._untold = set(self._gathered)
+        self._all_told.clear()
+        if self._fleet is not None:
+            self._fleet.end(Over("failed", words))
+        self._open.set()
+
+    async def farewell(self, seconds: float) -> None:
+        """After a failure: wait until the sites that had come have heard of it, but no longer than this."""
+        if self._untold:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_told.wait(), seconds)
+
+    def drain(self) -> None:
+        """No site is kept waiting any more."""
         self._open.set()
 
     async def join(self, site: ClientId, description: Description) -> Joined | None:
@@ -56,13 +73,19 @@ class Reception:
             except TimeoutError:
                 return None
         if self._failed:
+            self._tell(site)
             raise Refused("run_failed", self._failed)
-        return await self._running().join(site, description)
+        return None if self._fleet is None else await self._fleet.join(site, description)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
     ) -> Assignment | Over | None:
-        """Work for this site."""
+        """Work for this site; while a restarted coordinator still reads its books: nothing yet."""
+        if self._fleet is None:
+            try:
+                await asyncio.wait_for(self._open.wait(), wait)
+            except TimeoutError:
+                return None
         return await self._running().next_task(site, marks, wait=wait)
 
     def blob(self, digest: str) -> Path:
@@ -92,6 +115,7 @@ class Reception:
     async def leave(self, site: ClientId) -> None:
         """A site goes, before or during the run."""
         self._gathered.pop(site, None)
+        self._tell(site)
         if self._fleet:
             await self._fleet.leave(site)
 
@@ -100,11 +124,17 @@ class Reception:
         if self._fleet:
             return self._fleet.status()
         sites = tuple(SiteStatus(site, "here", 0.0, "gathering") for site in sorted(self._gathered))
-        return RunStatus("", self._method, "gathering", 0, 0, 0, words=self._failed, sites=sites)
+        status = "failed" if self._failed else "gathering"
+        return RunStatus("", self._method, status, 0, 0, 0, words=self._failed, sites=sites)
 
     def stop(self) -> None:
         """End in good order."""
         self.stop_asked.set()
+
+    def _tell(self, site: ClientId) -> None:
+        self._untold.discard(site)
+        if not self._untold:
+            self._all_told.set()
 
     def _running(self) -> Fleet:
         if self._fleet is None:

@@ -1,4 +1,4 @@
-"""A federation of real processes on this machine: `pfl-server`, `pfl-client`, nothing shared with the test but files."""
+"""A federation of real processes on this machine: nothing is shared with the test but files."""
 
 import json
 import os
@@ -61,7 +61,13 @@ class Machine:
         """Run a program to its end."""
         command = [sys.executable, "-c", PROGRAMS[program], *map(str, words)]
         return subprocess.run(
-            command, capture_output=True, text=True, cwd=self.home, env=self.environment, timeout=90, check=False
+            command,
+            capture_output=True,
+            text=True,
+            cwd=self.home,
+            env=self.environment,
+            timeout=90,
+            check=False,
         )
 
     @property
@@ -95,7 +101,9 @@ class Machine:
         """What a program has said so far."""
         return (self.home / f"{log}.log").read_text()
 
-    def wait_for(self, event: "object", process: subprocess.Popen[bytes], log: str, *, seconds: float = 60) -> None:
+    def wait_for(
+        self, event: "object", process: subprocess.Popen[bytes], log: str, *, seconds: float = 60
+    ) -> None:
         """Wait for something to become true while a process lives."""
         end = time.monotonic() + seconds
         while not event():  # type: ignore[operator]

@@ -81,7 +81,9 @@ def assert_personal_state_is_real(method: str, sites: dict[str, Path]) -> None:
     if method == "fedavg":
         return
     name = PERSONAL[method]
-    states = {site: [load_file(p)[name] for p in sorted(f.glob("generations/*"))] for site, f in sites.items()}
+    states = {
+        site: [load_file(p)[name] for p in sorted(f.glob("generations/*"))] for site, f in sites.items()
+    }
     for before, after in states.values():
         assert not torch.equal(before, after)
     assert not torch.equal(states["hospital_a"][-1], states["hospital_b"][-1])

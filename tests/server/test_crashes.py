@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pfl_common.run import Participation, RunSpec
 from pfl_server.books import Books
 from pfl_server.training import Training
@@ -99,21 +101,25 @@ def outcome(folder: Path, spec: RunSpec) -> tuple[object, ...]:
     return max((folder / "checkpoints").glob("*.safetensors")).read_bytes(), attempts, scores, status
 
 
-SPEC_WORDS = {"rounds": 3, "participation": Participation(0.7, 1.0, drop=0.1)}
+PARTS = 4
+"""So that no single test is long: each takes every fourth step."""
+
+SPEC_WORDS = {"rounds": 2, "participation": Participation(0.7, 1.0, drop=0.1)}
 
 
-def test_killed_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", range(PARTS))
+def test_killed_at_every_step(tmp_path: Path, first: int) -> None:
     """However short the first life, the second ends where an undisturbed one does: bytes, book and sums."""
     spec = build_spec(**SPEC_WORDS)
     assert live(tmp_path / "whole", spec, 10**6)
     wanted = outcome(tmp_path / "whole", spec)
-    steps, ended = 0, False
+    steps, ended = first, False
     while not ended:
         folder = tmp_path / f"life-{steps}"
         ended = live(folder, spec, steps)
         assert ended or live(folder, spec, 10**6), f"the second life after {steps} steps did not end"
         assert wanted == outcome(folder, spec), f"killed after {steps} steps"
-        steps += 1
+        steps += PARTS
     assert 60 < steps, "the story has become too short to tell anything"
 
 

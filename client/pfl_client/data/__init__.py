@@ -9,7 +9,7 @@ from __future__ import annotations
 from pfl_client.bench import DataFolder
 from pfl_client.data import arrays, pictures
 from pfl_client.data.layout import ArrayFiles, find
-from pfl_common.halves import LocalData
+from pfl_common.halves import LocalData, Samples
 from pfl_common.run import Description, RunSpec
 
 
@@ -25,7 +25,9 @@ def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     """Read the samples in the run's shape and with the run's class numbers; refuse what does not fit."""
     found = find(folder)
     if isinstance(found, ArrayFiles):
-        parts = arrays.load(found, folder, spec)
-    else:
-        parts = pictures.load(found, folder, spec)
+        return _local(arrays.load(found, folder, spec), folder, spec)
+    return _local(pictures.load(found, folder, spec), folder, spec)
+
+
+def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> LocalData:
     return LocalData(**parts, classes=len(spec.model.classes), site=folder.site, seed=spec.seed)

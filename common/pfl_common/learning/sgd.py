@@ -65,7 +65,7 @@ def _epoch(
         value = loss(x, y)
         value.backward()  # type: ignore[no-untyped-call]  # torch leaves backward unannotated
         optimizer.step()
-        total += value.detach().double() * len(y)
+        total = total + value.detach().double() * len(y)  # not in place: it follows the loss to its device
         seen += len(y)
         participant.progress(len(y))
     return float(total / seen) if seen else float("nan")

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from pfl_common.draws import derive
-from pfl_common.errors import SettingError, nearest
 from PIL import Image
 
+from pfl_common.draws import derive
+from pfl_common.errors import SettingError, nearest
 from pfl_deploy.datasets import drawing, fonts, sources
 from pfl_deploy.datasets.drawing import SIDE, Brush, Picture
 from pfl_deploy.datasets.folders import write_folder

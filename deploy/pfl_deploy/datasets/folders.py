@@ -13,9 +13,9 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from pfl_common.errors import DataError, SettingError, nearest
 from PIL import Image
 
+from pfl_common.errors import DataError, SettingError, nearest
 from pfl_deploy.datasets.labelled import ClientData, Form, Labelled
 
 FORMS = ("npz", "images")

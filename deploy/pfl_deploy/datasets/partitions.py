@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
 from pfl_common.draws import derive
 from pfl_common.errors import SettingError
-
 from pfl_deploy.datasets.labelled import Indices, Labels
 
 Parts: TypeAlias = list[Indices]

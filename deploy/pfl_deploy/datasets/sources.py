@@ -18,9 +18,9 @@ from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
-from pfl_common.errors import DataError
 from PIL import Image
 
+from pfl_common.errors import DataError
 from pfl_deploy.datasets.archives import Pin, members, obtain
 from pfl_deploy.datasets.labelled import Labelled, Labels, Source
 

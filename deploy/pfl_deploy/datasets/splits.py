@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from pfl_common.errors import DataError
 
+from pfl_common.errors import DataError
 from pfl_deploy.datasets.folders import write_folder
 from pfl_deploy.datasets.labelled import ClientData, Form, Indices, Source
 from pfl_deploy.datasets.partitions import Share

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from pfl_common.identity import Addresses, Authority, Invitation, Keyring, Ledger
 
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import DNSName, IPAddress, PolicyBuilder, Store, VerificationError
+
 from pfl_common.identity import Authority, BadRequest, IdentityError, Keyring, Peer, peer_of
 
 HOUR = timedelta(hours=1)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from pfl_common.identity import Authority, KeyPair, Keyring
 
 DAY = timedelta(days=1)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+
 from pfl_common.identity import (
     Addresses,
     Authority,

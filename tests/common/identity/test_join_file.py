@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from pfl_common.identity import IdentityError, Invitation, new_secret, read_join_file, write_join_file
 
 DAY = timedelta(days=1)

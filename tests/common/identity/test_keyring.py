@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+
 from pfl_common.identity import Authority, IdentityError, Keyring
 
 DAY = timedelta(days=1)

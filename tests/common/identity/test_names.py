@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from pfl_common.identity import IdentityError, check_site_name, site_name
 
 

@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
-from pfl_common.learning.analysis import fixed_subset, linear_cka, separate_classes
 from torch.nn.functional import cosine_similarity
+
+from pfl_common.learning.analysis import fixed_subset, linear_cka, separate_classes
 
 torch.set_num_threads(1)
 

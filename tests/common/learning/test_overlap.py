@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pfl_common import seeding
 from pfl_common.learning import overlap
 

@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
-from pfl_common.learning.supcon import supervised_contrast
 from torch import Tensor
+
+from pfl_common.learning.supcon import supervised_contrast
 
 torch.set_num_threads(1)
 

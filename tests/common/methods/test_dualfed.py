@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 from pfl_common import methods, seeding
 from pfl_common.errors import SettingError
 from pfl_common.halves import Arrivals, LocalData, Samples
@@ -23,7 +25,6 @@ from pfl_common.models import Backbone, build
 from pfl_common.run import Kind, Task
 from pfl_common.sums import Sum
 from pfl_common.tensors import State, load_into
-from torch import nn
 
 torch.set_num_threads(1)
 

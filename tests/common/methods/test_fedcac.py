@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 from pfl_common import seeding
 from pfl_common.errors import SettingError
 from pfl_common.halves import Arrivals, LocalData, Participant, Samples
@@ -16,7 +18,6 @@ from pfl_common.models import Backbone
 from pfl_common.run import Json, Kind, Model, RunSpec, Task
 from pfl_common.sums import Sum
 from pfl_common.tensors import State
-from torch import nn
 
 torch.set_num_threads(1)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+
 from pfl_common.errors import SettingError
 from pfl_common.models import Backbone, ProjectorShape, build, names
-from torch import nn
 
 torch.set_num_threads(1)
 

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
+
 from pfl_common import seeding
 from pfl_common.models import Backbone, ProjectorShape, build, names
-from torch import nn
 
 torch.set_num_threads(1)
 

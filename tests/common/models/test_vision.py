@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from pfl_common.models import build, vision
 from torch import nn
+
+from pfl_common.models import build, vision
 
 torch.set_num_threads(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from pfl_deploy.datasets import fonts
 from pfl_deploy.datasets.sources import Stock
 

@@ -7,6 +7,7 @@ import io
 import tarfile
 
 import pytest
+
 from pfl_common.errors import DataError
 from pfl_deploy.datasets.archives import Pin, members, obtain
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
+
 from pfl_common.errors import SettingError
 from pfl_deploy.datasets import drawing
 from pfl_deploy.datasets.domains import (
@@ -22,7 +24,6 @@ from pfl_deploy.datasets.domains import (
     stratified_order,
     write_domains,
 )
-from PIL import Image
 
 SMALL = Sizes(train=60, validation=20, test=40)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+
 from pfl_deploy.datasets import drawing, sources
 from pfl_deploy.datasets.domains import Sizes, Workshop, mnist_share
 

@@ -6,12 +6,13 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from pfl_common.errors import DataError, SettingError
 from pfl_deploy.datasets.folders import write_folder
 from pfl_deploy.datasets.labelled import ClientData, Labelled, Source
 from pfl_deploy.datasets.partitions import Share, hold_out, iid, with_validation
 from pfl_deploy.datasets.splits import write_split
-from PIL import Image
 
 
 def some(count, *shape, seed=0, classes=3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from pfl_common.errors import DataError
 from pfl_deploy.datasets import fonts
 from pfl_deploy.datasets.fonts import Family, find_faces

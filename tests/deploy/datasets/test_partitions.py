@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pfl_common.errors import SettingError
 from pfl_deploy.datasets.partitions import (
     Draws,

@@ -10,12 +10,13 @@ import tarfile
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from pfl_common.errors import DataError
 from pfl_deploy.datasets import sources
 from pfl_deploy.datasets.archives import Pin
 from pfl_deploy.datasets.labelled import Labelled
 from pfl_deploy.datasets.sources import Stock, idx
-from PIL import Image
 
 
 def idx_bytes(array):

@@ -1,0 +1,134 @@
+"""Evaluations as vectors: what can be read from a sum, by hand and against numpy, and what is no evaluation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_common import scores
+
+NAME = "pre/test/combined"
+
+
+def summed(*sites: tuple[int, int, float]) -> dict[str, float]:
+    return scores.summary(scores.add({NAME: scores.vector(*site)} for site in sites)[NAME])
+
+
+def test_one_vector() -> None:
+    """3 of 4 right: accuracy 0.75, its square, the loss, and a one in bin 75."""
+    values = scores.vector(3, 4, 0.5)
+    assert [3.0, 4.0, 0.75, 0.5625, 0.5] == values[:5]
+    assert [75] == [place for place, held in enumerate(values[5:]) if held]
+    assert scores.WIDTH == len(values)
+
+
+@pytest.mark.parametrize(
+    "correct, samples, place", [(0, 7, 0), (7, 7, 100), (1, 200, 1), (1, 201, 0), (2, 3, 67)]
+)
+def test_bins_round_to_the_nearest_percent(correct: int, samples: int, place: int) -> None:
+    """Half a percent goes up."""
+    assert 1.0 == scores.vector(correct, samples, 0.0)[5 + place]
+
+
+def test_three_sites_by_hand() -> None:
+    """Accuracies 0.9, 0.8, 0.7 of 10, 10 and 100 samples: the fairness numbers of the reference example."""
+    found = summed((9, 10, 0.1), (8, 10, 0.2), (70, 100, 0.6))
+    expected = {
+        "sites": 3,
+        "acc_macro": 0.8,
+        "acc_micro": 87 / 120,
+        "acc_std": 0.08164966,
+        "acc_variation": 0.10206207,
+        "acc_worst_decile": 0.7,
+        "loss": 0.3,
+    }
+    assert expected == pytest.approx(found)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(50, 60)), min_size=1, max_size=40))
+def test_as_numpy_says(sites: list[tuple[int, int]]) -> None:
+    """Mean and deviation are exact, the worst decile is right to half a bin."""
+    accuracies = np.array([correct / samples for correct, samples in sites])
+    found = summed(*((correct, samples, 1.0) for correct, samples in sites))
+    assert accuracies.mean() == pytest.approx(found["acc_macro"])
+    assert accuracies.std() == pytest.approx(found["acc_std"], abs=1e-6)
+    worst = np.sort(accuracies)[: math.ceil(len(sites) / 10)].mean()
+    assert worst == pytest.approx(found["acc_worst_decile"], abs=0.00501)
+
+
+def test_nobody_is_right() -> None:
+    """A spread over accuracies of 0 is not defined; everything else is 0."""
+    found = summed((0, 5, 2.0), (0, 9, 2.0))
+    assert (0.0, 0.0, 0.0) == (found["acc_macro"], found["acc_std"], found["acc_worst_decile"])
+    assert math.isnan(found["acc_variation"])
+
+
+def test_sites_with_different_views() -> None:
+    """Each name is summed over the sites that report it."""
+    total = scores.add(
+        [{NAME: scores.vector(1, 2, 0.0)}, {"pre/validation/combined": scores.vector(2, 2, 0.0)}]
+    )
+    assert [1.0, 1.0] == [scores.summary(values)["sites"] for _, values in sorted(total.items())]
+
+
+def changed(place: int, value: float) -> list[float]:
+    values = scores.vector(3, 4, 0.5)
+    values[place] = value
+    return values
+
+
+def test_an_honest_report() -> None:
+    """What `vector` makes is taken, for every point, split and view."""
+    scores.check(
+        {
+            f"{point}/{split}/combined": scores.vector(5, 7, 1.25)
+            for point in ("pre", "post")
+            for split in ("test", "validation")
+        }
+    )
+    scores.check({})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        scores.vector(3, 4, 0.5)[:-1],
+        [*scores.vector(3, 4, 0.5), 0.0],
+        changed(4, math.nan),
+        changed(4, math.inf),
+        changed(0, 5.0),
+        changed(0, -1.0),
+        changed(0, 2.5),
+        changed(1, 0.0),
+        changed(2, 0.99),
+        changed(3, 0.5),
+        changed(5 + 75, 0.0),
+        changed(5 + 99, 1.0),
+        [0.0] * scores.WIDTH,
+    ],
+)
+def test_numbers_that_no_evaluation_gives(values: list[float]) -> None:
+    """A made-up vector would spoil the sum, or end the run with a division by nothing."""
+    with pytest.raises(ValueError, match=NAME):
+        scores.check({NAME: values})
+
+
+@pytest.mark.parametrize(
+    "name", ["", "test", "pre/secret/combined", "pre/test/x y", "mid/test/combined", "pre/test/" + "v" * 33]
+)
+def test_names_that_no_evaluation_has(name: str) -> None:
+    """Names become labels of metrics: not anything a peer says."""
+    with pytest.raises(ValueError, match="expected point/split/view"):
+        scores.check({name: scores.vector(3, 4, 0.5)})
+
+
+def test_too_many_evaluations() -> None:
+    """A report is small."""
+    many = {f"pre/test/v{n}": scores.vector(3, 4, 0.5) for n in range(scores.MOST + 1)}
+    with pytest.raises(ValueError, match="33 evaluations"):
+        scores.check(many)

@@ -1,0 +1,119 @@
+"""The desk before there is a run: it gathers, holds, hands over, and says why when there will be none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pfl_common.errors import Refused
+from pfl_common.messages import Joined, RunStatus
+from pfl_common.run import Description
+from pfl_server import reception as module
+from pfl_server.books import Books
+from pfl_server.fleet import Fleet
+from pfl_server.reception import Reception
+from tests.server.federation import DESCRIPTION, build_spec, open_run
+
+
+@pytest.fixture
+async def books(tmp_path: Path) -> AsyncIterator[Books]:
+    books = open_run(tmp_path, build_spec(sites=("a", "b")))
+    yield books
+    books.journal.close()
+
+
+def build_fleet(books: Books) -> Fleet:
+    return Fleet(books.spec, journal=books.journal, spool=books.spool, shelf=books.shelf, init=books.init)
+
+
+async def test_sites_are_held_until_the_run_is_frozen(books: Books) -> None:
+    """Two sites come, the run opens with both, and both get it in answer to the call they already made."""
+    desk = Reception("fedavg")
+    gathering = asyncio.create_task(desk.gather(2))
+    joining = [asyncio.create_task(desk.join(site, DESCRIPTION)) for site in "ba"]
+    assert {"a": DESCRIPTION, "b": DESCRIPTION} == await gathering
+    desk.open(build_fleet(books))
+    assert [Joined(books.spec.to_json(), books.init)] * 2 == await asyncio.gather(*joining)
+
+
+async def test_a_site_that_comes_later(books: Books) -> None:
+    """After the opening it is registered at once, as a late one."""
+    desk = Reception("fedavg")
+    desk.open(build_fleet(books))
+    assert isinstance(await desk.join("z", DESCRIPTION), Joined)
+    assert "z" in books.journal.sites()
+
+
+async def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A joining site is told to ask again after a while; it stays gathered, and asking again counts once."""
+    monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
+    desk = Reception("fedavg")
+    assert [None, None] == [await desk.join("a", DESCRIPTION) for _ in range(2)]
+    gathering = asyncio.create_task(desk.gather(2))
+    await asyncio.sleep(0)
+    assert not gathering.done()
+    newer = Description((2,), ("cat",), kind="array")
+    await desk.join("a", newer)
+    await desk.join("b", DESCRIPTION)
+    assert {"a": newer, "b": DESCRIPTION} == await gathering
+
+
+async def test_a_site_that_goes_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no longer counted among those gathered."""
+    monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
+    desk = Reception("fedavg")
+    await desk.join("a", DESCRIPTION)
+    await desk.leave("a")
+    await desk.join("b", DESCRIPTION)
+    assert {"b": DESCRIPTION} == await desk.gather(1)
+
+
+async def test_a_run_that_cannot_begin() -> None:
+    """Who waits and who comes later is told why; the status says it too."""
+    desk = Reception("fedavg")
+    waiting = asyncio.create_task(desk.join("a", DESCRIPTION))
+    await desk.gather(1)
+    desk.fail("the whole federation knows 1 class")
+    for call in (waiting, desk.join("b", DESCRIPTION)):
+        with pytest.raises(Refused, match="the whole federation knows 1 class") as refused:
+            await call
+        assert "run_failed" == refused.value.code
+    assert "the whole federation knows 1 class" == desk.status().words
+
+
+async def test_nothing_but_joining_before_the_run() -> None:
+    """Every other call is refused with the advice to join."""
+    desk = Reception("fedavg")
+    for call in (
+        desk.next_task("a", (), wait=0),
+        desk.stored("a", "x"),
+        desk.report("a", "x", {}),
+        desk.decline("a", "x", "dropped", ""),
+    ):
+        with pytest.raises(Refused, match="join first"):
+            await call
+    for plain in (lambda: desk.heartbeat("a", "x", 0), lambda: desk.blob("0" * 64)):
+        with pytest.raises(Refused, match="join first"):
+            plain()
+
+
+async def test_the_status_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has come so far."""
+    monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
+    desk = Reception("fedavg")
+    await desk.join("b", DESCRIPTION)
+    await desk.join("a", DESCRIPTION)
+    status: RunStatus = desk.status()
+    assert ("gathering", ["a", "b"]) == (status.status, [site.site for site in status.sites])
+
+
+async def test_stopping_reaches_the_run(books: Books) -> None:
+    """Whether it is asked of the reception or, through it, of the fleet."""
+    desk, fleet = Reception("fedavg"), build_fleet(books)
+    desk.open(fleet)
+    assert not desk.stop_asked.is_set()
+    fleet.stop()
+    assert desk.stop_asked.is_set()

@@ -1,0 +1,48 @@
+"""What an operator may choose, and what is no choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pfl_common.config import settle
+from pfl_common.errors import SettingError
+from pfl_server.settings import HERE_ONLY, ServerSettings
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("sites", 0),
+        ("rounds", 0),
+        ("drop", 1.5),
+        ("drop", -0.1),
+        ("quorum", 0),
+        ("quorum", 2),
+        ("round_seconds", 0),
+        ("lease_seconds", -1),
+        ("evaluate_every", 0),
+        ("threads", 0),
+        ("candidates", "everybody"),
+        ("rounds", "many"),
+    ],
+)
+def test_values_no_run_can_have(name: str, value: object) -> None:
+    """The error names the setting and what it was."""
+    with pytest.raises(SettingError, match=f"'{name}' is {value!r}"):
+        settle(ServerSettings, {name: value}, what="pfl-server")
+
+
+def test_text_becomes_numbers() -> None:
+    """As a TOML file or the environment gives it."""
+    chosen = settle(ServerSettings, {"rounds": "7", "quorum": "1", "state": "x"}, what="pfl-server")
+    assert (7, 1.0, Path("x")) == (chosen.rounds, chosen.quorum, chosen.state)
+
+
+def test_where_it_runs_is_no_part_of_the_run() -> None:
+    """Ports and folders may change while a run lasts; everything else pins it."""
+    part = ServerSettings(method="fedavg", port=1).run_part()
+    assert set() == HERE_ONLY & part.keys()
+    assert part == ServerSettings(method="fedavg", port=2, state=Path("elsewhere")).run_part()
+    assert part != ServerSettings(method="fedavg", rounds=31).run_part()
