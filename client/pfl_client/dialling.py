@@ -101,7 +101,8 @@ class Line:
             return Unreachable(f"the line to {self.address} broke: {error}")
         refused = _find_refusal(error)
         if refused is not None:
-            return NotAdmitted(refused.words) if refused.code in speech.FINAL_REASONS else refused
+            final = refused.code in speech.FINAL_REASONS
+            return NotAdmitted(refused.words, refused.code) if final else refused
         return self._explain_status(error)
 
     def _explain_status(self, error: aio.AioRpcError) -> Exception:

@@ -44,7 +44,7 @@ async def _enrol(
     try:
         said = await line.ask(f"{speech.ENROLMENT}/Enrol", request, pb.EnrolAnswer, seconds=seconds)
     except Refused as refused:
-        raise NotAdmitted(refused.words) from refused
+        raise NotAdmitted(refused.words, refused.code) from refused
     finally:
         await line.channel.close(None)
     keyring.store(said.certificate_pem, ca_pem)

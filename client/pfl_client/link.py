@@ -46,3 +46,7 @@ class Unreachable(Exception):
 
 class NotAdmitted(Exception):
     """The coordinator answered and does not take this site; the words say why and trying again will not help."""
+
+    def __init__(self, words: str, code: str = "") -> None:
+        self.code = code
+        super().__init__(words)

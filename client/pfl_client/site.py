@@ -19,7 +19,7 @@ from pfl_client.metrics import HealthServer
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
 from pfl_client.vault import FolderLock
-from pfl_common.errors import DataError, PflError, Refused, RunFailed, SettingError, UserError
+from pfl_common.errors import DataError, PflError, RunFailed, SettingError, StateError, UserError
 from pfl_common.identity import Keyring, check_site_name, discovery, read_join_file, site_name
 from pfl_common.messages import Over
 
@@ -93,7 +93,7 @@ class Site:
         if self._settings.join is not None:
             return await self._identify_invited(self._settings.join, now)
         found = await asyncio.to_thread(discovery.find, self._settings.server)
-        folder = self._settings.state_folder / found.federation_id / self.name
+        folder = self._own_folder(found.federation_id)
         keyring = Keyring.open(folder / "keys")
         if not keyring.enrolled or keyring.expired(now):
             await _enrolled(enrolment.enrol_same_user(keyring, found, self.name))
@@ -104,13 +104,25 @@ class Site:
         invitation = read_join_file(join, now=BEFORE_ANY_LAST_DAY)
         self._check_invited(invitation.site)
         self.name = invitation.site
-        folder = self._settings.state_folder / invitation.federation_id / self.name
+        folder = self._own_folder(invitation.federation_id)
         keyring = Keyring.open(folder / "keys")
         if not keyring.enrolled or keyring.expired(now):
             if keyring.enrolled and now > invitation.expires:
                 keyring.check(now)
             await _enrolled(enrolment.enrol_invited(keyring, read_join_file(join, now=now)))
         return invitation.addresses.control, folder, keyring
+
+    def _own_folder(self, federation: str) -> Path:
+        folder = self._settings.state_folder / federation / self.name
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StateError(
+                f"the state folder {folder} cannot be made: {error.strerror}",
+                expected="a place where this user may write",
+                advice="name another with --state",
+            ) from None
+        return folder
 
     def _claim(self, note: Path) -> None:
         """A folder keeps its name: another one that happens to be called alike must not go on with its state."""
@@ -159,10 +171,9 @@ async def _renew(link: GrpcLink) -> None:
 
 def _in_words(refusal: NotAdmitted) -> PflError:
     """Why this site is not in the run, with the exit code that goes with it."""
-    code = refusal.__cause__.code if isinstance(refusal.__cause__, Refused) else ""
-    if code == "run_failed":
+    if refusal.code == "run_failed":
         return RunFailed(f"the coordinator has ended the run: {refusal}")
-    return DataError(str(refusal)) if code in ("classes", "shape") else UserError(str(refusal))
+    return DataError(str(refusal)) if refusal.code in ("classes", "shape") else UserError(str(refusal))
 
 
 def _data_folder(settings: ClientSettings) -> Path:

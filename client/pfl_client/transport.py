@@ -56,7 +56,7 @@ class GrpcLink:
             )
         except Refused as refused:
             # The same site with the same data would hear the same.
-            raise NotAdmitted(refused.words) from refused
+            raise NotAdmitted(refused.words, refused.code) from refused
 
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
         """Wait for work, saying which vault generations there are, newest first; None: ask again."""

@@ -7,12 +7,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any  # a command's words are of any type until they are settled
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from pfl_common.config import layered, parse_pairs, settle
+from pfl_common.config import layered, settle
 from pfl_common.errors import SettingError
+from pfl_common.identity import site_name
 from pfl_common.run import RunSpec
+from pfl_server.cli import add_method_settings
 from pfl_server.settings import ServerSettings
 
 
@@ -22,19 +25,43 @@ def server_settings(
     """Settings of a coordinator for these folders, and the specification to follow if one was named."""
     names = {field.name for field in fields(ServerSettings)}
     flags = {name: value for name, value in given.items() if name in names}
-    flags["set"] = parse_pairs(given["set_"]) if given["set_"] is not None else None
     values = layered(ServerSettings, flags, given["config"], prefix="PFL_")
+    values = add_method_settings(values, None, given["set_"] or ())
     values |= {"sites": len(folders), "state": state}
     pinned = None
     if given["spec"] is not None:
-        pinned = RunSpec.from_json(Path(given["spec"]).read_text())
+        pinned = _read_spec(given["spec"])
+        _check_roster(pinned, folders)
         values["method"] = pinned.method
-        if len(pinned.roster) != len(folders):
-            raise SettingError(
-                f"the specification has {len(pinned.roster)} sites, --data has {len(folders)} folders",
-                expected=f"the data folders of {', '.join(pinned.roster)}",
-            )
     return settle(ServerSettings, values, what="simulate"), pinned
+
+
+def _read_spec(file: Path) -> RunSpec:
+    try:
+        return RunSpec.from_json(file.read_bytes())
+    except OSError as error:
+        raise SettingError(
+            f"--spec {file} cannot be read: {error.strerror}",
+            expected="a run's spec.json, as each site keeps it",
+            advice="look below the site's state folder: runs/RUN/spec.json",
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingError(
+            f"--spec {file} is no specification of a run: {first['msg']}",
+            expected="a run's spec.json, unchanged, made by this release",
+            advice="take the file from a site's state folder: runs/RUN/spec.json",
+        ) from None
+
+
+def _check_roster(spec: RunSpec, folders: Sequence[Path]) -> None:
+    there = sorted(site_name(folder) for folder in folders)
+    if there != sorted(spec.roster):
+        raise SettingError(
+            f"the specification is for {', '.join(spec.roster)}; --data holds {', '.join(there)}",
+            expected="one data folder for each of its sites, called alike",
+            advice="name the folder that holds these sites' folders and nothing else",
+        )
 
 
 def show_sites(table: Mapping[str, Mapping[str, float]], console: Console) -> None:

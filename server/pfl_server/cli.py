@@ -14,10 +14,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pfl_common import methods
+from pfl_common import methods, models
 from pfl_common.config import dump, layered, parse_pairs, settle
 from pfl_common.errors import PflError, SettingError, nearest
+from pfl_common.halves import Settings
 from pfl_common.logs import configure
+from pfl_common.run import Participation
 from pfl_server.settings import ServerSettings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -69,7 +71,7 @@ def run_server(given: dict[str, Any], log_format: str) -> None:
     """Check the settings, print what was chosen, serve until stopped."""
     configure("json" if log_format == "json" else "auto")
     settings = settle(ServerSettings, given, what="pfl-server")
-    chosen = methods.load(settings.method).settle(settings.set)
+    chosen = check_words(settings)
     log = structlog.get_logger("pfl.server")
     log.info("settings", method=settings.method, **dump(chosen))
     from pfl_server.coordinator import Coordinator  # torch and grpc take a second: not for --help
@@ -78,6 +80,16 @@ def run_server(given: dict[str, Any], log_format: str) -> None:
         return await Coordinator(settings).serve()
 
     raise typer.Exit(asyncio.run(serve_all()))
+
+
+def check_words(settings: ServerSettings) -> Settings:
+    """What is needed only when all sites have come is checked now; gives the method's settings."""
+    Participation.parse(settings.participation)
+    if settings.backbone and settings.backbone not in models.names():
+        raise SettingError(
+            f"there is no backbone {settings.backbone!r}", expected=nearest(settings.backbone, models.names())
+        )
+    return methods.load(settings.method).settle(settings.set)
 
 
 def show_methods() -> None:

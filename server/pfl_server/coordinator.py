@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from pfl_common.errors import PflError, UserError
+from pfl_common.errors import PflError, StateError, UserError
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
@@ -46,7 +46,7 @@ class Coordinator:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         try:
-            discovery.publish(self._found(await self._open()))
+            self._publish(await self._open())
             return await self._play()
         finally:
             await self._close()
@@ -80,8 +80,8 @@ class Coordinator:
         log.info("listening", control=addresses.control, enrolment=addresses.enrolment, http=addresses.http)
         return addresses
 
-    def _found(self, addresses: Addresses) -> Found:
-        return Found(
+    def _publish(self, addresses: Addresses) -> None:
+        found = Found(
             federation_id=self.authority.federation_id,
             addresses=addresses,
             ca_pem=self.authority.ca_pem,
@@ -89,6 +89,14 @@ class Coordinator:
             state_folder=self.settings.state.resolve(),
             secret=self._secret,
         )
+        try:
+            discovery.publish(found)
+        except OSError as error:
+            raise StateError(
+                f"no file can be left in {discovery.coordinators_folder()}: {error.strerror}",
+                expected="a place where this user may write: there sites and `pfl` find their coordinator",
+                advice="name another state directory of the user with XDG_STATE_HOME",
+            ) from None
 
     async def _report(self, failure: BaseException) -> None:
         """Tell the sites; what a person can mend then ends the program, so that it can be started again."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Joined, RunStatus
+from pfl_common.messages import Joined, Over, RunStatus
 from pfl_common.run import Description
 from pfl_server import reception as module
 from pfl_server.books import Books
@@ -88,7 +88,6 @@ async def test_nothing_but_joining_before_the_run() -> None:
     """Every other call is refused with the advice to join."""
     desk = Reception("fedavg")
     for call in (
-        desk.next_task("a", (), wait=0),
         desk.stored("a", "x"),
         desk.report("a", "x", {}),
         desk.decline("a", "x", "dropped", ""),
@@ -98,6 +97,18 @@ async def test_nothing_but_joining_before_the_run() -> None:
     for plain in (lambda: desk.heartbeat("a", "x", 0), lambda: desk.blob("0" * 64)):
         with pytest.raises(Refused, match="join first"):
             plain()
+
+
+async def test_work_before_the_run_is_not_there_yet(books: Books) -> None:
+    """A site of a restarted coordinator that still reads its books asks again, or waits and gets the answer."""
+    desk = Reception("fedavg")
+    assert None is await desk.next_task("a", (), wait=0)
+    waiting = asyncio.create_task(desk.next_task("a", (), wait=10))
+    await asyncio.sleep(0)
+    fleet = build_fleet(books)
+    fleet.end(Over("finished"))
+    desk.open(fleet)
+    assert Over("finished") == await waiting
 
 
 async def test_the_status_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,7 +310,7 @@ def numbers_of(value: torch.Tensor) -> np.ndarray:
             ENCODER | {"encoder.bn.running_mean", "encoder.bn.running_var"} | HEAD_G,
         ),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_what_leaves_the_site(settings: dict[str, Any], expected: set[str]) -> None:
     """Shared modules and nothing else are reported; the vault keeps the rest, counters included."""

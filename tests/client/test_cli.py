@@ -1,0 +1,130 @@
+"""`pfl-client`: what an engineer may type, and what is said to what nobody can type."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pfl_client.cli import main
+from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret, write_join_file
+from tests.client.runs import write_arrays
+from tests.words import Spoken, check_clear, speak
+
+
+def join(*words: str | Path) -> Spoken:
+    """The program with these words."""
+    return speak(main, *words)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of its own, without settings from outside."""
+    for name in [name for name in os.environ if name.startswith("PFL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    """A data folder with which nothing is wrong."""
+    return write_arrays(home / "hospital_a")
+
+
+def publish(home: Path, name: str) -> Found:
+    """A coordinator that seems to run: this test's process has its number."""
+    authority = Authority.open_or_create(home / name / "federation", now=datetime.now(UTC))
+    found = Found(
+        federation_id=authority.federation_id,
+        addresses=Addresses("127.0.0.1:1", "127.0.0.1:2"),
+        ca_pem=authority.ca_pem,
+        pid=os.getpid(),
+        state_folder=home / name,
+        secret=new_secret(),
+    )
+    discovery.publish(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "phrases"),
+    [
+        ((), 2, ("no data folder was named", "--data ./hospital_a")),
+        (("--data", "nowhere"), 3, ("--data nowhere is no folder", "expected: a folder", "check the path")),
+        (("--data", ".", "--trainer", "hot"), 2, ("setting 'trainer' is 'hot'", "'warm' or 'per-task'")),
+        (("--data", ".", "--name", "Hospital A"), 2, ("a site called 'Hospital A'", "--name hospital_a")),
+        (("--data", ".", "--name", "operator"), 2, ("a site called 'operator'", "reserved")),
+        (("--dat", "."), 2, ("No such option: --dat", "--data")),
+    ],
+)
+def test_a_wrong_word_ends_the_program(
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, phrases: tuple[str, ...]
+) -> None:
+    """What is wrong is named, before anything is dialled."""
+    monkeypatch.chdir(home)
+    check_clear(join(*words), code, *phrases)
+
+
+def test_a_wrong_setting_in_the_file(home: Path, folder: Path) -> None:
+    """The file is checked as the flags are."""
+    (home / "site.toml").write_text("strict_dat = true\n")
+    said = join("--data", folder, "--config", home / "site.toml")
+    check_clear(said, 2, "pfl-client has no setting 'strict_dat'", "did you mean 'strict_data'?")
+
+
+def test_no_coordinator(folder: Path) -> None:
+    """Without one on this machine the two ways on are named."""
+    check_clear(join("--data", folder), 2, "no coordinator of this user runs", "pfl-server", "--join FILE")
+
+
+def test_two_coordinators(home: Path, folder: Path) -> None:
+    """With two the program lists them and asks which; a wrong answer lists them again."""
+    one, other = publish(home, "one"), publish(home, "other")
+    listed = (one.described, other.described, "--server ")
+    check_clear(join("--data", folder), 2, "2 running", *listed)
+    check_clear(join("--data", folder, "--server", "nobody"), 2, "that fits --server nobody", *listed)
+
+
+def test_a_coordinator_that_does_not_answer(home: Path, folder: Path) -> None:
+    """Its enrolment port is named, and what may be in the way."""
+    found = publish(home, "one")
+    said = join("--data", folder)
+    check_clear(said, 2, "enrolment port does not answer", found.addresses.enrolment, "firewall")
+
+
+@pytest.mark.parametrize(
+    ("content", "phrases"),
+    [
+        (None, ("no file", "pfl invite NAME")),
+        ("hello", ("expected:", "pfl invite")),
+        ('{"format": "pfl join file 1", "site": "a', ("is damaged", "expected:")),
+    ],
+)
+def test_a_file_that_is_no_invitation(
+    home: Path, folder: Path, content: str | None, phrases: tuple[str, ...]
+) -> None:
+    """A missing, foreign or cut file is named with where a right one comes from."""
+    file = home / "hospital_a.join"
+    if content is not None:
+        file.write_text(content)
+    check_clear(join("--data", folder, "--join", file), 2, str(file), *phrases)
+
+
+def test_another_name_than_the_invited_one(home: Path, folder: Path) -> None:
+    """Who is invited under one name cannot take another."""
+    found, now, file = publish(home, "one"), datetime.now(UTC), home / "hospital_a.join"
+    ledger = Ledger(found.state_folder / "invitations", found.ca_pem)
+    write_join_file(ledger.invite("hospital_a", now, addresses=found.addresses), file)
+    said = join("--data", folder, "--join", file, "--name", "hospital_b")
+    check_clear(said, 2, "--name is 'hospital_b', the invitation is for 'hospital_a'", "leave --name out")
+
+
+def test_a_state_folder_that_cannot_be(home: Path, folder: Path) -> None:
+    """A place where no folder can be made is named with what to do."""
+    publish(home, "one")
+    (home / "file").touch()
+    said = join("--data", folder, "--state", home / "file" / "sites")
+    check_clear(said, 4, f"the state folder {home}/file/sites", "--state")

@@ -1,0 +1,143 @@
+"""`pfl-server`: what an operator may type, and what is said to what nobody can type."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any  # settings before they are checked
+
+import pytest
+
+from pfl_common import methods
+from pfl_server import cli
+from pfl_server.runs import Runs
+from pfl_server.settings import ServerSettings
+from tests.server.federation import DESCRIPTION
+from tests.words import Spoken, check_clear, speak
+
+
+def serve(*words: str | Path) -> Spoken:
+    """The program with these words."""
+    return speak(cli.main, *words)
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What would be checked and served, instead of serving it; nothing comes from outside."""
+    for name in [name for name in os.environ if name.startswith("PFL_")]:
+        monkeypatch.delenv(name)
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(cli, "run_server", lambda given, log_format: seen.append(given))
+    yield seen
+
+
+@pytest.mark.parametrize(
+    ("words", "phrases"),
+    [
+        (("--method", "dualfde"), ("no method 'dualfde'", "did you mean 'dualfed'?", "fedavg")),
+        (("--set", "lamda=3"), ("dualfed has no setting 'lamda'", "did you mean 'lambda'?")),
+        (("--set", "lr=quick"), ("dualfed: setting 'lr' is 'quick'", "expected:", "valid number")),
+        (("--set", "lr"), ("--set got 'lr'", "name=value", "lambda=40")),
+        (("--preset", "pac"), ("dualfed has no preset 'pac'", "did you mean 'pacs'?")),
+        (("--rounds", "0"), ("setting 'rounds' is 0", "expected:", "greater than or equal to 1")),
+        (("--rounds", "many"), ("'--rounds'", "a valid integer")),
+        (("--participation", "2"), ("participation is '2'", "a ratio in (0, 1]")),
+        (("--backbone", "resnet81"), ("no backbone 'resnet81'", "did you mean 'resnet8'?")),
+        (("--candidates", "all"), ("setting 'candidates' is 'all'", "'roster' or 'present'")),
+        (("--methd", "fedavg"), ("No such option: --methd", "--method")),
+    ],
+)
+def test_a_wrong_word_is_named_with_the_nearest_right_one(words: tuple[str, ...], phrases: tuple[str, ...]) -> None:
+    """A wrong name or type ends the program at once, before any site is waited for."""
+    check_clear(serve(*words), 2, *phrases)
+
+
+@pytest.mark.parametrize(
+    ("text", "phrases"),
+    [
+        ("rouds = 3\n", ("no setting 'rouds'", "did you mean 'rounds'?")),
+        ("rounds = 'three'\n", ("setting 'rounds' is 'three'", "valid integer")),
+        ("[set]\nlamda = 1\n", ("dualfed has no setting 'lamda'", "did you mean 'lambda'?")),
+        ("set = 3\n", ("setting 'set' is 3", "valid dictionary")),
+        ("rounds 3\n", ("run.toml is not TOML", "line 1")),
+        (None, ("run.toml cannot be read", "No such file")),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str | None, phrases: tuple[str, ...]) -> None:
+    """The file is checked as the flags are."""
+    file = tmp_path / "run.toml"
+    if text is not None:
+        file.write_text(text)
+    check_clear(serve("--config", file), 2, *phrases)
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_environment(
+    tmp_path: Path, settled: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each setting comes from the strongest place that names it."""
+    file = tmp_path / "run.toml"
+    file.write_text('rounds = 2\nseed = 2\nencoder-projector = true\n[set]\nlambda = 2\nlr = 0.2\nbatch = 2\n')
+    for name in ("ROUNDS", "SEED", "SITES"):
+        monkeypatch.setenv(f"PFL_{name}", "3")
+    serve("--config", file, "--rounds", "1", "--set", "lambda=1", "--preset", "pacs")
+    own = settled[0].pop("set")
+    assert {"rounds": 1, "seed": 2, "sites": "3", "encoder_projector": True} == settled[0]
+    assert {"lambda": "1", "lr": 0.2, "batch": 256, "tau": 0.2} == own, "--set, then the preset, then the file"
+
+
+def test_a_preset_is_that_of_the_method_in_the_file(tmp_path: Path) -> None:
+    """The method may be named in the file and the preset beside it."""
+    file = tmp_path / "run.toml"
+    file.write_text('method = "fedavg"\n')
+    check_clear(serve("--config", file, "--preset", "pacs"), 2, "fedavg has no preset 'pacs'")
+
+
+def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--list-methods` names every method with what it does, its settings and their defaults."""
+    monkeypatch.setenv("COLUMNS", "400")
+    said = serve("--list-methods")
+    assert (0, "") == (said.code, said.err)
+    for name in methods.names():
+        title = methods.load(name).doc.strip().partition("\n")[0]
+        assert f"{name} " in said.text
+        assert title in said.text
+    assert "lambda=1.0" in said.text
+
+
+def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
+    """A place where no folder can be made is named with what to do."""
+    (tmp_path / "file").touch()
+    said = serve("--state", tmp_path / "file" / "state")
+    check_clear(said, 4, f"the state folder {tmp_path}/file/state cannot be made", "--state")
+
+
+def test_a_second_coordinator_on_one_state_folder(tmp_path: Path) -> None:
+    """It refuses to start as long as the first one lives."""
+    first = Runs(tmp_path)
+    try:
+        check_clear(serve("--state", tmp_path), 4, f"another coordinator is using the state folder {tmp_path}", "pfl stop")
+    finally:
+        first.close()
+
+
+def test_other_settings_for_an_unfinished_run(tmp_path: Path) -> None:
+    """Before any port is open the program ends and names what differs and the way out; the folder stays free."""
+    given = {"method": "fedavg", "backbone": "mlp", "rounds": 3, "state": tmp_path}
+    runs = Runs(tmp_path)
+    runs.begin(ServerSettings(**given), {"a": DESCRIPTION, "b": DESCRIPTION}).journal.close()
+    runs.close()
+    said = serve("--state", tmp_path, "--method", "fedavg", "--backbone", "mlp", "--rounds", "9")
+    check_clear(said, 4, "is unfinished", "(rounds)", "--new-run")
+    assert "listening" not in said.text
+    Runs(tmp_path).close()
+
+
+def test_a_place_where_sites_cannot_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user whose state directory cannot be written is told so, and the state folder is free again."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    ports = ("--port", "0", "--enrol-port", "0", "--http-port", "0")
+    said = serve("--state", tmp_path / "state", *ports)
+    check_clear(said, 4, f"no file can be left in {tmp_path}/file/pfl/coordinators", "XDG_STATE_HOME")
+    Runs(tmp_path / "state").close()
