@@ -53,13 +53,29 @@ class RunHost:
         """From wherever the state folder stands to the run's end."""
         if self.books is None:
             log.info("waiting for sites", wanted=self.settings.sites)
-            sites = await self.reception.gather(self.settings.sites)
+            sites = await self._gather()
+            if sites is None:
+                return
             self.books = await self._begin(sites)
         books = self.books
         # The coordinator's own arithmetic is pinned too: another number of threads may sum in another order.
         seeding.pin_threads(books.spec.threads)
         _announce(books.spec)
         await self._play(books)
+
+    async def _gather(self) -> Mapping[ClientId, Description] | None:
+        """Wait for the sites; None when the operator stopped the run before it had begun."""
+        gathering = asyncio.create_task(self.reception.gather(self.settings.sites))
+        stopping = asyncio.create_task(self.reception.stop_asked.wait())
+        try:
+            await asyncio.wait({gathering, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if gathering.done():
+                return gathering.result()
+            self.reception.fail("the operator stopped the run before it had begun")
+            return None
+        finally:
+            gathering.cancel()
+            stopping.cancel()
 
     async def _begin(self, sites: Mapping[ClientId, Description]) -> Books:
         if self._pinned is not None:

@@ -40,7 +40,7 @@ class Runs:
         journal = Journal(folder / "journal.sqlite")
         text, (status, _) = journal.spec(), journal.status()
         same = asked == json.loads(json.dumps(settings.run_part()))
-        if text is None or (status != "running" and not same):
+        if text is None or (status not in ("running", "failed") and not same):
             journal.close()
             return None
         if not same:

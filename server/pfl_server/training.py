@@ -93,14 +93,16 @@ class Training:
     async def run(self) -> None:
         """Play all rounds that are not committed yet, then let every site finish."""
         number, state = self._resume()
-        # A run that was stopped stays so: the same command once more only serves its last state.
-        self._stopping |= self._books.journal.status()[0] != "running"
+        # A run that was stopped stays so: the same command once more only serves its last state. One that failed
+        # is tried again: its operator has mended something.
+        self._stopping |= self._books.journal.status()[0] not in ("running", "failed")
         try:
             while number < self._spec.rounds and not self._stopping:
                 state = await self._play(number + 1, state)
                 number += 1
         except RunFailed as failed:
             self.watch.status = "failed"
+            self._books.journal.end("failed", str(failed))
             self._fleet.end(Over("failed", str(failed)))
             raise
         await self._finish(number, state)
@@ -128,10 +130,7 @@ class Training:
 
     async def _play(self, number: int, state: State) -> State:
         for _ in range(ATTEMPTS):
-            candidates = await self._gather(number)
-            draw = sampling.draw(
-                self._spec.participation, seed=self._spec.seed, number=number, candidates=candidates
-            )
+            candidates, draw = await self._draw(number)
             attempt = self._books.journal.open_attempt(number, candidates, draw)
             draw = self._books.journal.attempt(number, attempt).draw
             closed = await self._attempt(number, attempt, draw, state)
@@ -139,17 +138,21 @@ class Training:
                 return closed
         raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
 
-    async def _gather(self, number: int) -> tuple[ClientId, ...]:
-        """Wait for at least one site: with nobody here every attempt would only burn its number."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._spec.round_seconds
-        while not self._fleet.present():
-            if loop.time() > end:
-                raise RunFailed(
-                    f"no site was heard for {self._spec.round_seconds:.0f} s before round {number}"
-                )
+    async def _draw(self, number: int) -> tuple[tuple[ClientId, ...], Draw]:
+        """Draw a cohort once somebody of it is here: with nobody, every attempt would only burn its number."""
+        clock, rule = asyncio.get_running_loop(), self._spec.participation
+        end = clock.time() + self._spec.round_seconds
+        while True:
+            present = self._fleet.present()
+            candidates = present if self._spec.candidates == "present" else self._fleet.roster()
+            if candidates:
+                draw = sampling.draw(rule, seed=self._spec.seed, number=number, candidates=candidates)
+                if set(draw.cohort) & set(present):
+                    return candidates, draw
+            if clock.time() > end:
+                waited = f"{self._spec.round_seconds:.0f} s"
+                raise RunFailed(f"no site of the cohort was heard for {waited} before round {number}")
             await asyncio.sleep(self._tick)
-        return self._fleet.present() if self._spec.candidates == "present" else self._fleet.roster()
 
     async def _attempt(self, number: int, attempt: int, draw: Draw, state: State) -> State | None:
         self._clear_shelf()

@@ -72,6 +72,9 @@ def test_any_mixture_comes_back(parcel: dict[str, tuple[str, list[int], int]]) -
     back = codec.decode(raw, manifest, groups)
     assert state.keys() == back.keys()
     assert all(same(value, back[name]) for name, value in state.items())
+    assert all(value.data_ptr() % value.itemsize == 0 for value in back.values()), (
+        "aligned, as kernels expect"
+    )
 
 
 @given(parcel=parcels, order=st.randoms(use_true_random=False))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from pfl_common.models import catalogue
-from tests.server.federation import build_tiny
+from tests.server.federation import build_spec, build_tiny
+from tests.server.scene import Scene
 
 torch.set_num_threads(1)
 
@@ -23,3 +26,10 @@ def no_power_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of this room name the backbone `tiny`: a checkpoint of it is read at a glance."""
     monkeypatch.setitem(catalogue._BACKBONES, "tiny", build_tiny)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    scene = Scene(tmp_path, build_spec(lease_seconds=15.0))
+    yield scene
+    await scene.close()

@@ -48,7 +48,9 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         (("--methd", "fedavg"), ("No such option: --methd", "--method")),
     ],
 )
-def test_a_wrong_word_is_named_with_the_nearest_right_one(words: tuple[str, ...], phrases: tuple[str, ...]) -> None:
+def test_a_wrong_word_is_named_with_the_nearest_right_one(
+    words: tuple[str, ...], phrases: tuple[str, ...]
+) -> None:
     """A wrong name or type ends the program at once, before any site is waited for."""
     check_clear(serve(*words), 2, *phrases)
 
@@ -77,13 +79,17 @@ def test_flags_win_over_the_file_and_the_file_over_the_environment(
 ) -> None:
     """Each setting comes from the strongest place that names it."""
     file = tmp_path / "run.toml"
-    file.write_text('rounds = 2\nseed = 2\nencoder-projector = true\n[set]\nlambda = 2\nlr = 0.2\nbatch = 2\n')
+    file.write_text(
+        "rounds = 2\nseed = 2\nencoder-projector = true\n[set]\nlambda = 2\nlr = 0.2\nbatch = 2\n"
+    )
     for name in ("ROUNDS", "SEED", "SITES"):
         monkeypatch.setenv(f"PFL_{name}", "3")
     serve("--config", file, "--rounds", "1", "--set", "lambda=1", "--preset", "pacs")
     own = settled[0].pop("set")
     assert {"rounds": 1, "seed": 2, "sites": "3", "encoder_projector": True} == settled[0]
-    assert {"lambda": "1", "lr": 0.2, "batch": 256, "tau": 0.2} == own, "--set, then the preset, then the file"
+    assert {"lambda": "1", "lr": 0.2, "batch": 256, "tau": 0.2} == own, (
+        "--set, then the preset, then the file"
+    )
 
 
 def test_a_preset_is_that_of_the_method_in_the_file(tmp_path: Path) -> None:
@@ -116,7 +122,12 @@ def test_a_second_coordinator_on_one_state_folder(tmp_path: Path) -> None:
     """It refuses to start as long as the first one lives."""
     first = Runs(tmp_path)
     try:
-        check_clear(serve("--state", tmp_path), 4, f"another coordinator is using the state folder {tmp_path}", "pfl stop")
+        check_clear(
+            serve("--state", tmp_path),
+            4,
+            f"another coordinator is using the state folder {tmp_path}",
+            "pfl stop",
+        )
     finally:
         first.close()
 

@@ -1,4 +1,4 @@
-"""The story of a run, with sites that answer by a script: what is counted, what is kept, how it ends."""
+"""The story of a run, with sites that answer by a script: what is asked, counted, lost."""
 
 from __future__ import annotations
 
@@ -9,39 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_common.errors import RunFailed, StateError
+from pfl_common.errors import RunFailed
+from pfl_common.halves import Arrivals, Averaging
 from pfl_common.messages import Over
 from pfl_common.run import Kind, Participation, RunSpec, Task
 from pfl_common.scores import add
 from pfl_common.sums import Sum, Weighted
 from pfl_common.tensors import State, flat
-from pfl_server.books import Books
 from pfl_server.errands import SiteLost
 from pfl_server.fleet import Prepare
 from pfl_server.training import ATTEMPTS, Training
 from tests.server.federation import ScriptedFleet, build_spec, make_update, measure, open_run
-
-TICK = 0.001
-Script = dict[tuple[str, int, int], str]
-
-
-def play(folder: Path, spec: RunSpec, script: Script | None = None) -> tuple[Books, ScriptedFleet, Training]:
-    """One run from where its folder stands to its end; the books are closed."""
-    books = open_run(folder, spec)
-    fleet = ScriptedFleet(books, script)
-    training = Training(books, fleet, tick=TICK)
-    try:
-        asyncio.run(training.run())
-    finally:
-        books.journal.close()
-    return books, fleet, training
-
-
-def last_state(folder: Path, spec: RunSpec) -> State:
-    books = open_run(folder, spec)
-    _, state = books.checkpoints.load(upto=spec.rounds)
-    books.journal.close()
-    return state
+from tests.server.lives import TICK, last_state, play, rounds, trained
 
 
 def expected(spec: RunSpec, first: State, counted: list[str], number: int) -> State:
@@ -51,17 +30,6 @@ def expected(spec: RunSpec, first: State, counted: list[str], number: int) -> St
         up = make_update(spec, site, number, around=first)
         total.add({name: Weighted(up[f"sum.{name}"], up[f"weight.{name}"]) for name in first})
     return total.mean(first)
-
-
-def trained(fleet: ScriptedFleet) -> list[tuple[str, int, int]]:
-    return [(site, task.round, task.attempt) for site, task in fleet.asked if task.kind is Kind.TRAIN]
-
-
-def rounds(folder: Path, spec: RunSpec) -> list[dict[str, object]]:
-    books = open_run(folder, spec)
-    found = books.journal.rounds()
-    books.journal.close()
-    return found
 
 
 def test_a_full_run(tmp_path: Path) -> None:
@@ -190,68 +158,22 @@ def test_drawn_drops(tmp_path: Path) -> None:
     assert {"committed": 6} == training.watch.outcomes
 
 
+class NeverCloses(Averaging):
+    """A server half that cannot close a round."""
+
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+        raise AssertionError("nothing was counted: there is nothing to close")
+
+
 def test_a_round_without_updates_changes_nothing(tmp_path: Path) -> None:
-    """All were drawn to drop out: the round is committed, the state is that of before."""
+    """All were drawn to drop out: the round is committed, no method is asked to make something of nothing."""
     spec = build_spec(participation=Participation(drop=1.0))
-    books, _, _ = play(tmp_path, spec)
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books)
+    asyncio.run(Training(replace(books, half=NeverCloses(books.half.config, spec)), fleet, tick=TICK).run())
+    books.journal.close()
     assert torch.equal(flat(books.first), flat(last_state(tmp_path, spec)))
     assert [[], []] == [r["counted"] for r in rounds(tmp_path, spec)]
-
-
-def test_stopping(tmp_path: Path) -> None:
-    """The round that is under way is closed, every site finishes, the run is `stopped`."""
-    spec = build_spec(rounds=9)
-    books = open_run(tmp_path, spec)
-    fleet = ScriptedFleet(books)
-    training = Training(books, fleet, tick=TICK)
-    fleet.on_ask = lambda site, task: training.stop() if task.round == 2 else None
-    asyncio.run(training.run())
-    assert {1: 1, 2: 1} == books.journal.committed()
-    assert ("stopped", "") == books.journal.status()
-    finish = [task for _, task in fleet.asked if task.kind is Kind.FINISH]
-    assert [(2, 9)] * 3 == [(task.round, task.rounds) for task in finish]
-    assert Over("stopped") == fleet.over
-    books.journal.close()
-
-
-@pytest.mark.parametrize("ending", ["finished", "stopped"])
-def test_after_the_end_it_only_serves(tmp_path: Path, ending: str) -> None:
-    """The same command once more: no round is played, whoever comes can still finish."""
-    spec = build_spec(rounds=2)
-    books = open_run(tmp_path, spec)
-    fleet = ScriptedFleet(books)
-    training = Training(books, fleet, tick=TICK)
-    fleet.on_ask = lambda site, task: training.stop() if ending == "stopped" else None
-    asyncio.run(training.run())
-    books.journal.close()
-    state = last_state(tmp_path, spec)
-    _, again, served = play(tmp_path, spec)
-    assert [] == trained(again)
-    assert (Over(ending), ending) == (again.over, served.watch.status)
-    assert torch.equal(flat(state), flat(last_state(tmp_path, spec)))
-
-
-def test_an_absent_site_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """It is silent at FINISH: the run ends without it, and it finishes when it comes back."""
-    spec = build_spec(quorum=1.0)
-    books = open_run(tmp_path, spec)
-    fleet = ScriptedFleet(books, {("c", 2, 1): "silent"})
-
-    async def run() -> list[str]:
-        training = Training(books, replace_train_fate(fleet), tick=TICK)
-        await training.run()
-        assert ("finished", "") == books.journal.status()
-        return [task.get_name() for task in training._late if not task.done()]
-
-    assert 1 == len(asyncio.run(run()))
-    books.journal.close()
-
-
-def replace_train_fate(fleet: ScriptedFleet) -> ScriptedFleet:
-    """Let the script speak of FINISH only."""
-    script, fleet.script = fleet.script, {}
-    fleet.on_ask = lambda site, task: fleet.script.update(script) if task.kind is Kind.FINISH else None
-    return fleet
 
 
 def test_a_quorum_of_all_waits(tmp_path: Path) -> None:
@@ -346,9 +268,47 @@ def test_nobody_is_there(tmp_path: Path) -> None:
     books = open_run(tmp_path, spec)
     fleet = ScriptedFleet(books)
     fleet.here = set()
-    with pytest.raises(RunFailed, match="no site was heard"):
+    with pytest.raises(RunFailed, match="no site of the cohort was heard"):
         asyncio.run(Training(books, fleet, tick=TICK).run())
     assert [] == books.journal.rounds()
+    books.journal.close()
+
+
+def test_a_cohort_that_is_away_burns_no_attempts(tmp_path: Path) -> None:
+    """The only site drawn is away while others are here: the round opens once, when it has come."""
+    spec = build_spec(rounds=1, participation=Participation(fixed=("b",)))
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books)
+    fleet.here = {"a", "c"}
+
+    async def come() -> None:
+        training = asyncio.create_task(Training(books, fleet, tick=TICK).run())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert [] == books.journal.rounds()
+        fleet.here.add("b")
+        await training
+
+    asyncio.run(come())
+    assert [(1, "committed", ["b"])] == [
+        (found["attempt"], found["status"], found["counted"]) for found in books.journal.rounds()
+    ]
+    books.journal.close()
+
+
+def test_a_failed_run_says_so_and_can_be_tried_again(tmp_path: Path) -> None:
+    """The journal keeps the reason; once somebody is there, the same run goes on to its end."""
+    books = open_run(tmp_path, build_spec(rounds=1, round_seconds=0.02))
+    fleet = ScriptedFleet(books)
+    fleet.here = set()
+    with pytest.raises(RunFailed):
+        asyncio.run(Training(books, fleet, tick=TICK).run())
+    status, words = books.journal.status()
+    assert "failed" == status
+    assert "no site of the cohort" in words
+    fleet.here = set(fleet.sites)
+    asyncio.run(Training(books, fleet, tick=TICK).run())
+    assert "finished" == books.journal.status()[0]
     books.journal.close()
 
 
@@ -363,51 +323,6 @@ def test_candidates_are_journaled(tmp_path: Path) -> None:
         wanted = ["a", "b", "c"] if rule == "roster" else ["a", "c"]
         assert wanted == books.journal.rounds()[0]["candidates"]
         books.journal.close()
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("lost", [{}, {("b", 1, 1): "left", ("b", 2, 1): "left", ("b", 3, 1): "left"}])
-def test_a_damaged_newest_checkpoint_is_made_again(tmp_path: Path, number: int, lost: Script) -> None:
-    """From the one before it (or the first state) and the counted updates, to the same bytes."""
-    whole, broken = build_spec(rounds=4), build_spec(rounds=4)
-    play(tmp_path / "whole", whole, lost)
-    stop_after(tmp_path / "broken", broken, number, lost)
-    file = tmp_path / "broken" / "checkpoints" / f"round-{number:06d}.safetensors"
-    raw = bytearray(file.read_bytes())
-    raw[-3] ^= 64
-    file.write_bytes(raw)
-    _, fleet, _ = play(tmp_path / "broken", broken, lost)
-    assert min(n for _, n, _ in trained(fleet)) == number + 1
-    assert newest(tmp_path / "whole") == newest(tmp_path / "broken")
-
-
-def test_a_checkpoint_that_cannot_be_made_again(tmp_path: Path) -> None:
-    """Its updates are damaged too: an error that says what to do, not a wrong model."""
-    spec = build_spec(rounds=4)
-    stop_after(tmp_path, spec, 2, {})
-    (tmp_path / "checkpoints" / "round-000002.safetensors").write_bytes(b"")
-    (tmp_path / "spool" / "000002-1-b.raw").write_bytes(b"\0" * 100)
-    with pytest.raises(StateError, match="--new-run"):
-        play(tmp_path, spec)
-
-
-def stop_after(folder: Path, spec: RunSpec, number: int, script: Script) -> None:
-    """Kill the coordinator when it opens the round after this one."""
-    books = open_run(folder, spec)
-    fleet = ScriptedFleet(books, script)
-
-    async def run() -> None:
-        training = asyncio.create_task(Training(books, fleet, tick=TICK).run())
-        fleet.on_ask = lambda site, task: training.cancel() if task.round > number else None
-        await asyncio.gather(training, return_exceptions=True)
-
-    asyncio.run(run())
-    assert number == max(books.journal.committed())
-    books.journal.close()
-
-
-def newest(folder: Path) -> bytes:
-    return max((folder / "checkpoints").glob("*.safetensors")).read_bytes()
 
 
 def test_swept_to_what_is_needed(tmp_path: Path) -> None:

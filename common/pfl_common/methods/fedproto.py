@@ -89,8 +89,9 @@ class Client(Participant):
             self._count_in(self.encoder(x), y)
 
     def _forget(self) -> None:
-        self._sums = torch.zeros(self.classes, self.features, dtype=torch.float64)
-        self._seen = torch.zeros(self.classes, dtype=torch.int64)
+        device = self.prototypes.device
+        self._sums = torch.zeros(self.classes, self.features, dtype=torch.float64, device=device)
+        self._seen = torch.zeros(self.classes, dtype=torch.int64, device=device)
 
     def _count_in(self, features: Tensor, y: Tensor) -> None:
         self._sums.index_add_(0, y, features.detach().double())
@@ -100,7 +101,7 @@ class Client(Participant):
         """The mean feature of each class, which counts 0 where the site has no sample of it."""
         means = (self._sums / self._seen.clamp(min=1).unsqueeze(1)).to(self.prototypes.dtype)
         present = (self._seen > 0).long()
-        weight = present * data.counts if self.settings.proto_weight == "count" else present
+        weight = present * data.counts.to(present.device) if self.settings.proto_weight == "count" else present
         known = present.to(self.known.dtype)
         return Up(summed={"prototypes": Weighted(means, weight), "known": Weighted(known, weight)})
 

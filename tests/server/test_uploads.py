@@ -1,0 +1,223 @@
+"""Updates on their way in: room made, bytes verified, receipts given once and never in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+import torch
+
+from pfl_common.messages import Blob, Mark, Offer
+from pfl_common.run import Kind, Task
+from pfl_server.errands import SiteLost
+from pfl_server.sampling import Draw
+from tests.server.federation import build_header, make_update, write_parcel
+from tests.server.scene import TASK, Scene, refusal
+
+
+async def test_an_update_received_before_a_restart_is_not_asked_for_again(scene: Scene) -> None:
+    """The journal answers for it; the site that missed its receipt gets the same one."""
+    asked = scene.ask()
+    await scene.take()
+    offer, raw = scene.prepare_offer()
+    receipt = await scene.send("a", offer, raw)
+    name = await asked
+    await scene.restart()
+    assert name == await scene.ask()
+    assert receipt == await scene.fleet.offer("a", offer)
+
+
+async def test_an_update_torn_by_a_power_loss_is_asked_for_again(scene: Scene) -> None:
+    """The spool is not synced: a receipt whose bytes are gone is taken back, and they come again."""
+    asked = scene.ask()
+    offer, raw = scene.prepare_offer()
+    await scene.take()
+    await scene.send("a", offer, raw)
+    scene.books.spool.open(await asked).path.write_bytes(b"\0" * len(raw))
+    await scene.restart()
+    again = scene.ask()
+    await scene.take()
+    await scene.send("a", offer, raw)
+    assert raw == scene.books.spool.open(await again).path.read_bytes()
+
+
+@pytest.mark.parametrize("difference", [-1, 1, 1 << 40])
+async def test_an_offer_of_the_wrong_size(scene: Scene, difference: int) -> None:
+    """Refused before a byte is accepted: not even an empty file is made."""
+    scene.ask()
+    await scene.take()
+    offer, _ = scene.prepare_offer()
+    wrong = replace(offer, blob=replace(offer.blob, size=offer.blob.size + difference))
+    assert "size" == await refusal(lambda: scene.fleet.offer("a", wrong))
+    assert [] == list((scene.folder / "incoming").iterdir())
+    assert {"size": 1} == scene.fleet.refusals
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 2},
+        {"attempt": 2},
+        {"kind": Kind.EVALUATE},
+        {"phase": "warmup"},
+        {"sender": "b"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_header_of_another_task(scene: Scene, change: dict[str, object]) -> None:
+    """A site cannot file its update under another round, attempt, task or name than it was asked for."""
+    scene.ask()
+    await scene.take()
+    offer, _ = scene.prepare_offer()
+    wrong = replace(offer, header=replace(offer.header, **change))
+    assert "header" == await refusal(lambda: scene.fleet.offer("a", wrong))
+
+
+async def test_a_receipt_is_repeated(scene: Scene) -> None:
+    """The same update offered again gets the same receipt; another one under the same key is refused."""
+    scene.ask()
+    await scene.take()
+    offer, raw = scene.prepare_offer()
+    receipt = await scene.send("a", offer, raw)
+    assert receipt == await scene.fleet.offer("a", offer)
+    other, _ = scene.prepare_offer("a", TASK, "other numbers")
+    assert "different" == await refusal(lambda: scene.fleet.offer("a", other))
+
+
+async def test_an_upload_goes_on_where_it_stopped(scene: Scene) -> None:
+    """A second offer of the same bytes says how many are here; one of other bytes begins at nothing."""
+    scene.ask()
+    await scene.take()
+    offer, raw = scene.prepare_offer()
+    incoming = await scene.fleet.offer("a", offer)
+    incoming.path.write_bytes(raw[:30])
+    assert 30 == (await scene.fleet.offer("a", offer)).offset
+    other, other_raw = scene.prepare_offer("a", TASK, "other numbers")
+    assert 0 == (await scene.fleet.offer("a", other)).offset
+    assert 1 == len(list((scene.folder / "incoming").iterdir())), "what was given up is not kept"
+    assert other.blob.digest == (await scene.send("a", other, other_raw)).digest
+
+
+async def test_a_partial_upload_survives_the_coordinator(scene: Scene) -> None:
+    """After a restart the same offer goes on where it stopped."""
+    scene.ask()
+    offer, raw = scene.prepare_offer()
+    await scene.take()
+    (await scene.fleet.offer("a", offer)).path.write_bytes(raw[:30])
+    await scene.restart()
+    scene.ask()
+    await scene.take()
+    assert 30 == (await scene.fleet.offer("a", offer)).offset
+
+
+async def test_bytes_that_are_not_those_offered(scene: Scene) -> None:
+    """A changed byte refuses the upload, frees its file and loses the site its round."""
+    asked = scene.ask()
+    await scene.take()
+    offer, raw = scene.prepare_offer()
+    assert "digest" == await refusal(lambda: scene.send("a", offer, raw[:-1] + b"\7"))
+    with pytest.raises(SiteLost, match="refused:digest"):
+        await asked
+    assert ({}, []) == (scene.books.journal.receipts(1, 1), list((scene.folder / "incoming").iterdir()))
+
+
+async def test_an_update_that_diverged(scene: Scene) -> None:
+    """NaN is refused with its own code, which is the reason of the loss."""
+    asked = scene.ask()
+    await scene.take()
+    update = make_update(scene.spec, "a")
+    file = scene.folder / "outbox"
+    write_parcel(file, scene.spec, update | {"sum.head.bias": torch.full((2,), float("nan"))})
+    raw = file.read_bytes()
+    offer = Offer(TASK.key, build_header(scene.spec, "a", TASK), Blob(sha256(raw).hexdigest(), len(raw)))
+    assert "not_finite" == await refusal(lambda: scene.send("a", offer, raw))
+    with pytest.raises(SiteLost, match="refused:not_finite"):
+        await asked
+
+
+async def test_stored_without_an_offer(scene: Scene) -> None:
+    """Nothing is taken for which no room was made."""
+    scene.ask()
+    await scene.take()
+    assert "not_offered" == await refusal(lambda: scene.fleet.stored("a", TASK.key))
+
+
+async def test_who_was_given_up_gets_no_receipt(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given up while its bytes were being verified: refused as late, so none is promised and lost."""
+    asked = scene.ask()
+    await scene.take()
+    verify = scene.fleet._verify
+    loop = asyncio.get_running_loop()
+
+    def slow(*words: object) -> str:
+        # From the worker thread back into the loop, as the deadline would come in the middle of verifying.
+        asyncio.run_coroutine_threadsafe(give_up(), loop).result(timeout=10)
+        return verify(*words)
+
+    async def give_up() -> None:
+        scene.fleet.give_up("a", "deadline")
+
+    monkeypatch.setattr(scene.fleet, "_verify", slow)
+    offer, raw = scene.prepare_offer()
+    assert "late" == await refusal(lambda: scene.send("a", offer, raw))
+    with pytest.raises(SiteLost, match="deadline"):
+        await asked
+    assert {} == scene.books.journal.receipts(1, 1)
+
+
+async def test_whoever_has_a_receipt_cannot_be_given_up(scene: Scene) -> None:
+    """The receipt went out in the moment of the deadline: the update is counted."""
+    asked = scene.ask()
+    await scene.take()
+    offer, raw = scene.prepare_offer()
+    await scene.send("a", offer, raw)
+    scene.fleet.give_up("a", "deadline")
+    assert "000001-1-a" == await asked
+
+
+async def test_verifying_is_not_silence(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the coordinator itself takes, no lease ends meanwhile."""
+    scene.ask()
+    await scene.take()
+    verify, seen = scene.fleet._verify, []
+
+    def slow(*words: object) -> str:
+        for _ in range(2):
+            scene.fleet.clock += 1000
+            seen.append(scene.fleet.expired("a"))
+        return verify(*words)
+
+    monkeypatch.setattr(scene.fleet, "_verify", slow)
+    await scene.send("a", *scene.prepare_offer())
+    assert [False, False] == seen
+
+
+async def test_bytes_that_come_in_are_progress(scene: Scene) -> None:
+    """An upload over a slow line renews the lease as long as it grows."""
+    scene.ask()
+    await scene.take()
+    incoming = await scene.fleet.offer("a", scene.prepare_offer()[0])
+    heard = []
+    for size in (1, 2, 2):
+        incoming.path.write_bytes(b"x" * size)
+        scene.fleet.clock += 10
+        heard.append(scene.fleet.expired("a"))
+    assert [False, False, False] == heard
+    scene.fleet.clock += 6
+    assert scene.fleet.expired("a")
+
+
+async def test_two_kinds_of_parcels_of_one_state_at_once(scene: Scene) -> None:
+    """A newcomer and a returning site ask in the same moment: each gets whole bytes."""
+    scene.books.journal.open_attempt(1, "ab", Draw(("a", "b"), frozenset()))
+    scene.books.journal.commit(1, 1, ["a", "b"], {})
+    task = Task(Kind.TRAIN, 2, 2)
+    scene.ask("a", task)
+    scene.ask("b", task)
+    await asyncio.sleep(0)
+    both = await asyncio.gather(scene.take("a"), scene.take("b", (Mark(1, 1),)))
+    assert [0, 1] == [assignment.task.since for assignment in both]
+    sizes = {scene.fleet.blob(assignment.blob.digest).stat().st_size for assignment in both}
+    assert {68} == sizes
