@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -112,56 +113,80 @@ Accuracies: TypeAlias = dict[str, dict[str, float]]
 """By split, then by site."""
 
 
-def compare(plan: Comparison, data: Path, *, jobs: int, tell: Tell) -> dict[str, Json]:
+class Trials:
+    """Runs trials, each in a process of its own; what is finished is kept, so that a comparison can be broken off.
+
+    A run's result follows from its specification alone, so a kept result is as good as a new one.
+    """
+
+    def __init__(self, common: Mapping[str, Json], data: Path, *, kept: Path | None, tell: Tell) -> None:
+        self._common, self._data, self._kept, self._tell = common, data, kept, tell
+        self._known: dict[str, Accuracies] = {}
+        self._writing = threading.Lock()
+        if kept is not None and kept.exists():
+            lines = [json.loads(line) for line in kept.read_text().splitlines()]
+            self._known = {line["request"]: line["result"] for line in lines}
+
+    def run(self, trials: Sequence[Trial], *, jobs: int) -> list[Accuracies]:
+        """All results in the order of the trials, some at one time."""
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(self._one, trials))
+
+    def _one(self, trial: Trial) -> Accuracies:
+        request = trial.request(self._common, self._data)
+        if request not in self._known:
+            self._keep(request, _play(trial, request))
+        result = self._known[request]
+        means = {split: round(statistics.fmean(sites.values()), 4) for split, sites in result.items()}
+        # Test accuracies of trials that only choose settings are not shown: nobody shall be led by them.
+        shown = {"validation": means["validation"]} if trial.seed == CHOOSING_SEED else means
+        self._tell(f"{trial.contestant.name} seed {trial.seed} {trial.settings} {shown}")
+        return result
+
+    def _keep(self, request: str, result: Accuracies) -> None:
+        with self._writing:
+            self._known[request] = result
+            if self._kept is not None:
+                with self._kept.open("a") as book:
+                    book.write(json.dumps({"request": request, "result": result}) + "\n")
+
+
+def compare(plan: Comparison, runner: Trials, *, jobs: int) -> dict[str, Json]:
     """Choose settings, run every seed, and give the table as plain values."""
-    with ThreadPoolExecutor(jobs) as pool:
-        chosen = _choose(plan, data, pool, tell)
-        trials = [
-            Trial(c, chosen[c.name], seed, plan.rounds) for c in plan.contestants for seed in plan.seeds
-        ]
-        results = list(pool.map(lambda trial: _try(trial, plan.common, data, tell), trials))
+    chosen = _choose(plan, runner, jobs)
+    trials = [Trial(c, chosen[c.name], seed, plan.rounds) for c in plan.contestants for seed in plan.seeds]
+    results = runner.run(trials, jobs=jobs)
     table: dict[str, Json] = {}
     for contestant in plan.contestants:
-        of = [r for t, r in zip(trials, results, strict=True) if t.contestant is contestant]
-        table[contestant.name] = {
-            "settings": chosen[contestant.name],
-            "test": _spread([r["test"] for r in of]),
-        }
+        of = [r["test"] for t, r in zip(trials, results, strict=True) if t.contestant is contestant]
+        table[contestant.name] = {"settings": chosen[contestant.name], "test": _spread(of)}
     return table
 
 
-def _choose(plan: Comparison, data: Path, pool: ThreadPoolExecutor, tell: Tell) -> dict[str, dict[str, Json]]:
+def _choose(plan: Comparison, runner: Trials, jobs: int) -> dict[str, dict[str, Json]]:
     """The settings with the best mean validation accuracy over sites; ties go to the first named."""
+    fixed = {c.name: next(c.candidates()) for c in plan.contestants if not c.choose}
     trials = [
         Trial(contestant, settings, CHOOSING_SEED, plan.choosing_rounds)
         for contestant in plan.contestants
+        if contestant.choose
         for settings in contestant.candidates()
     ]
-    single = {t.contestant.name for t in trials if sum(o.contestant is t.contestant for o in trials) == 1}
-    asked = [trial for trial in trials if trial.contestant.name not in single]
-    results = list(pool.map(lambda trial: _try(trial, plan.common, data, tell), asked))
     best: dict[str, tuple[float, dict[str, Json]]] = {}
-    for trial, result in zip(asked, results, strict=True):
+    for trial, result in zip(trials, runner.run(trials, jobs=jobs), strict=True):
         value = statistics.fmean(result["validation"].values())
         if value > best.get(trial.contestant.name, (-1.0, {}))[0]:
             best[trial.contestant.name] = (value, trial.settings)
-    fixed = {t.contestant.name: t.settings for t in trials if t.contestant.name in single}
     return {**fixed, **{name: settings for name, (_, settings) in best.items()}}
 
 
-def _try(trial: Trial, common: Mapping[str, Json], data: Path, tell: Tell) -> Accuracies:
-    """Run a trial in a process of its own: torch's threads and generator belong to a process."""
+def _play(trial: Trial, request: str) -> Accuracies:
+    """A process for each run: torch's threads and generator belong to a process."""
     command = [sys.executable, "-m", "pfl_deploy.compare"]
-    done = subprocess.run(
-        command, input=trial.request(common, data), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RunFailed(f"{trial.contestant.name} with {trial.settings}: {done.stderr.strip()[-2000:]}")
     result: Accuracies = json.loads(done.stdout)
-    means = {split: round(statistics.fmean(sites.values()), 4) for split, sites in result.items()}
-    # Test accuracies of trials that only choose settings are not shown: nobody shall be led by them.
-    shown = {"validation": means.get("validation")} if trial.seed == CHOOSING_SEED else means
-    tell(f"{trial.contestant.name} seed {trial.seed} {trial.settings} {shown}")
     return result
 
 
