@@ -9,6 +9,7 @@ from tests.house.skeleton import Skeleton, list_contracts
 ROOMS = "Rooms: deploy sees both programs, the programs never see each other, common sees neither"
 DAEMON = "The site daemon stays light: no torch, no numpy, nothing of the trainer"
 TRAINER = "The trainer has no network and no keys"
+SEALING = "Sealing sees bytes and codec sees tensors: neither sees the other"
 AGREED = "What is agreed before any tensor moves needs no torch"
 METHODS = "A method imports no other method"
 LEARNING = "Learning knows no network, no clockwork, no keys"
@@ -34,7 +35,10 @@ VIOLATIONS = [
     (TRAINER, "pfl_client.trainer", "from grpc import aio"),
     (TRAINER, "pfl_client.trainer", "import pfl_client.transport"),
     (TRAINER, "pfl_client.data", "import grpc"),
+    (SEALING, "pfl_common.sealing", "from pfl_common import codec"),
+    (SEALING, "pfl_common.codec", "from pfl_common import sealing"),
     (AGREED, "pfl_common.run", "import torch"),
+    (AGREED, "pfl_common.sealing", "from torch import Tensor"),
     (AGREED, "pfl_common.identity", "import torch"),
     (METHODS, "pfl_common.methods.first", "from pfl_common.methods import second"),
     (METHODS, "pfl_common.methods.second", "from pfl_common.methods.first import Client"),

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pfl_common.identity import certificates, private
+from pfl_common.identity import cards, certificates, private
+from pfl_common.identity.cards import Card, EnvelopeKeys
 from pfl_common.identity.certificates import KeyPair
 from pfl_common.identity.errors import IdentityError
 from pfl_common.identity.names import check_site_name
@@ -31,6 +32,7 @@ RENEWED_BELOW = 1 / 3
 
 _AUTHORITY_FILE = "authority.pem"
 _OPERATOR_FILE = "operator.pem"
+_COORDINATOR_FILE = "coordinator.seal"
 _ALWAYS_SERVED = ("localhost", "127.0.0.1", "::1")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
@@ -111,6 +113,26 @@ class Authority:
         leaf = _Leaf(name, "site", ExtendedKeyUsageOID.CLIENT_AUTH, (self._uri("site", name),), days)
         return self._issue(leaf, public_key, now)
 
+    def sign_card(
+        self, request: bytes, csr_pem: bytes, *, name: str, now: datetime, days: int = SITE_DAYS
+    ) -> bytes:
+        """A card that makes the keys of this request the site `name`'s; the certificate request vouches."""
+        check_site_name(name)
+        public = cards.check_request(request, csr_pem, name=name, federation_id=self.federation_id)
+        return self._card(name, public, now=now, days=days)
+
+    def coordinator_keys(self) -> EnvelopeKeys:
+        """The coordinator's own keys to sign and to receive with, made at the first call."""
+        path = self._folder / _COORDINATOR_FILE
+        with private.locked(self._folder):
+            if not path.exists():
+                private.write(path, EnvelopeKeys.generate().to_pem())
+            return EnvelopeKeys.from_pem(private.read(path), where=str(path))
+
+    def coordinator_card(self, *, now: datetime, days: int = SERVER_DAYS) -> bytes:
+        """The coordinator's card, made anew at each call for the same keys."""
+        return self._card(cards.COORDINATOR, self.coordinator_keys().public(), now=now, days=days)
+
     def operator_certificate(self, *, now: datetime) -> KeyPair:
         """The key and certificate of `pfl status` and `pfl stop`, made anew near their end."""
         path = self._folder / _OPERATOR_FILE
@@ -155,6 +177,11 @@ class Authority:
             .add_extension(_authority_key(self._key), critical=False)
         )
         return _to_pem(builder.sign(self._key, hashes.SHA256()))
+
+    def _card(self, name: str, public: tuple[bytes, bytes], *, now: datetime, days: int) -> bytes:
+        starts = certificates.whole_second(now) - certificates.CLOCK_SKEW
+        card = Card(name, *public, self.federation_id, starts, self._end(now, days))
+        return cards.issue(card, self._key)
 
     def _end(self, now: datetime, days: int) -> datetime:
         end = self._certificate.not_valid_after_utc

@@ -3,6 +3,8 @@
 site.key   the site's private key
 site.csr   the request it enrols with; kept, so that a repeated request is the same one
 site.pem   the site's certificate, then the federation's CA; one file, so that they always belong together
+site.seal  the site's keys to sign and to receive with, made when they are first asked for
+site.card  the federation's word that those two are this site's
 """
 
 from datetime import datetime, timedelta
@@ -14,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from pfl_common.identity import certificates, private
+from pfl_common.identity import cards, certificates, private
+from pfl_common.identity.cards import EnvelopeKeys
 from pfl_common.identity.errors import BadRequest, IdentityError
 from pfl_common.identity.names import check_site_name
 
@@ -23,6 +26,8 @@ RENEWED_BELOW = 1 / 3
 _KEY_FILE = "site.key"
 _REQUEST_FILE = "site.csr"
 _CERTIFICATE_FILE = "site.pem"
+_ENVELOPE_FILE = "site.seal"
+_CARD_FILE = "site.card"
 
 
 class Keyring:
@@ -101,6 +106,36 @@ class Keyring:
         self._check_same_federation(authority)
         pem = certificate.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM)
         private.write(self._folder / _CERTIFICATE_FILE, pem)
+
+    def envelope_keys(self) -> EnvelopeKeys:
+        """The site's keys to sign and to receive with, made at the first call."""
+        path = self._folder / _ENVELOPE_FILE
+        with private.locked(self._folder):
+            if not path.exists():
+                private.write(path, EnvelopeKeys.generate().to_pem())
+            return EnvelopeKeys.from_pem(private.read(path), where=str(path))
+
+    def card_request(self, name: str, federation_id: str) -> bytes:
+        """What the site sends beside its certificate request to get its card."""
+        check_site_name(name)
+        return cards.make_request(self.envelope_keys(), self._key, name=name, federation_id=federation_id)
+
+    @property
+    def card(self) -> bytes | None:
+        """The site's card as it travels; None before the first."""
+        path = self._folder / _CARD_FILE
+        return private.read(path) if path.exists() else None
+
+    def store_card(self, signed: bytes) -> None:
+        """Keep the card the coordinator gave, after checking that it is ours and this federation's."""
+        card = cards.open_card(signed, self.ca_pem)
+        if (card.name, card.signing, card.receiving) != (self.name, *self.envelope_keys().public()):
+            raise IdentityError(
+                f"a card of {card.name} that is not for this site's name and keys",
+                expected=f"a card of {self.name} for the keys that were sent",
+                advice="start pfl-client again; if this repeats, tell the operator",
+            )
+        private.write(self._folder / _CARD_FILE, signed)
 
     def days_left(self, now: datetime) -> float:
         """Days until the certificate expires; negative after that."""

@@ -1,0 +1,253 @@
+"""Cards: the federation's word that these two keys, one to sign and one to receive with, are this site's.
+
+A site asks with both public keys, signed by the signing key and by the key of its certificate request; so
+whoever was let in with that certificate request, and nobody between, names the keys. The authority answers
+with a card: canonical JSON and its signature over it. A card is no secret.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from pfl_common.errors import Refused
+from pfl_common.identity import certificates
+from pfl_common.identity.errors import BadRequest, IdentityError
+from pfl_common.identity.names import is_site_name
+from pfl_common.identity.records import Record, Unreadable, written
+
+COORDINATOR = "coordinator"
+LARGEST_CARD = 4096
+
+_CARD_LABEL = b"pfl card 1\0"
+_REQUEST_LABEL = b"pfl card request 1\0"
+_PEM_END = b"-----END PRIVATE KEY-----\n"
+_KEY_BYTES = 32
+_HASH = ec.ECDSA(hashes.SHA256())
+
+
+@dataclass(frozen=True, repr=False)
+class EnvelopeKeys:
+    """The two private keys of one party: one signs what it sends, one opens what it is sent."""
+
+    signing: Ed25519PrivateKey
+    receiving: X25519PrivateKey
+
+    @classmethod
+    def generate(cls) -> EnvelopeKeys:
+        """Fresh keys from the operating system's randomness."""
+        return cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+
+    @classmethod
+    def from_pem(cls, pem: bytes, *, where: str) -> EnvelopeKeys:
+        """Read both keys; `where` names the file in the error."""
+        try:
+            found = [load_pem_private_key(part + _PEM_END, None) for part in pem.split(_PEM_END)[:-1]]
+        except ValueError:
+            found = []
+        match found:
+            case [Ed25519PrivateKey() as signing, X25519PrivateKey() as receiving]:
+                return cls(signing, receiving)
+            case _:
+                raise IdentityError(
+                    f"{where} holds no readable pair of keys",
+                    expected="the Ed25519 and the X25519 key that were written there",
+                    advice="restore it from a backup, or move it away to begin anew",
+                )
+
+    def to_pem(self) -> bytes:
+        """Both keys as text, for a private file."""
+        form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return self.signing.private_bytes(*form) + self.receiving.private_bytes(*form)
+
+    def public(self) -> tuple[bytes, bytes]:
+        """What others may know: the public keys, to check signatures with and to send to."""
+        return (
+            self.signing.public_key().public_bytes_raw(),
+            self.receiving.public_key().public_bytes_raw(),
+        )
+
+    def __repr__(self) -> str:
+        return "EnvelopeKeys(...)"  # a representation can end in a log
+
+
+@dataclass(frozen=True)
+class Card:
+    """A name and its public keys, from one moment to another, in one federation."""
+
+    name: str
+    signing: bytes
+    receiving: bytes
+    federation: str
+    starts: datetime
+    ends: datetime
+
+    @property
+    def verifier(self) -> Ed25519PublicKey:
+        """The key that checks this party's signatures."""
+        return Ed25519PublicKey.from_public_bytes(self.signing)
+
+    @property
+    def recipient(self) -> X25519PublicKey:
+        """The key that seals for this party."""
+        return X25519PublicKey.from_public_bytes(self.receiving)
+
+    def check_time(self, now: datetime) -> None:
+        """Refuse a card that has ended or has not begun."""
+        if not self.starts <= now <= self.ends:
+            _refuse(
+                f"the card of {self.name} is valid from {self.starts:%Y-%m-%d %H:%M} to "
+                f"{self.ends:%Y-%m-%d %H:%M} UTC, now is {now:%Y-%m-%d %H:%M} UTC",
+                "a card that is valid now: check the clocks of both machines; if they are right, renew it",
+            )
+
+    def _fields(self) -> dict[str, str]:
+        return {
+            "name": self.name,
+            "signing": self.signing.hex(),
+            "receiving": self.receiving.hex(),
+            "federation": self.federation,
+            "starts": written(self.starts),
+            "ends": written(self.ends),
+        }
+
+
+def issue(card: Card, authority: ec.EllipticCurvePrivateKey) -> bytes:
+    """The card as it travels: its fields and the authority's signature over them."""
+    fields = card._fields()
+    signature = authority.sign(_CARD_LABEL + _canonical(fields), _HASH)
+    return _canonical({**fields, "signature": signature.hex()})
+
+
+def open_card(signed: bytes, ca_pem: bytes) -> Card:
+    """Read a card and check that this federation's authority signed it; its time is not looked at."""
+    if len(signed) > LARGEST_CARD:
+        _refuse(f"a card of {len(signed)} bytes", f"at most {LARGEST_CARD}")
+    try:
+        card, signature = _read(signed)
+    except Unreadable as reason:
+        _refuse(f"a card that cannot be read: {reason}", "one as this federation's coordinator writes it")
+    authority = certificates.load_certificates(ca_pem, where="the federation's CA")[0].public_key()
+    genuine = isinstance(authority, ec.EllipticCurvePublicKey) and _holds(
+        authority, signature, _CARD_LABEL + _canonical(card._fields())
+    )
+    if not genuine or card.federation != certificates.federation_id(ca_pem):
+        _refuse("a card that this federation's CA did not sign", "one of the same federation")
+    return card
+
+
+def read_card(signed: bytes, ca_pem: bytes, *, name: str, now: datetime) -> Card:
+    """The keys of the party `name`, if its card is this federation's, says that name and is valid now."""
+    card = open_card(signed, ca_pem)
+    if card.name != name:
+        _refuse(f"a card of {card.name}", f"the card of {name}")
+    card.check_time(now)
+    return card
+
+
+def make_request(
+    keys: EnvelopeKeys, holder: ec.EllipticCurvePrivateKey, *, name: str, federation_id: str
+) -> bytes:
+    """What a site sends to get a card; `holder` is the key of its certificate request."""
+    signing, receiving = keys.public()
+    fields = {
+        "name": name,
+        "signing": signing.hex(),
+        "receiving": receiving.hex(),
+        "federation": federation_id,
+    }
+    message = _REQUEST_LABEL + _canonical(fields)
+    proofs = {
+        "proof": keys.signing.sign(message).hex(),
+        "holder": holder.sign(message, _HASH).hex(),
+    }
+    return _canonical({**fields, **proofs})
+
+
+def check_request(request: bytes, csr_pem: bytes, *, name: str, federation_id: str) -> tuple[bytes, bytes]:
+    """The two public keys a request names, after checking that its site holds the keys that signed it."""
+    holder = certificates.request_key(certificates.load_request(csr_pem))
+    if len(request) > LARGEST_CARD:
+        raise _bad_request(f"a request of {len(request)} bytes")
+    try:
+        record = Record.parse(request)
+        fields = {key: record.text(key) for key in ("name", "signing", "receiving", "federation")}
+        keys = _key(record, "signing"), _key(record, "receiving")
+        proof, held = record.secret("proof"), record.secret("holder")
+    except Unreadable as reason:
+        raise _bad_request(f"a request that cannot be read: {reason}") from None
+    if (fields["name"], fields["federation"]) != (name, federation_id):
+        raise _bad_request("a request for another name or another federation")
+    message = _REQUEST_LABEL + _canonical(fields)
+    if not _holds(holder, held, message) or not _holds(
+        Ed25519PublicKey.from_public_bytes(keys[0]), proof, message
+    ):
+        raise _bad_request("a request that its keys did not sign")
+    return keys
+
+
+def _read(signed: bytes) -> tuple[Card, bytes]:
+    record = Record.parse(signed)
+    card = Card(
+        name=record.text("name"),
+        signing=_key(record, "signing"),
+        receiving=_key(record, "receiving"),
+        federation=record.text("federation"),
+        starts=record.time("starts"),
+        ends=record.time("ends"),
+    )
+    signature = record.secret("signature")
+    if card.name != COORDINATOR and not is_site_name(card.name):
+        raise Unreadable("no name of a site")
+    # One card, one text: what a person compares by eye or by hash is what was signed.
+    if _canonical({**card._fields(), "signature": signature.hex()}) != signed:
+        raise Unreadable("not in its canonical form")
+    return card, signature
+
+
+def _key(record: Record, name: str) -> bytes:
+    key = record.secret(name)
+    if len(key) != _KEY_BYTES:
+        raise Unreadable(f"no key of {_KEY_BYTES} bytes in '{name}'")
+    return key
+
+
+def _holds(key: ec.EllipticCurvePublicKey | Ed25519PublicKey, signature: bytes, message: bytes) -> bool:
+    try:
+        if isinstance(key, Ed25519PublicKey):
+            key.verify(signature, message)
+        else:
+            key.verify(signature, message, _HASH)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _canonical(fields: dict[str, str]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _refuse(seen: str, expected: str) -> NoReturn:
+    raise Refused("card", f"{seen}; expected: {expected}")
+
+
+def _bad_request(seen: str) -> BadRequest:
+    return BadRequest(
+        f"card request: {seen}",
+        expected="one signed by the key of the certificate request and by the key it names",
+        advice="let pfl-client make the request; check that both sides run the same release",
+    )

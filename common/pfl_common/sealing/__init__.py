@@ -1,0 +1,60 @@
+"""Sealing: bytes ⇄ frames that stay shut through any proxy and on the coordinator's disk.
+
+    sender     seal_file → Sealed; wrap for each recipient; sign_down or sign_up
+    recipient  read the sender's card; verify_down or verify_up → Vouched; unwrap → ContentKey; open_…
+
+Opening takes a `Vouched`, which only a good signature gives. Knows nothing of what the bytes mean.
+"""
+
+from pfl_common.sealing.content import ContentKey, unwrap, wrap
+from pfl_common.sealing.frames import (
+    Sealed,
+    Vouched,
+    check_frames,
+    check_whole,
+    open_frames,
+    open_to_bytes,
+    open_to_file,
+    seal_bytes,
+    seal_file,
+)
+from pfl_common.sealing.layout import CODES, FRAME, TAG, Binding, Tampered, bind, plain_size, sealed_size
+from pfl_common.sealing.signatures import (
+    Envelope,
+    sign_down,
+    sign_receipt,
+    sign_up,
+    verify_down,
+    verify_receipt,
+    verify_up,
+)
+
+__all__ = [
+    "CODES",
+    "FRAME",
+    "TAG",
+    "Binding",
+    "ContentKey",
+    "Envelope",
+    "Sealed",
+    "Tampered",
+    "Vouched",
+    "bind",
+    "check_frames",
+    "check_whole",
+    "open_frames",
+    "open_to_bytes",
+    "open_to_file",
+    "plain_size",
+    "seal_bytes",
+    "seal_file",
+    "sealed_size",
+    "sign_down",
+    "sign_receipt",
+    "sign_up",
+    "unwrap",
+    "verify_down",
+    "verify_receipt",
+    "verify_up",
+    "wrap",
+]
