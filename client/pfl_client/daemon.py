@@ -40,6 +40,7 @@ class Daemon:
     def __init__(self, folder: DataFolder, *, link: Link, bench: Bench, state: Path) -> None:
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
         self.watch = Watch(folder.site)
+        self._longest_pause = LONGEST_PAUSE
 
     async def run(self) -> Over:
         """Take part until the coordinator says that the run is over."""
@@ -92,6 +93,8 @@ class Daemon:
         await self._bring(joined.init, visit.init)
         await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
         self.watch.enter(spec)
+        # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
+        self._longest_pause = min(LONGEST_PAUSE, spec.lease_seconds / 2)
 
     async def _serve(self, visit: Visit) -> Over:
         while True:
@@ -190,7 +193,7 @@ class Daemon:
                 log.warning("the coordinator does not answer", why=str(why), again_in_seconds=round(pause, 1))
                 # Jitter: a hundred sites that lost the same coordinator shall not come back in the same second.
                 await asyncio.sleep(pause * (0.5 + os.urandom(1)[0] / 255))
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, self._longest_pause)
             else:
                 self.watch.connected = True
                 return answer

@@ -20,6 +20,8 @@ SOURCES: dict[str, Callable[[sources.Stock], Source]] = {
     "optdigits": lambda stock: sources.optdigits(),
 }
 PARTITIONS = ("iid", "pathological", "dirichlet", "fixed-dirichlet", "two-classes")
+OF_TWO_PARTS = ("fixed-dirichlet", "two-classes")
+"""These need the data set's own test part."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,12 @@ def split_source(
 def _shares(source: Source, plan: Plan) -> list[Share]:
     labels, seed, clients = source.pooled().y, plan.seed, plan.sites
     both = (source.train.y, source.test.y)
+    if plan.partition in OF_TWO_PARTS and not len(source.test):
+        raise SettingError(
+            f"{plan.partition} draws training and test examples apart, {source.name} has no test part",
+            expected="a data set that its authors cut in two, such as mnist",
+            advice="choose another --partition: " + ", ".join(p for p in PARTITIONS if p not in OF_TWO_PARTS),
+        )
     match plan.partition:
         case "iid":
             parts = partitions.iid(labels, clients=clients, seed=seed)

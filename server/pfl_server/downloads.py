@@ -72,7 +72,12 @@ class Downloads:
         if key not in self._made:
             parcel = self._parcel(state, client, task)
             self._made[key] = asyncio.create_task(asyncio.to_thread(self._put, parcel, manifest))
-        blob, groups = await asyncio.shield(self._made[key])
+        try:
+            blob, groups = await asyncio.shield(self._made[key])
+        except Exception:
+            # A disk that was full may have room by now: the next asking tries anew.
+            self._made.pop(key, None)
+            raise
         header = Header(
             run=self._spec.id,
             round=task.round,

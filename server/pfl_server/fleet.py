@@ -141,7 +141,8 @@ class Fleet:
         errand = place.errand
         if errand is None:
             return self._over
-        errand.handed, errand.renewed = True, self._now()
+        # A site that was killed begins again at nothing: its new progress is not measured by what it had.
+        errand.handed, errand.renewed, errand.progress = True, self._now(), -1
         return await errand.prepare(replace(errand.task, since=self._since(marks)))
 
     def _since(self, marks: tuple[Mark, ...]) -> int:
@@ -168,6 +169,7 @@ class Fleet:
         path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
         if errand.incoming not in (None, path):
             errand.incoming.unlink(missing_ok=True)
+            errand.received = 0
         path.touch(mode=0o600)
         errand.offer, errand.incoming = offer, path
         return Incoming(path, path.stat().st_size, expected)

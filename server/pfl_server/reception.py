@@ -25,6 +25,7 @@ class Reception:
         self._gathered: dict[ClientId, Description] = {}
         self._arrival = asyncio.Event()
         self._open = asyncio.Event()
+        self._looked = asyncio.Event()
         self._fleet: Fleet | None = None
         self._failed = ""
         self._untold: set[ClientId] = set()
@@ -33,6 +34,8 @@ class Reception:
 
     async def gather(self, count: int) -> Mapping[ClientId, Description]:
         """Wait until so many sites have said what their data look like."""
+        # Whoever asks for work now is of another run: told so, or it would wait for us as we wait for it.
+        self._looked.set()
         while len(self._gathered) < count:
             self._arrival.clear()
             await self._arrival.wait()
@@ -42,7 +45,7 @@ class Reception:
         """The run is frozen: from here on the fleet answers."""
         self._fleet = fleet
         fleet.on_stop = self.stop_asked.set
-        self._open.set()
+        self._begin()
 
     def fail(self, words: str) -> None:
         """The run cannot begin, or cannot go on: every site is told why."""
@@ -51,7 +54,7 @@ class Reception:
         self._all_told.clear()
         if self._fleet is not None:
             self._fleet.end(Over("failed", words))
-        self._open.set()
+        self._begin()
 
     async def farewell(self, seconds: float) -> None:
         """After a failure: wait until the sites that had come have heard of it, but no longer than this."""
@@ -61,7 +64,7 @@ class Reception:
 
     def drain(self) -> None:
         """No site is kept waiting any more."""
-        self._open.set()
+        self._begin()
 
     async def join(self, site: ClientId, description: Description) -> Joined | None:
         """Register; wait a little for the run to be frozen."""
@@ -83,7 +86,7 @@ class Reception:
         """Work for this site; while a restarted coordinator still reads its books: nothing yet."""
         if self._fleet is None:
             try:
-                await asyncio.wait_for(self._open.wait(), wait)
+                await asyncio.wait_for(self._looked.wait(), wait)
             except TimeoutError:
                 return None
         return await self._running().next_task(site, marks, wait=wait)
@@ -130,6 +133,10 @@ class Reception:
     def stop(self) -> None:
         """End in good order."""
         self.stop_asked.set()
+
+    def _begin(self) -> None:
+        self._looked.set()
+        self._open.set()
 
     def _tell(self, site: ClientId) -> None:
         self._untold.discard(site)

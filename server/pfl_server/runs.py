@@ -61,6 +61,12 @@ class Runs:
     def adopt(self, spec: RunSpec, sites: Mapping[ClientId, Description], settings: ServerSettings) -> Books:
         """Begin the very run that a specification pins: another one's bytes can be reproduced with it."""
         folder = self._state / "runs" / spec.id
+        if folder.exists():
+            raise StateError(
+                f"{self._state} already holds run {spec.id}",
+                expected="a state folder without it",
+                advice="name another folder, or start with the settings it was begun with to go on",
+            )
         folder.mkdir(mode=0o700)
         journal = Journal(folder / "journal.sqlite")
         for site, description in sorted(sites.items()):

@@ -129,8 +129,8 @@ class Training:
     # -- one round
 
     async def _play(self, number: int, state: State) -> State:
-        for _ in range(ATTEMPTS):
-            candidates, draw = await self._draw(number)
+        for tried in range(ATTEMPTS):
+            candidates, draw = await self._draw(number, again=tried > 0)
             attempt = self._books.journal.open_attempt(number, candidates, draw)
             draw = self._books.journal.attempt(number, attempt).draw
             closed = await self._attempt(number, attempt, draw, state)
@@ -138,8 +138,10 @@ class Training:
                 return closed
         raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
 
-    async def _draw(self, number: int) -> tuple[tuple[ClientId, ...], Draw]:
-        """Draw a cohort once somebody of it is here: with nobody, every attempt would only burn its number."""
+    async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw]:
+        """Draw a cohort once somebody of it is here; after an abandoned attempt, once so many are that another
+        can succeed: without them, every attempt would only burn its number.
+        """
         clock, rule = asyncio.get_running_loop(), self._spec.participation
         end = clock.time() + self._spec.round_seconds
         while True:
@@ -147,11 +149,14 @@ class Training:
             candidates = present if self._spec.candidates == "present" else self._fleet.roster()
             if candidates:
                 draw = sampling.draw(rule, seed=self._spec.seed, number=number, candidates=candidates)
-                if set(draw.cohort) & set(present):
+                wanted = draw.quorum(self._spec.quorum) if again else 0
+                here = set(draw.cohort) & set(present)
+                if here and len(here - draw.drops) >= wanted:
                     return candidates, draw
             if clock.time() > end:
                 waited = f"{self._spec.round_seconds:.0f} s"
-                raise RunFailed(f"no site of the cohort was heard for {waited} before round {number}")
+                seen = "too few sites of the cohort were" if again else "no site of the cohort was"
+                raise RunFailed(f"{seen} heard for {waited} before round {number}")
             await asyncio.sleep(self._tick)
 
     async def _attempt(self, number: int, attempt: int, draw: Draw, state: State) -> State | None:
@@ -222,12 +227,15 @@ class Training:
 
     async def _silences(self, round_: Round) -> AsyncIterator[list[ClientId]]:
         """Until the deadline, the awaited sites that show no progress, whenever there are any."""
-        clock = asyncio.get_running_loop()
-        end = clock.time() + self._spec.round_seconds
-        while (left := end - clock.time()) > 0:
+        clock, lease = asyncio.get_running_loop(), self._spec.lease_seconds
+        end, judging = clock.time() + self._spec.round_seconds, 0.0
+        while (left := end - (before := clock.time())) > 0:
             await asyncio.sleep(min(self._tick, left))
+            if clock.time() - before > self._tick + lease / 2:
+                # This machine was asleep, not the sites: they get a lease's time to be heard again.
+                judging = clock.time() + lease
             silent = [site for site in round_.awaited if self._fleet.expired(site)]
-            if silent:
+            if silent and clock.time() > judging:
                 yield silent
 
     async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> State:
@@ -323,7 +331,9 @@ class Training:
             opened.round.handle(await opened.events.get())
             self.watch.awaited = opened.round.awaited
         leases.cancel()
-        self._sum_scores(opened.task.key)
+        if opened.task.key not in self._books.journal.scores():
+            # Served once more, a finished run keeps its sum: a site that comes again is not the whole of it.
+            self._sum_scores(opened.task.key)
         done = "stopped" if number < self._spec.rounds else "finished"
         self._books.journal.end(done)
         self.watch.status = done

@@ -59,6 +59,7 @@ class Machine:
 
     def call(self, program: str, *words: str | Path) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end."""
+        self.home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-c", PROGRAMS[program], *map(str, words)]
         return subprocess.run(
             command,
@@ -92,9 +93,10 @@ class Machine:
         found = list((self.home / "state" / "pfl" / "coordinators").glob("*.json"))
         return json.loads(found[0].read_text()) if found else None
 
-    def read(self, url: str) -> str:
+    def read(self, url: str, *, accept: str = "*/*") -> str:
         """Fetch a page of a program's health port."""
-        with urllib.request.urlopen(url, timeout=10) as page:
+        asked = urllib.request.Request(url, headers={"Accept": accept})
+        with urllib.request.urlopen(asked, timeout=10) as page:
             return str(page.read().decode())
 
     def said(self, log: str) -> str:

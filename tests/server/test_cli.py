@@ -22,6 +22,13 @@ def serve(*words: str | Path) -> Spoken:
     return speak(cli.main, *words)
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should a program that has to end go on, its state lies where the test's files lie."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "user"))
+
+
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """What would be checked and served, instead of serving it; nothing comes from outside."""

@@ -1,0 +1,345 @@
+"""The story of a site, with a line and a trainer made here: what it asks, does, keeps, says, and when it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pfl_client import daemon as story
+from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
+from pfl_client.daemon import Daemon
+from pfl_client.declined import DiskFull
+from pfl_client.link import NotAdmitted, Unreachable
+from pfl_common.errors import DataError, Refused, StateError
+from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.run import Description, Entry, Header, Kind, Model, RunSpec, Task
+
+SITE = "hospital-a"
+DESCRIPTION = Description((1, 4, 4), ("a", "b"), 8, warnings=("something is odd",))
+MANIFEST = (Entry("encoder.weight", "float32", (1,)),)
+SCORES: Scores = {"pre/test/combined": [3.0, 4.0, 0.75, 0.5625, 0.5]}
+BYTES = b"download"
+FINISHED = Over("finished")
+
+
+def pin(run: str = "run-1") -> RunSpec:
+    """A run whose parcels have one tensor."""
+    manifests = {"init": MANIFEST, "train/train/up": MANIFEST}
+    return RunSpec(run, "fedavg", {}, Model("mlp", (1, 4, 4), ("a", "b")), 3, 7, (SITE,), manifests=manifests)
+
+
+def assign(kind: Kind = Kind.TRAIN, number: int = 1, *, since: int = 0, drop: bool = False) -> Assignment:
+    """A task with its download."""
+    task = Task(kind, number, 3, since=since, drop=drop)
+    header = Header("run-1", number, 1, kind, "train", "down", "coordinator", "manifest")
+    return Assignment(task, header, Blob(hashlib.sha256(BYTES).hexdigest(), len(BYTES)))
+
+
+@dataclass
+class Line:
+    """A Link that plays its script and writes down what was said."""
+
+    work: list[Assignment | Over | Exception | None]
+    joins: list[Joined | Exception | None] = field(default_factory=list)
+    troubles: dict[str, list[Exception]] = field(default_factory=dict)
+    said: list[tuple[str, object]] = field(default_factory=list)
+    marks: list[tuple[Mark, ...]] = field(default_factory=list)
+    beaten: asyncio.Event = field(default_factory=asyncio.Event)
+    left: Callable[[], Awaitable[None]] | None = None
+
+    def names(self) -> list[str]:
+        """What was said, without the asking for work."""
+        return [name for name, _ in self.said]
+
+    def hear(self, name: str) -> list[object]:
+        """All that was said under one name."""
+        return [what for spoken, what in self.said if spoken == name]
+
+    async def join(self, description: Description) -> Joined | None:
+        self._say("join", description)
+        answer = self.joins.pop(0) if self.joins else Joined(pin().to_json(), Blob("first", 5))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+        self.marks.append(marks)
+        answer = self.work.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def fetch(self, blob: Blob, into: Path) -> None:
+        self._say("fetch", blob.digest[:5])
+        into.write_bytes(BYTES)
+
+    async def submit(self, offer: Offer, parcel: Path) -> Receipt:
+        self._say("submit", (offer.key, parcel.read_bytes()))
+        return Receipt("run-1", offer.key, SITE, offer.blob.digest)
+
+    async def report(self, key: str, scores: Scores) -> None:
+        self._say("report", (key, scores))
+
+    async def decline(self, key: str, reason: str, words: str) -> None:
+        self._say("decline", (key, reason, words))
+
+    async def heartbeat(self, key: str, progress: int) -> bool:
+        if progress > len(BYTES):
+            self.beaten.set()
+        return True
+
+    async def leave(self) -> None:
+        self._say("leave", None)
+        if self.left is not None:
+            await self.left()
+
+    def _say(self, name: str, what: object) -> None:
+        self.said.append((name, what))
+        if self.troubles.get(name):
+            raise self.troubles[name].pop(0)
+
+
+@dataclass
+class Trainer:
+    """A Bench that writes what a trainer would, or meets the trouble it was given."""
+
+    troubles: list[Exception] = field(default_factory=list)
+    before: list[Exception] = field(default_factory=list)
+    during: Callable[[Progress], Awaitable[None]] | None = None
+    opened: list[str] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    began_with: list[str | None] = field(default_factory=list)
+    closed: int = 0
+
+    async def describe(self, folder: DataFolder) -> Description:
+        if self.before:
+            raise self.before.pop(0)
+        return DESCRIPTION
+
+    async def open(self, folder: DataFolder, spec: str, init: Path) -> None:
+        assert init.read_bytes() == BYTES
+        self.opened.append(RunSpec.from_json(spec).id)
+
+    async def work(self, job: Job, progress: Progress) -> Done:
+        self.jobs.append(job)
+        self.began_with.append(job.kept.read_text() if job.kept else None)
+        if self.troubles:
+            raise self.troubles.pop(0)
+        if self.during is not None:
+            await self.during(progress)
+        number = job.task.round
+        if job.task.kind is not Kind.EVALUATE:
+            job.keep_as.write_text(f"state after {number}")
+        if job.serve_as is not None:
+            job.serve_as.write_text("model")
+        up = f"update {number}".encode() if job.task.kind is Kind.TRAIN and not job.task.drop else None
+        return Done(dict(SCORES), {"loss": 1.0}, up)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits here."""
+    monkeypatch.setattr(story, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(story, "HEARTBEAT_SECONDS", 0.005)
+    monkeypatch.setattr(story, "GOODBYE_SECONDS", 0.05)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The site's state folder."""
+    return tmp_path / "state"
+
+
+def put_together(line: Line, trainer: Trainer, state: Path) -> Daemon:
+    """A site of these."""
+    return Daemon(DataFolder(state.parent / "data", SITE), link=line, bench=trainer, state=state)
+
+
+async def live(line: Line, trainer: Trainer, state: Path) -> Over:
+    """A site's whole life; it says goodbye and ends its trainer however that life ends."""
+    try:
+        return await asyncio.wait_for(put_together(line, trainer, state).run(), 20)
+    finally:
+        assert "leave" == line.names()[-1]
+        assert 1 == trainer.closed
+
+
+async def test_a_run_from_its_first_to_its_last_task(state: Path) -> None:
+    """Join, fetch, train, report, hand in, finish: in this order, and each result is kept before it is sent."""
+    joined = Joined(pin().to_json(), Blob("first", 5))
+    line = Line(
+        [None, assign(), assign(number=2, since=1), assign(Kind.FINISH, 2, since=2), FINISHED], [None, joined]
+    )
+    trainer = Trainer()
+    assert FINISHED == await live(line, trainer, state)
+    round_ = ["fetch", "report", "submit"]
+    assert ["join", "join", "fetch", *round_, *round_, "fetch", "report", "leave"] == line.names()
+    assert [DESCRIPTION, DESCRIPTION] == line.hear("join")
+    sent = [("000001-1-train", b"update 1"), ("000002-1-train", b"update 2")]
+    assert sent == line.hear("submit")
+    assert [(), (), (Mark(1, 1),), (Mark(2, 1), Mark(1, 1)), (Mark(2, 1), Mark(1, 1))] == line.marks
+    run = state / "runs" / "run-1"
+    assert "model" == (run / "serving" / "serving.safetensors").read_text()
+    assert [None, "state after 1", "state after 2"] == trainer.began_with
+    audit = [json.loads(text) for text in (run / "audit.jsonl").read_text().splitlines()]
+    assert [("000001-1-train", 8, ["encoder.weight"]), ("000002-1-train", 8, ["encoder.weight"])] == [
+        (entry["task"], entry["bytes"], entry["names"]) for entry in audit
+    ]
+    assert [] == list((run / "downloads").iterdir()), "a download is not kept"
+
+
+async def test_a_line_that_is_down_is_waited_for(state: Path) -> None:
+    """Whatever cannot be said now is said later; nothing is done twice because of it."""
+    down = {
+        name: [Unreachable("down"), Unreachable("down")] for name in ("join", "fetch", "report", "submit")
+    }
+    line = Line([Unreachable("down"), assign(), FINISHED], troubles=dict(down))
+    trainer = Trainer()
+    assert FINISHED == await live(line, trainer, state)
+    assert [("000001-1-train", b"update 1")] * 3 == line.hear("submit")
+    assert 1 == len(trainer.jobs)
+
+
+async def test_a_measurement_leaves_no_trace(state: Path) -> None:
+    """EVALUATE reports and nothing else: no upload, no new state."""
+    line = Line([assign(Kind.EVALUATE), FINISHED])
+    await live(line, Trainer(), state)
+    assert [("000001-1-evaluate", SCORES)] == line.hear("report")
+    assert [] == line.hear("submit")
+    assert [(), ()] == line.marks
+
+
+async def test_a_drawn_drop_out_trains_keeps_and_says_so(state: Path) -> None:
+    """Its state is new, its scores are told, its update does not exist."""
+    line = Line([assign(drop=True), FINISHED])
+    await live(line, Trainer(), state)
+    assert [("000001-1-train", "dropped", "")] == line.hear("decline")
+    assert ([], 1) == (line.hear("submit"), len(line.hear("report")))
+    assert (Mark(1, 1),) == line.marks[-1]
+
+
+async def test_what_was_done_before_a_restart_is_sent_and_not_done_again(state: Path) -> None:
+    """A daemon that comes back with its update in the outbox only hands it in."""
+    with pytest.raises(StateError):
+        await live(Line([assign()], troubles={"submit": [StateError("a sudden end")]}), Trainer(), state)
+    again, trainer = Line([assign(), FINISHED]), Trainer()
+    await live(again, trainer, state)
+    assert [("000001-1-train", b"update 1")] == again.hear("submit")
+    assert [] == trainer.jobs
+
+
+async def test_a_trainer_that_dies_once(state: Path) -> None:
+    """The task is tried once more, and the coordinator hears nothing of it; also while the data are read."""
+    line, trainer = Line([assign(), FINISHED]), Trainer([TrainerLost("killed")], [TrainerLost("killed")])
+    site = put_together(line, trainer, state)
+    await site.run()
+    assert ([], 1) == (line.hear("decline"), len(line.hear("submit")))
+    assert (2, 2) == (len(trainer.jobs), site.watch.trainers_lost)
+
+
+@pytest.mark.parametrize(
+    ("troubles", "reason", "words"),
+    [
+        ([TrainerLost("ended by SIGKILL")] * 2, "trainer_failed", "ended by SIGKILL"),
+        ([DataError("a file is gone", advice="look at patient-7.png")], "data_changed", "a file is gone"),
+        ([DiskFull("no room is left", advice="free some")], "disk_full", "no room is left"),
+    ],
+)
+async def test_a_task_that_cannot_be_done(
+    state: Path, troubles: list[Exception], reason: str, words: str
+) -> None:
+    """It is declined with a reason from the list, in words that name no file; then life goes on."""
+    line, trainer = Line([assign(), assign(number=2), FINISHED]), Trainer(list(troubles))
+    assert FINISHED == await live(line, trainer, state)
+    assert [("000001-1-train", reason, words)] == line.hear("decline")
+    assert [("000002-1-train", b"update 2")] == line.hear("submit")
+
+
+async def test_an_update_that_is_not_taken(state: Path) -> None:
+    """A round that went on without this site is no reason to leave."""
+    line = Line([assign(), assign(number=2), FINISHED], troubles={"submit": [Refused("late", "too late")]})
+    assert FINISHED == await live(line, Trainer(), state)
+    assert 2 == len(line.hear("submit"))
+
+
+async def test_a_coordinator_that_was_started_anew(state: Path) -> None:
+    """Whoever is not known any more joins again, and takes part in the run there is now."""
+    first, second = (Joined(pin(name).to_json(), Blob("first", 5)) for name in ("run-1", "run-2"))
+    unknown = Refused("not_joined", "join first")
+    line, trainer = Line([assign(), unknown, assign(), FINISHED], [first, None, second]), Trainer()
+    assert FINISHED == await live(line, trainer, state)
+    assert ["run-1", "run-2"] == trainer.opened
+    assert [None, None] == trainer.began_with, "another run does not begin with this one's state"
+    assert {"run-1", "run-2"} == {folder.name for folder in (state / "runs").iterdir()}
+
+
+async def test_another_refusal_ends_the_site(state: Path) -> None:
+    """What no program of ours would say is not asked for ever."""
+    with pytest.raises(Refused, match="bad_request"):
+        await live(Line([Refused("bad_request", "unreadable")]), Trainer(), state)
+
+
+async def test_a_site_that_is_not_admitted(state: Path) -> None:
+    """Trying again would not help: the words go to whoever started it, even if the line is down by then."""
+    line = Line([], [NotAdmitted("your classes", "classes")], {"leave": [Unreachable("down")]})
+    with pytest.raises(NotAdmitted, match="your classes"):
+        await live(line, Trainer(), state)
+
+
+@pytest.mark.parametrize("error", [DataError("the data folder is empty"), TrainerLost("no memory")])
+async def test_data_that_cannot_be_read(state: Path, error: Exception) -> None:
+    """A site that knows nothing of its data joins nothing."""
+    line = Line([])
+    with pytest.raises(type(error)):
+        await live(line, Trainer(before=[error, error]), state)
+    assert ["leave"] == line.names()
+
+
+async def test_signs_of_life_while_a_task_is_at_work(state: Path) -> None:
+    """Samples trained and bytes fetched are told while the trainer works."""
+    line = Line([assign(), FINISHED])
+
+    async def train(progress: Progress) -> None:
+        progress(7)
+        await line.beaten.wait()
+
+    assert FINISHED == await live(line, Trainer(during=train), state)
+
+
+async def test_a_signal_in_the_middle_of_a_task(state: Path) -> None:
+    """The trainer is ended, goodbye is said but not waited for, and the folder is free for the next start."""
+    line, at_work = Line([assign()]), asyncio.Event()
+
+    async def train(progress: Progress) -> None:
+        at_work.set()
+        await asyncio.Event().wait()
+
+    line.left = asyncio.Event().wait  # type: ignore[assignment]  # a coordinator that never answers
+    trainer = Trainer(during=train)
+    life = asyncio.create_task(live(line, trainer, state))
+    await asyncio.wait_for(at_work.wait(), 10)
+    life.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(life, 10)
+    assert [] == line.hear("submit")
+    assert FINISHED == await live(Line([assign(), FINISHED]), Trainer(), state)
+
+
+async def test_a_large_download_goes_as_a_file(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a message may hold is named by its path."""
+    line, trainer = Line([assign(), FINISHED]), Trainer()
+    await live(line, trainer, state)
+    assert BYTES == trainer.jobs[0].down
+    monkeypatch.setattr(story, "MESSAGE_LIMIT", len(BYTES) - 1)
+    line, trainer = Line([assign(number=2, since=1), FINISHED]), Trainer()
+    await live(line, trainer, state)
+    assert isinstance(trainer.jobs[0].down, Path)

@@ -1,0 +1,71 @@
+"""How long a site waits before it tries a coordinator again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pfl_client import daemon as story
+from pfl_client.bench import DataFolder
+from pfl_client.daemon import Daemon
+from pfl_client.link import Unreachable
+from pfl_common.messages import Blob, Joined, Mark, Over
+from pfl_common.run import Description, Model, RunSpec
+
+MODEL = Model("mlp", (1, 4, 4), ("a", "b"))
+
+
+class GoneForAWhile:
+    """A Link whose coordinator takes the site in, is away for many calls, and ends the run."""
+
+    def __init__(self, spec: RunSpec, failures: int) -> None:
+        self._spec, self._failures = spec, failures
+
+    async def join(self, description: Description) -> Joined | None:
+        return Joined(self._spec.to_json(), Blob("first", 5))
+
+    async def fetch(self, blob: Blob, into: Path) -> None:
+        into.write_bytes(b"model")
+
+    async def next_task(self, marks: tuple[Mark, ...]) -> Over:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise Unreachable("away")
+        return Over("finished")
+
+    async def leave(self) -> None:
+        """Nothing to say."""
+
+
+class Idle:
+    """A Bench that gets no work."""
+
+    async def describe(self, folder: DataFolder) -> Description:
+        return Description(MODEL.shape, MODEL.classes, 8)
+
+    async def open(self, folder: DataFolder, spec: str, init: Path) -> None:
+        """Nothing to read."""
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+async def test_no_pause_outlasts_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restarted coordinator waits a lease's time for its sites: a pause is shorter, even drawn at its longest."""
+    pauses, sleep = [], asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(story.asyncio, "sleep", note)
+    spec = RunSpec("run-1", "fedavg", {}, MODEL, 3, 7, ("a",), lease_seconds=6.0)
+    daemon = Daemon(
+        DataFolder(tmp_path, "a"), link=GoneForAWhile(spec, 9), bench=Idle(), state=tmp_path / "state"
+    )
+    assert Over("finished") == await daemon.run()
+    assert 9 == len(pauses)
+    assert max(pauses) <= 4.5
+    assert pauses[-1] >= 1.5

@@ -1,0 +1,201 @@
+"""`pfl`: simulations and splits as a researcher types them, and what is said when a word is wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pfl_common.run import RunSpec
+from pfl_deploy.cli import main
+from pfl_deploy.datasets import sources
+from pfl_deploy.datasets.labelled import Source
+from pfl_deploy.splitting import PARTITIONS, SOURCES
+from tests.deploy.processes import write_site
+from tests.words import Spoken, check_clear, speak
+
+
+def pfl(*words: str | Path) -> Spoken:
+    """The program with these words."""
+    return speak(main, *words)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user works, with two sites of arrays below `data`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for seed, name in enumerate(("hospital_a", "hospital_b")):
+        write_site(tmp_path / "data" / name, samples=12 + 6 * seed, size=12, seed=seed)
+    return tmp_path
+
+
+def write_tree(folder: Path, *, shade: int) -> None:
+    """Images in class folders, without train and test folders."""
+    for place, name in enumerate(("ill", "well")):
+        (folder / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = np.full((12, 12), shade + 120 * place + number, dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+def test_a_simulation_of_arrays(here: Path) -> None:
+    """Each site's accuracy as JSON; the run's specification, played again elsewhere, gives the same bytes."""
+    words = ("--method", "dualfed", "--rounds", "2", "--seed", "3", "--set", "lr=0.05")
+    said = pfl("simulate", "--data", "data", "--json", *words)
+    check_clear(said, 0)
+    told = json.loads(said.out)
+    assert {"hospital_a", "hospital_b"} == told["accuracy"].keys()
+    assert {"test/combined", "test/global", "test/personal"} <= {
+        name.removeprefix("pre/") for name in told["accuracy"]["hospital_a"]
+    }
+    spec = RunSpec.from_json(
+        (next(here.glob("pfl-simulation/sites/hospital_a/runs/*")) / "spec.json").read_bytes()
+    )
+    assert (told["run"], 3, 0.05) == (spec.id, spec.seed, spec.settings["lr"])
+
+    (here / "spec.json").write_text(spec.to_json())
+    again = pfl("simulate", "--data", "data", "--json", "--spec", "spec.json", "--out", "again")
+    check_clear(again, 0)
+    assert told == json.loads(again.out)
+    models = [
+        here / out / "sites" / "hospital_b" / "runs" / spec.id / "serving"
+        for out in ("pfl-simulation", "again")
+    ]
+    first, second = (folder / "serving.safetensors" for folder in models)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_simulation_of_image_folders(here: Path) -> None:
+    """Folders of images are as good as arrays, and the table names each site."""
+    for shade, name in enumerate(("Hospital A", "hospital_b")):
+        write_tree(here / "images" / name, shade=40 + shade)
+    said = pfl("simulate", "--data", "images", "--method", "fedavg", "--rounds", "1")
+    check_clear(said, 0, "hospital_a", "hospital_b", "test/combined")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "phrases"),
+    [
+        (("--data", "nowhere"), 3, ("nowhere holds no data folders", "one folder per site", "pfl split")),
+        (("--data", "data", "--method", "dualfde"), 2, ("no method 'dualfde'", "did you mean 'dualfed'?")),
+        (("--data", "data", "--set", "lamda=1"), 2, ("dualfed has no setting 'lamda'", "'lambda'")),
+        (("--data", "data", "--backbone", "cn"), 2, ("'cn'", "did you mean 'cnn'?")),
+        (("--data", "data", "--participation", "2"), 2, ("participation is '2'", "a ratio in (0, 1]")),
+        (("--data", "data", "--spec", "no.json"), 2, ("--spec no.json cannot be read", "spec.json")),
+        (("--data", "data", "--spec", "data/hospital_a/classes.json"), 2, ("is no specification of a run",)),
+        (("--data", "data", "--config", "no.toml"), 2, ("--config no.toml cannot be read",)),
+        (("--data", "data", "--out", "data/hospital_a/train.npz"), 4, ("cannot be made", "--state")),
+    ],
+)
+def test_a_simulation_with_a_wrong_word(
+    here: Path, words: tuple[str, ...], code: int, phrases: tuple[str, ...]
+) -> None:
+    """The word is named, with the nearest right one."""
+    check_clear(pfl("simulate", *words), code, *phrases)
+
+
+def test_a_specification_of_other_sites(here: Path) -> None:
+    """Sites are compared by name."""
+    check_clear(pfl("simulate", "--data", "data", "--rounds", "1", "--method", "local", "--json"), 0)
+    spec = next(here.glob("pfl-simulation/sites/hospital_a/runs/*/spec.json"))
+    (here / "data" / "hospital_b").rename(here / "data" / "hospital_c")
+    said = pfl("simulate", "--data", "data", "--spec", spec, "--out", "again")
+    check_clear(said, 2, "is for hospital_a, hospital_b; --data holds hospital_a, hospital_c", "called alike")
+
+
+def test_two_folders_with_one_name(here: Path) -> None:
+    """Names that differ in letters that a site's name cannot have are one name."""
+    write_site(here / "data" / "Hospital A", samples=12)
+    said = pfl("simulate", "--data", "data")
+    check_clear(said, 2, "two data folders are named 'hospital_a'", "one name per site", "rename one")
+
+
+def test_one_class_everywhere(here: Path) -> None:
+    """A federation without anything to tell apart ends at once."""
+    for name in ("hospital_a", "hospital_b"):
+        write_site(here / "ill" / name, samples=8, classes=("ill",))
+    said = pfl("simulate", "--data", "ill", "--json")
+    check_clear(said, 3, "the whole federation knows 1 class (ill)", "at least two classes over all sites")
+
+
+def cut_digits(stock: sources.Stock) -> Source:
+    """The digits of scikit-learn as if their authors had cut them in two."""
+    whole = sources.optdigits()
+    half = np.arange(len(whole.train)) % 2
+    return replace(
+        whole, train=whole.train.take(np.flatnonzero(half)), test=whole.train.take(np.flatnonzero(1 - half))
+    )
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_a_split(here: Path, partition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every partition makes one folder per site, twice the same."""
+    monkeypatch.setitem(SOURCES, "cut", cut_digits)
+    for out in ("one", "two"):
+        said = pfl("split", "cut", "--out", out, "--partition", partition, "--sites", "5", "--beta", "0.5")
+        check_clear(said, 0)
+        assert [str(path) for path in sorted(Path(out).iterdir()) if path.is_dir()] == said.out.split()
+    sites = sorted(path.name for path in Path("one").iterdir() if path.is_dir())
+    assert 5 == len(sites)
+    for name in sites:
+        for part in ("train.npz", "test.npz"):
+            assert (here / "one" / name / part).read_bytes() == (here / "two" / name / part).read_bytes()
+            with np.load(here / "one" / name / part) as arrays:
+                assert (len(arrays["y"]), (8, 8)) == (len(arrays["x"]), arrays["x"].shape[1:3])
+                assert len(arrays["y"]) > 0
+
+
+def test_a_split_into_images_that_a_simulation_takes(here: Path) -> None:
+    """What `pfl split` writes, `pfl simulate` reads."""
+    split = (
+        "--out",
+        "sites",
+        "--partition",
+        "iid",
+        "--sites",
+        "3",
+        "--form",
+        "images",
+        "--validation",
+        "0.2",
+    )
+    check_clear(pfl("split", "optdigits", *split), 0, "sites/")
+    said = pfl("simulate", "--data", "sites", "--method", "local", "--rounds", "1", "--json")
+    check_clear(said, 0)
+    (first, *others) = json.loads(said.out)["accuracy"].values()
+    assert 2 == len(others)
+    assert "pre/validation/combined" in first
+    again = pfl("split", "optdigits", *split)
+    check_clear(again, 3, "sites/site_00 exists and is not empty", "expected: a new folder", "what to do:")
+
+
+@pytest.mark.parametrize(
+    ("words", "phrases"),
+    [
+        (("optdigit", "--out", "o"), ("no data set 'optdigit'", "did you mean 'optdigits'?")),
+        (("optdigits", "--out", "o", "--partition", "dirichle"), ("'dirichle'", "did you mean 'dirichlet'?")),
+        (("digits", "--out", "o", "--domains", "mnits"), ("no digit domain 'mnits'", "did you mean")),
+        (("optdigits", "--out", "o", "--form", "png"), ("--form is 'png'", "npz or images")),
+        (("optdigits", "--out", "o", "--sites", "0"), ("0 sites", "1 to 1797 sites")),
+        (("optdigits", "--out", "o", "--sites", "100000"), ("100000 sites", "1 to 1797 sites")),
+        (("optdigits", "--out", "o", "--beta", "0"), ("beta 0.0", "a number above 0")),
+        (("optdigits", "--out", "o", "--validation", "2"), ("fraction 2.0", "less than 1")),
+        (
+            ("optdigits", "--out", "o", "--partition", "pathological", "--classes-per-site", "99"),
+            ("99 classes", "1 to 10"),
+        ),
+        (
+            ("optdigits", "--out", "o", "--partition", "two-classes"),
+            ("has no test part", "iid, pathological, dirichlet"),
+        ),
+    ],
+)
+def test_a_split_with_a_wrong_word(here: Path, words: tuple[str, ...], phrases: tuple[str, ...]) -> None:
+    """The word is named, and nothing is written."""
+    check_clear(pfl("split", *words), 2, *phrases)
+    assert not (here / "o").exists()

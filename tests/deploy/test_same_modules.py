@@ -1,0 +1,129 @@
+"""The simulator is the product without its network: what it loads and what the programs load differ in seams only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.processes import Machine, write_site
+
+WITNESS = """
+import os, sys
+
+class Witness:
+    book = open(os.path.join({folder!r}, str(os.getpid())), "a", buffering=1)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("pfl_"):
+            self.book.write(name + "\\n")
+
+sys.meta_path.insert(0, Witness())
+"""
+
+TRANSPORT = {
+    "pfl_client.bulk",
+    "pfl_client.dialling",
+    "pfl_client.enrolment",
+    "pfl_client.transport",
+    "pfl_common.speech",
+    "pfl_common.wire",
+    "pfl_common.wire.coordinator_pb2",
+    "pfl_common.wire.enrolment_pb2",
+    "pfl_common.wire.refusal_pb2",
+    "pfl_server.bulk",
+    "pfl_server.calls",
+    "pfl_server.enrolment",
+    "pfl_server.transport",
+}
+IPC = {
+    "pfl_client.frames",
+    "pfl_client.ipc",
+    "pfl_client.trainer.__main__",
+    "pfl_client.trainer.serve",
+}
+PROGRAMS = {
+    "pfl_client.cli",
+    "pfl_client.metrics",
+    "pfl_client.settings",
+    "pfl_client.site",
+    "pfl_server.coordinator",
+    "pfl_server.metrics",
+    "pfl_server.web",
+}
+"""What makes a process of it: words, signals, ports for health and metrics."""
+SIMULATOR = {
+    "pfl_deploy",
+    "pfl_deploy.cli",
+    "pfl_deploy.loopback",
+    "pfl_deploy.showing",
+    "pfl_deploy.simulate",
+}
+CORE = {
+    "pfl_client.daemon",
+    "pfl_client.outbox",
+    "pfl_client.trainer.work",
+    "pfl_client.trainer.workbench",
+    "pfl_client.vault",
+    "pfl_common.codec",
+    "pfl_common.methods.dualfed",
+    "pfl_server.checkpoint",
+    "pfl_server.fleet",
+    "pfl_server.hosting",
+    "pfl_server.journal",
+    "pfl_server.round",
+    "pfl_server.sampling",
+    "pfl_server.spool",
+    "pfl_server.tally",
+    "pfl_server.training",
+}
+"""Where a run happens: without these on both sides the comparison would say nothing."""
+
+
+@dataclass
+class Watched(Machine):
+    """A machine on which every Python process writes down the modules it loads, trainers included."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """With a start file that every interpreter reads; a trainer that is killed has written down all the same."""
+        start, books = self.home / "start", self.home / "books"
+        for folder in (start, books):
+            folder.mkdir(parents=True, exist_ok=True)
+        (start / "sitecustomize.py").write_text(WITNESS.format(folder=str(books)))
+        before = super().environment
+        path = [str(start), *filter(None, [before.get("PYTHONPATH")])]
+        return {**before, "PYTHONPATH": os.pathsep.join(path)}
+
+    def loaded(self) -> set[str]:
+        """What all of them loaded together."""
+        return {name for book in (self.home / "books").iterdir() for name in book.read_text().split()}
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[tuple[Watched, Watched]]:
+    """One for the real processes, one for the simulator."""
+    both = (Watched(tmp_path / "network"), Watched(tmp_path / "alone"))
+    yield both
+    for machine in both:
+        machine.end_all()
+
+
+def test_only_the_seams_differ(machines: tuple[Watched, Watched], tmp_path: Path) -> None:
+    """Both programs and the trainer on one side, `pfl simulate` on the other, one run each: no module more or less."""
+    network, alone = machines
+    folders = [write_site(tmp_path / "data" / f"hospital_{x}", samples=12, size=12) for x in "ab"]
+    words = ("--method", "dualfed", "--rounds", "1")
+    server = network.server(*words)
+    clients = [network.client(folder) for folder in folders]
+    assert [0, 0] == [network.finish(c, log=f.name) for c, f in zip(clients, folders, strict=True)]
+    assert 0 == network.stop(server)
+    assert 0 == alone.call("pfl", "simulate", "--data", tmp_path / "data", *words).returncode
+
+    real, simulated = network.loaded(), alone.loaded()
+    assert set() == CORE - (real & simulated)
+    assert TRANSPORT | IPC | PROGRAMS == real - simulated
+    assert SIMULATOR == simulated - real
