@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pfl_client.settings import ClientSettings
+from pfl_common import programs
 from pfl_common.config import layered, settle
-from pfl_common.errors import PflError
 from pfl_common.logs import configure
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -51,11 +49,5 @@ def serve(
 
 
 def main() -> None:
-    """Run the command; an error a person can mend is printed as words, with its exit code."""
-    # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        app()
-    except PflError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"pfl-client: {error}", markup=False)
-        raise SystemExit(getattr(error, "exit_code", 1)) from None
+    """The entry of `pfl-client`."""
+    programs.run("pfl-client", app)

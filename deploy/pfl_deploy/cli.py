@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from pfl_common.errors import PflError
+from pfl_common import programs
 from pfl_common.logs import configure
 
 app = typer.Typer(
@@ -139,15 +138,40 @@ def compare(
     data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
     jobs: Annotated[int, typer.Option(help="Runs at one time.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Write the table as JSON here too.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep finished runs in this file; a comparison broken off goes on.")
+    ] = None,
 ) -> None:
     """Compare methods: settings chosen on validation data, mean and deviation over seeds."""
     from pfl_deploy import compare as comparing
     from pfl_deploy import showing
 
-    table = comparing.compare(comparing.Comparison.read(plan), data, jobs=jobs, tell=console.print)
+    asked = comparing.Comparison.read(plan)
+    runner = comparing.Trials(asked.common, data, kept=keep, tell=console.print)
+    table = comparing.compare(asked, runner, jobs=jobs)
     if out is not None:
         out.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
     console.print(showing.as_markdown(table), markup=False)
+
+
+@app.command()
+def demo(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of every run.")] = 40,
+    out: Annotated[Path | None, typer.Option(help="New folder to write to; else a temporary one.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with one data folder per site, if not the sample.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep keys, vaults and models too.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+) -> None:
+    """Train DualFed with real processes on four digit domains, beside its yardsticks; write a report."""
+    from pfl_deploy.demo.plan import SAMPLE, Plan, choose_folder
+    from pfl_deploy.demo.story import play
+
+    plan = Plan((data or SAMPLE).resolve(), choose_folder(out), rounds, keep)
+    play(plan, console)
+    if open_:
+        typer.launch(plan.report.as_uri())
 
 
 def _form(text: str) -> Literal["npz", "images"]:
@@ -161,11 +185,5 @@ def _form(text: str) -> Literal["npz", "images"]:
 
 
 def main() -> None:
-    """Run the command; an error a person can mend is printed as words, with its exit code."""
-    # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        app()
-    except PflError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"pfl: {error}", markup=False)
-        raise SystemExit(getattr(error, "exit_code", 1)) from None
+    """The entry of `pfl`."""
+    programs.run("pfl", app)

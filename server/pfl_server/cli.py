@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -14,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pfl_common import methods, models
+from pfl_common import methods, models, programs
 from pfl_common.config import dump, layered, parse_pairs, settle
-from pfl_common.errors import PflError, SettingError, nearest
+from pfl_common.errors import SettingError, nearest
 from pfl_common.halves import Settings
 from pfl_common.logs import configure
 from pfl_common.run import Participation
@@ -119,11 +118,5 @@ def add_method_settings(values: dict[str, Any], preset: str | None, pairs: Itera
 
 
 def main() -> None:
-    """Run the command; an error a person can mend is printed as words, with its exit code."""
-    # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        app()
-    except PflError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"pfl-server: {error}", markup=False)
-        raise SystemExit(getattr(error, "exit_code", 1)) from None
+    """The entry of `pfl-server`."""
+    programs.run("pfl-server", app)
