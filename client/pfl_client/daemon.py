@@ -20,7 +20,7 @@ from pfl_client.link import Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch
 from pfl_common.errors import DataError, PflError, Refused, UserError
-from pfl_common.messages import Assignment, Blob, Joined, Over
+from pfl_common.messages import OPENING, Assignment, Blob, Joined, Over
 from pfl_common.run import Description, Kind, RunSpec
 
 log = structlog.get_logger("pfl.site")
@@ -90,8 +90,9 @@ class Daemon:
 
     async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined) -> None:
         """Get everything ready for the first task."""
-        await self._bring(joined.init, visit.init)
-        await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
+        async with _Heart(self._link, OPENING, visit.init):
+            await self._bring(joined.init, visit.init)
+            await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
         self.watch.enter(spec)
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
         self._longest_pause = min(LONGEST_PAUSE, spec.lease_seconds / 2)

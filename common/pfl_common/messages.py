@@ -26,6 +26,10 @@ DECLINES = (
 """Every reason a site may give for not doing a task."""
 
 
+OPENING = "opening"
+"""The key of heartbeats before a site's first task: it fetches the first model and reads its data."""
+
+
 @dataclass(frozen=True)
 class Blob:
     """Bytes that can be fetched: named by their SHA-256."""

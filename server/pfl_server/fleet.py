@@ -17,6 +17,7 @@ from pfl_common import codec, scores
 from pfl_common.errors import Refused
 from pfl_common.messages import (
     DECLINES,
+    OPENING,
     Assignment,
     Blob,
     Joined,
@@ -225,6 +226,10 @@ class Fleet:
         """A site is at work."""
         place = self._place(site)
         place.seen = self._now()
+        if key == OPENING and place.errand is not None and not place.errand.handed:
+            # A site that reads a large folder has not come for its task yet; that is no silence.
+            place.errand.renewed = self._now()
+            return True
         if place.errand is None or place.errand.task.key != key:
             return False
         place.errand.renew(progress, self._now())

@@ -17,7 +17,7 @@ from pfl_client.daemon import Daemon
 from pfl_client.declined import DiskFull
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_common.errors import DataError, Refused, StateError
-from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.messages import OPENING, Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
 from pfl_common.run import Description, Entry, Header, Kind, Model, RunSpec, Task
 
 SITE = "hospital-a"
@@ -51,6 +51,7 @@ class Line:
     said: list[tuple[str, object]] = field(default_factory=list)
     marks: list[tuple[Mark, ...]] = field(default_factory=list)
     beaten: asyncio.Event = field(default_factory=asyncio.Event)
+    heard_opening: asyncio.Event = field(default_factory=asyncio.Event)
     left: Callable[[], Awaitable[None]] | None = None
 
     def names(self) -> list[str]:
@@ -90,7 +91,9 @@ class Line:
         self._say("decline", (key, reason, words))
 
     async def heartbeat(self, key: str, progress: int) -> bool:
-        if progress > len(BYTES):
+        if key == OPENING:
+            self.heard_opening.set()
+        elif progress > len(BYTES):
             self.beaten.set()
         return True
 
@@ -112,6 +115,7 @@ class Trainer:
     troubles: list[Exception] = field(default_factory=list)
     before: list[Exception] = field(default_factory=list)
     during: Callable[[Progress], Awaitable[None]] | None = None
+    reading: asyncio.Event | None = None
     opened: list[str] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
     began_with: list[str | None] = field(default_factory=list)
@@ -125,6 +129,8 @@ class Trainer:
     async def open(self, folder: DataFolder, spec: str, init: Path) -> None:
         assert init.read_bytes() == BYTES
         self.opened.append(RunSpec.from_json(spec).id)
+        if self.reading is not None:
+            await self.reading.wait()
 
     async def work(self, job: Job, progress: Progress) -> Done:
         self.jobs.append(job)
@@ -313,6 +319,15 @@ async def test_signs_of_life_while_a_task_is_at_work(state: Path) -> None:
         await line.beaten.wait()
 
     assert FINISHED == await live(line, Trainer(during=train), state)
+
+
+async def test_signs_of_life_while_the_data_are_read(state: Path) -> None:
+    """A large folder takes its time: the coordinator hears of it, and the site asks for no task before."""
+    line = Line([Over("finished")])
+    trainer = Trainer(reading=line.heard_opening)
+    await put_together(line, trainer, state).run()
+    assert line.heard_opening.is_set()
+    assert [()] == line.marks
 
 
 async def test_a_signal_in_the_middle_of_a_task(state: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Joined, Mark, Over, Receipt
+from pfl_common.messages import OPENING, Joined, Mark, Over, Receipt
 from pfl_common.run import Description, Kind, Task
 from pfl_common.scores import vector
 from pfl_common.tensors import State
@@ -153,6 +153,20 @@ async def test_only_progress_renews_a_lease(scene: Scene) -> None:
     assert [False, False, False, True] == heard
     assert scene.fleet.heartbeat("a", TASK.key, 11)
     assert not scene.fleet.expired("a")
+
+
+async def test_a_site_that_still_reads_its_data_is_not_silent(scene: Scene) -> None:
+    """Between joining and its first task it says so; once the task is handed out, only its progress counts."""
+    scene.ask()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        scene.fleet.clock += 10
+        assert scene.fleet.heartbeat("a", OPENING, 0)
+        assert not scene.fleet.expired("a")
+    await scene.take()
+    scene.fleet.clock += 16
+    assert not scene.fleet.heartbeat("a", OPENING, 0)
+    assert scene.fleet.expired("a")
 
 
 async def test_a_site_that_is_away_from_the_start(scene: Scene) -> None:

@@ -39,6 +39,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_NORM: _ClassVar[Reason]
     REASON_WEIGHT: _ClassVar[Reason]
     REASON_SEAL: _ClassVar[Reason]
+    REASON_CARD: _ClassVar[Reason]
     REASON_NOT_ACCEPTED: _ClassVar[Reason]
     REASON_LOCKED: _ClassVar[Reason]
     REASON_ALREADY_USED: _ClassVar[Reason]
@@ -76,6 +77,7 @@ REASON_NOT_FINITE: Reason
 REASON_NORM: Reason
 REASON_WEIGHT: Reason
 REASON_SEAL: Reason
+REASON_CARD: Reason
 REASON_NOT_ACCEPTED: Reason
 REASON_LOCKED: Reason
 REASON_ALREADY_USED: Reason

@@ -1,0 +1,107 @@
+"""Curves read from histories, bytes from specifications, and the words that say who leads."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pfl_common.run import Entry
+from pfl_deploy.demo import plots
+from pfl_deploy.demo.findings import Findings, Method, size_of
+from pfl_deploy.demo.following import read_curve
+from pfl_deploy.demo.report import verdict
+
+
+def write(folder: Path, *lines: tuple[str, dict[str, float]]) -> Path:
+    """A history of these tasks and accuracies."""
+    folder.mkdir(exist_ok=True)
+    entries = [
+        {"task": task, "scores": {n: {"accuracy": v} for n, v in scores.items()}, "metrics": {}}
+        for task, scores in lines
+    ]
+    (folder / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return folder
+
+
+def test_a_measurement_before_training_shows_the_round_before(tmp_path: Path) -> None:
+    """Measured with the download of round 2: what round 1 reached. The last one shows the last round."""
+    folder = write(
+        tmp_path,
+        (
+            "000001-1-train",
+            {"pre/test/combined": 0.1, "pre/validation/combined": 0.9, "pre/test/global": 0.8},
+        ),
+        ("000002-1-train", {"pre/test/combined": 0.2}),
+        ("000002-2-train", {"pre/test/combined": 0.3}),
+        ("000002-1-finish", {"pre/test/combined": 0.4}),
+    )
+    assert {0: 0.1, 1: 0.3, 2: 0.4} == read_curve(folder)
+
+
+def test_a_measurement_after_training_shows_its_own_round(tmp_path: Path) -> None:
+    """As local training measures."""
+    folder = write(
+        tmp_path,
+        ("000001-1-train", {"post/test/combined": 0.1}),
+        ("000002-1-train", {"post/test/combined": 0.2}),
+        ("000002-1-finish", {"pre/test/combined": 0.2}),
+    )
+    assert {1: 0.1, 2: 0.2} == read_curve(folder)
+
+
+def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
+    """A site writes while the demo reads."""
+    folder = write(tmp_path, ("000001-1-train", {"pre/test/combined": 0.5}))
+    with (folder / "history.jsonl").open("a") as book:
+        book.write('{"task": "0000')
+    assert {0: 0.5} == read_curve(folder)
+    assert {} == read_curve(tmp_path / "nothing")
+
+
+def test_bytes_of_a_parcel() -> None:
+    """Shapes and types by hand: 2·3 floats of 4 bytes, one whole number of 8, five bits of a byte each."""
+    manifest = (Entry("a", "float32", (2, 3)), Entry("b", "int64", ()), Entry("c", "bool", (5,)))
+    assert 24 + 8 + 5 == size_of(manifest)
+
+
+def method(name: str, title: str, *final: float) -> Method:
+    """A run that ended with these accuracies."""
+    sites = {f"s{number}": value for number, value in enumerate(final)}
+    return Method(name, title, "", {}, {s: {1: v} for s, v in sites.items()}, sites, (1.0,), 1.0, 2.0, 1)
+
+
+def test_the_verdict_says_where_it_does_not_lead() -> None:
+    """A site at which another method is ahead is named with the gap; a draw is no defeat."""
+    methods = (
+        method("local", "Alone", 0.5, 0.9, 0.5),
+        method("fedavg", "FedAvg", 0.6, 0.2, 0.6),
+        method("dualfed", "DualFed", 0.7, 0.8, 0.6),
+    )
+    words = verdict(Findings(methods, dict.fromkeys(methods[0].final), {}, {}, (), 1, {}, {}, 1.0))  # type: ignore[arg-type]
+    assert "DualFed reaches 70.0 %" in words
+    assert "63.3 % training alone, 46.7 % FedAvg" in words
+    assert "No other method is better at 2 of 3 sites." in words
+    assert words.endswith("At s1 training alone is ahead by 10.0 points.")
+
+
+@pytest.mark.parametrize(("real", "words"), [(0.9, "No other method is better at any site."), (0.1, "")])
+def test_the_verdict_of_all_or_nothing(real: float, words: str) -> None:
+    """First everywhere is said in one sentence; first nowhere is not dressed up."""
+    methods = (method("local", "Alone", 0.5, 0.5), method("dualfed", "DualFed", real, real))
+    said = verdict(Findings(methods, dict.fromkeys(methods[0].final), {}, {}, (), 1, {}, {}, 1.0))  # type: ignore[arg-type]
+    assert words in said
+    assert (real > 0.5) == ("No other" in said)
+    assert 2 * (real < 0.5) == said.count("training alone is ahead by 40.0 points")
+
+
+@pytest.mark.parametrize("ends", [(0.5, 0.5, 0.5), (0.1, 0.5, 0.52), (0.9, 0.1, 0.5)])
+def test_labels_do_not_lie_on_each_other(ends: tuple[float, ...]) -> None:
+    """Three lines that end at one place still have three readable values."""
+    series = {name: {0: 0.0, 1: value} for name, value in zip(("a", "b", "c"), ends, strict=True)}
+    drawing = plots.curves("curves", series, 1)
+    places = sorted(
+        float(mark.split('y="')[1].split('"')[0]) for mark in drawing.split("<text") if 'class="end' in mark
+    )
+    assert 3 == len(places)
+    assert all(after - before >= 12.9 for before, after in pairwise(places))
