@@ -84,7 +84,7 @@ def test_every_folder_of_a_package_is_a_package() -> None:
     assert set() == {str(folder) for folder in folders if not (TOP / folder / "__init__.py").is_file()}
 
 
-@pytest.mark.parametrize("script", [".ci/run", "deploy/environment", "tests/run"])
+@pytest.mark.parametrize("script", [".ci/run", "deploy/demo", "deploy/environment", "tests/run"])
 def test_a_script_can_be_run(script: str) -> None:
     """The commands of the README start without `bash` in front."""
     assert (TOP / script).is_file(), f"{script} is missing"

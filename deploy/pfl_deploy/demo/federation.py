@@ -1,0 +1,79 @@
+"""DualFed for real: one coordinator and one daemon per site, mutual TLS between them, each site with its trainer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.request
+from pathlib import Path
+from time import perf_counter
+
+from pfl_common.errors import RunFailed
+from pfl_common.identity import Found, IdentityError, discovery
+from pfl_deploy.demo.following import Follower, Trained, find_folders
+from pfl_deploy.demo.live import Board
+from pfl_deploy.demo.plan import DUALFED, Plan
+from pfl_deploy.demo.processes import Programs
+
+POLL_SECONDS = 0.1
+START_SECONDS = 120.0
+PATIENT = ("--quorum", "1", "--lease-seconds", "120")
+"""Every update counts: the demo ends alike on a slow machine and on a fast one."""
+_COUNTER = re.compile(r'^pfl_parcel_bytes_total\{direction="(\w+)"\} (\S+)', re.MULTILINE)
+
+
+async def train(plan: Plan, programs: Programs, board: Board) -> Trained:
+    """Start everything, wait for the last round, ask the coordinator for its counters, end it."""
+    began = perf_counter()
+    follower = Follower(DUALFED, plan, board, lambda: _folders(plan))
+    board.say("a coordinator starts: it makes the federation's certificate authority and opens its ports")
+    server = await programs.start("pfl-server", _server_words(plan), name="coordinator", hear=follower.hear)
+    found = await programs.during(_published(plan), server)
+    board.say(f"it listens on {found.addresses.control}; {len(plan.sites)} sites start and enrol")
+    sites = [
+        await programs.start("pfl-client", _site_words(plan, path), name=path.name) for path in plan.sites
+    ]
+    await programs.during(asyncio.gather(*(site.finish() for site in sites)), server)
+    counters = await asyncio.to_thread(read_counters, found.addresses.http)
+    await programs.end(server)
+    trained = follower.trained(_folders(plan), began)
+    trained.counters, trained.processes = counters, 1 + 2 * len(sites)
+    return trained
+
+
+def read_counters(address: str) -> dict[str, int]:
+    """What the coordinator itself counted: bytes of parcels by direction; nothing if its page does not answer."""
+    try:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=10) as page:
+            text = page.read().decode()
+    except OSError:
+        return {}
+    return {direction: int(float(value)) for direction, value in _COUNTER.findall(text)}
+
+
+async def _published(plan: Plan) -> Found:
+    """Wait until sites can find the coordinator, as they do: by the file it leaves for its user."""
+    end = perf_counter() + START_SECONDS
+    while True:
+        try:
+            return discovery.find(None, plan.state / "pfl" / "coordinators")
+        except IdentityError:
+            if perf_counter() > end:
+                raise RunFailed(
+                    f"the coordinator opened no port in {START_SECONDS:.0f} s; its log is in {plan.logs}"
+                ) from None
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _server_words(plan: Plan) -> list[str | Path]:
+    free = ("--port", "0", "--enrol-port", "0", "--http-port", "0")
+    sites = ("--sites", str(len(plan.sites)))
+    return [*DUALFED.words(plan.rounds), *PATIENT, *free, *sites, "--state", plan.state / "coordinator"]
+
+
+def _site_words(plan: Plan, data: Path) -> list[str | Path]:
+    return ["--data", data, "--state", plan.state / "sites", "--device", "cpu"]
+
+
+def _folders(plan: Plan) -> dict[str, Path]:
+    return find_folders(plan, plan.state / "sites", "*/{site}/runs/*")

@@ -1,0 +1,196 @@
+"""All that the report tells, as plain values read from what the programs left on disk."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence, Set
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TypedDict
+
+from pfl_common.identity import site_name
+from pfl_common.run import Entry, Json, Manifest, RunSpec
+from pfl_deploy.demo.following import Curve, Trained, read_curve, read_history
+from pfl_deploy.demo.plan import Plan
+from pfl_deploy.demo.specimens import Specimens, look
+
+_BYTES = {
+    "float64": 8,
+    "int64": 8,
+    "float32": 4,
+    "int32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "uint8": 1,
+    "bool": 1,
+}
+
+
+class Leaving(TypedDict):
+    """A line of a site's audit: what left the building."""
+
+    task: str
+    bytes: int
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One contestant's run."""
+
+    name: str
+    title: str
+    sense: str
+    settings: dict[str, Json]
+    curves: dict[str, Curve]
+    final: dict[str, float]
+    round_seconds: tuple[float, ...]
+    start_seconds: float
+    seconds: float
+    processes: int
+
+    @property
+    def mean(self) -> float:
+        """The plain mean over sites."""
+        return sum(self.final.values()) / len(self.final)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What crossed one site's border in the run with real processes."""
+
+    uploads: int
+    sent: int
+    downloads: int
+    received: int
+    by_task: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module of the network, or that half of it which travels or stays; `kinds` are its tensors' last names."""
+
+    name: str
+    travels: bool
+    kinds: tuple[str, ...]
+    tensors: int
+    numbers: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """One demo."""
+
+    methods: tuple[Method, ...]
+    sites: dict[str, Specimens]
+    traffic: dict[str, Traffic]
+    counters: dict[str, int]
+    parts: tuple[Part, ...]
+    rounds: int
+    spec: dict[str, Json]
+    machine: dict[str, str]
+    seconds: float
+
+    @property
+    def real(self) -> Method:
+        """The method that real processes trained: the one this demo is about."""
+        return self.methods[-1]
+
+    def to_json(self) -> str:
+        """Everything but the pictures, for other programs."""
+        plain = asdict(self)
+        for site in plain["sites"].values():
+            del site["strip"]
+        return json.dumps(plain, indent=1, sort_keys=True) + "\n"
+
+
+def gather(plan: Plan, runs: Sequence[Trained], *, seconds: float) -> Findings:
+    """Read what all runs left; the last of them is the one with real processes."""
+    real = runs[-1]
+    spec = RunSpec.from_json((next(iter(real.folders.values())) / "spec.json").read_bytes())
+    return Findings(
+        methods=tuple(_method(run) for run in runs),
+        sites={site_name(path): look(path) for path in plan.sites},
+        traffic={site: read_traffic(folder, spec) for site, folder in real.folders.items()},
+        counters=real.counters,
+        parts=divide(spec, {name for folder in real.folders.values() for name in read_sent_names(folder)}),
+        rounds=spec.rounds,
+        spec=_about(spec),
+        machine={"system": platform.platform(), "python": platform.python_version(), **spec.versions},
+        seconds=seconds,
+    )
+
+
+def read_traffic(folder: Path, spec: RunSpec) -> Traffic:
+    """Uploads from the site's own audit; downloads from its tasks and the sizes the run pins for them."""
+    kinds = [entry["task"].rpartition("-")[2] for entry in read_history(folder)]
+    received = [size_of(spec.init_manifest), *(size_of(_down(spec, kind)) for kind in kinds)]
+    sent = tuple((line["task"], line["bytes"]) for line in _read_audit(folder))
+    return Traffic(len(sent), sum(size for _, size in sent), len(received), sum(received), sent)
+
+
+def read_sent_names(folder: Path) -> set[str]:
+    """Tensors that left a site, by the names of its model: in an upload they stand below `sum` or `shown`."""
+    named = {name.partition(".") for line in _read_audit(folder) for name in line["names"]}
+    return {name for branch, _, name in named if branch in ("sum", "shown")}
+
+
+def divide(spec: RunSpec, sent: Set[str]) -> tuple[Part, ...]:
+    """The network's modules, each divided into what was named in an upload and what never was."""
+    parts: dict[tuple[str, bool], list[Entry]] = {}
+    for entry in spec.init_manifest:
+        parts.setdefault((entry.name.partition(".")[0], entry.name in sent), []).append(entry)
+    return tuple(
+        Part(
+            name,
+            travels,
+            tuple(sorted({entry.name.rpartition(".")[2] for entry in entries})),
+            len(entries),
+            sum(prod(entry.shape) for entry in entries),
+        )
+        for (name, travels), entries in sorted(parts.items(), key=lambda part: (not part[0][1], part[0][0]))
+    )
+
+
+def size_of(manifest: Manifest) -> int:
+    """Bytes of a parcel's content."""
+    return sum(prod(entry.shape) * _BYTES[entry.dtype] for entry in manifest)
+
+
+def _down(spec: RunSpec, kind: str) -> Manifest:
+    """What comes down for a kind of task; the methods played here have one phase."""
+    return next(
+        manifest
+        for key, manifest in spec.manifests.items()
+        if key.startswith(f"{kind}/") and key.endswith("/down")
+    )
+
+
+def _read_audit(folder: Path) -> list[Leaving]:
+    file = folder / "audit.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _about(spec: RunSpec) -> dict[str, Json]:
+    """What the specification pins, without the long lists of tensors."""
+    plain: dict[str, Json] = json.loads(spec.to_json())
+    return {name: value for name, value in plain.items() if name != "manifests"} | {"hash": spec.hash}
+
+
+def _method(run: Trained) -> Method:
+    curves = {site: read_curve(folder) for site, folder in run.folders.items()}
+    spec = RunSpec.from_json((next(iter(run.folders.values())) / "spec.json").read_bytes())
+    return Method(
+        name=run.contestant.method,
+        title=run.contestant.title,
+        sense=run.contestant.sense,
+        settings=spec.settings,
+        curves=curves,
+        final={site: curve[max(curve)] for site, curve in curves.items()},
+        round_seconds=tuple(run.round_seconds),
+        start_seconds=run.start_seconds,
+        seconds=run.seconds,
+        processes=run.processes,
+    )

@@ -1,0 +1,118 @@
+"""Follows a run while it trains: its log for the rounds, the sites' own histories for their accuracy.
+
+The coordinator never sees a site's curve. The demo does because it owns the sites' folders.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import TypeAlias, TypedDict
+
+from pfl_common.identity import site_name
+from pfl_deploy.demo.live import Board
+from pfl_deploy.demo.plan import Contestant, Plan
+
+Curve: TypeAlias = dict[int, float]
+"""Accuracy on a site's own test pictures, by the number of rounds trained before."""
+
+_ROUND = re.compile(r"\bround closed\b.*\bround=(\d+)\b.*\bseconds=([\d.]+)")
+_OPENED = "round opened"
+_TASK = re.compile(r"(\d+)-\d+-(\w+)")
+_SCORE = re.compile(r"(pre|post)/test/(\w+)")
+
+
+class Entry(TypedDict):
+    """A line of a site's history."""
+
+    task: str
+    scores: dict[str, dict[str, float]]
+    metrics: dict[str, float]
+
+
+@dataclass
+class Trained:
+    """A run that is over: what each site left in its folder, and how long everything took."""
+
+    contestant: Contestant
+    folders: Mapping[str, Path]
+    round_seconds: list[float]
+    start_seconds: float
+    seconds: float
+    processes: int = 1
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+class Follower:
+    """Hears the lines of one run's log and brings each closed round to the board."""
+
+    def __init__(
+        self, contestant: Contestant, plan: Plan, board: Board, folders: Callable[[], Mapping[str, Path]]
+    ) -> None:
+        self._contestant, self._plan, self._board, self._folders = contestant, plan, board, folders
+        self._began, self._opened = perf_counter(), 0.0
+        self._round_seconds: list[float] = []
+
+    def hear(self, line: str) -> None:
+        """One line of the log."""
+        if _OPENED in line and not self._opened:
+            self._opened = perf_counter()
+        if closed := _ROUND.search(line):
+            number, seconds = int(closed[1]), float(closed[2])
+            self._round_seconds.append(seconds)
+            self._board.close_round(
+                self._contestant.title, number, self._plan.rounds, seconds, self._latest()
+            )
+
+    def trained(self, folders: Mapping[str, Path], began: float) -> Trained:
+        """What is known of the run once it is over; the board gets its last numbers."""
+        now = perf_counter()
+        accuracy = {site: last_value(read_curve(folder)) for site, folder in folders.items()}
+        self._board.finish(self._contestant.title, accuracy, now - began)
+        start = (self._opened or now) - began
+        return Trained(self._contestant, dict(folders), self._round_seconds, start, now - began)
+
+    def _latest(self) -> dict[str, float]:
+        curves = {site: read_curve(folder) for site, folder in self._folders().items()}
+        return {site: last_value(curve) for site, curve in curves.items() if curve}
+
+
+def find_folders(plan: Plan, root: Path, pattern: str) -> dict[str, Path]:
+    """Where each site of a run keeps its history, so far as the folders are there."""
+    names = [site_name(path) for path in plan.sites]
+    found = {name: sorted(root.glob(pattern.format(site=name))) for name in names}
+    return {name: paths[-1] for name, paths in found.items() if paths}
+
+
+def read_curve(folder: Path, view: str = "combined") -> Curve:
+    """A site's own curve from its history.
+
+    A measurement before a round's training shows the state after the round before; one after the training
+    and the last one of all show the state after their own round.
+    """
+    curve: Curve = {}
+    for entry in read_history(folder):
+        task = _TASK.fullmatch(entry["task"])
+        assert task, f"{folder}: a task is called {entry['task']!r}"
+        for name, values in entry["scores"].items():
+            score = _SCORE.fullmatch(name)
+            if score and score[2] == view:
+                before = score[1] == "pre" and task[2] == "train"
+                curve[int(task[1]) - before] = values["accuracy"]
+    return dict(sorted(curve.items()))
+
+
+def read_history(folder: Path) -> list[Entry]:
+    """The lines of a history; one that is just being written is left for the next time."""
+    file = folder / "history.jsonl"
+    lines = file.read_text().split("\n")[:-1] if file.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def last_value(curve: Curve) -> float:
+    """The newest point."""
+    return curve[max(curve)]

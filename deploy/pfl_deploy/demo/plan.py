@@ -1,0 +1,102 @@
+"""What the demo plays: whose data, how long, and the three methods with their settings."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pfl_common.errors import DataError, StateError
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "digits"
+ROUNDS = 40
+SEED = 0
+BACKBONE = "resnet8"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A method of the comparison: its name, how the report calls it, its settings."""
+
+    method: str
+    title: str
+    sense: str
+    settings: Mapping[str, float]
+
+    def words(self, rounds: int) -> tuple[str, ...]:
+        """The words of a command line that all its runs have in common."""
+        pairs = (word for name, value in self.settings.items() for word in ("--set", f"{name}={value:g}"))
+        common = ("--rounds", str(rounds), "--seed", str(SEED), "--backbone", BACKBONE)
+        return ("--method", self.method, *common, *pairs)
+
+
+# How these settings were chosen stands in deploy/samples/README.md: on validation pictures alone.
+DUALFED = Contestant(
+    "dualfed", "DualFed", "together, each with its own model", {"lr": 0.1, "momentum": 0.5, "lambda": 1.0}
+)
+LOCAL = Contestant("local", "Alone", "each site on its own data only", {"lr": 0.2, "momentum": 0.5})
+FEDAVG = Contestant("fedavg", "FedAvg", "together, one shared model", {"lr": 0.8, "momentum": 0.5})
+YARDSTICKS = (LOCAL, FEDAVG)
+CONTESTANTS = (LOCAL, FEDAVG, DUALFED)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One demo: the sites' folders, the rounds, and the folder everything is written to."""
+
+    data: Path
+    out: Path
+    rounds: int = ROUNDS
+    keep: bool = False
+
+    @property
+    def sites(self) -> tuple[Path, ...]:
+        """The data folders, by name."""
+        inside = self.data.iterdir() if self.data.is_dir() else ()
+        found = tuple(sorted(path.resolve() for path in inside if path.is_dir()))
+        if len(found) < 2:
+            raise DataError(
+                f"{self.data} holds {len(found)} data folders",
+                expected="two or more, one for each site, as `pfl split` makes them",
+                advice="name the folder above the sites' folders with --data",
+            )
+        return found
+
+    @property
+    def state(self) -> Path:
+        """What the programs keep: keys, vaults, models; thrown away at the end unless asked for."""
+        return self.out / "state"
+
+    @property
+    def logs(self) -> Path:
+        """What the programs say."""
+        return self.out / "logs"
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.out / "report.html"
+
+    @property
+    def results(self) -> Path:
+        """The page's numbers."""
+        return self.out / "results.json"
+
+
+def choose_folder(asked: Path | None) -> Path:
+    """An empty folder to write to: the one asked for, or a new one among the temporary files."""
+    if asked is None:
+        return Path(tempfile.mkdtemp(prefix="pfl-demo-"))
+    try:
+        asked.mkdir(parents=True, exist_ok=True)
+        full = any(asked.iterdir())
+    except OSError as error:
+        raise StateError(
+            f"--out {asked} cannot be used: {error.strerror}", expected="a folder this user may write to"
+        ) from None
+    if full:
+        raise StateError(
+            f"--out {asked} is not empty", expected="a new or empty folder", advice="choose another one"
+        )
+    return asked.resolve()

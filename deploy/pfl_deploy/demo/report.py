@@ -1,0 +1,259 @@
+"""The report: what was reached, by whose data, what it took, what travelled, and how to play it again."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from math import sqrt
+
+from pfl_deploy.demo import plots
+from pfl_deploy.demo.findings import Findings, Part
+from pfl_deploy.demo.page import figure, legend, page, paragraph, section, table, tiles
+
+_NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+
+
+def render(findings: Findings) -> str:
+    """The whole page."""
+    count = len(findings.sites)
+    many = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    title = f"{many} sites trained together, and no sample left its site"
+    parts = [_head(title, findings), _result(findings), _curves(findings), _sites(findings)]
+    return page(title, [*parts, _travel(findings), _time(findings), _setup(findings), _foot()])
+
+
+def verdict(findings: Findings) -> str:
+    """Who leads, on average and where not: said as it is."""
+    real = findings.real
+    others = sorted(findings.methods[:-1], key=lambda method: -method.mean)
+    listed = ", ".join(f"{_percent(method.mean)} {_beside(method.title)}" for method in others)
+    ahead = [site for site in findings.sites if all(real.final[site] >= o.final[site] for o in others)]
+    behind = [site for site in findings.sites if site not in ahead]
+    words = (
+        f"After {findings.rounds} rounds {real.title} reaches {_percent(real.mean)} on average over the sites' "
+        f"own test data, beside {listed}."
+    )
+    if not behind:
+        words += " No other method is better at any site."
+    elif ahead:
+        words += f" No other method is better at {len(ahead)} of {len(findings.sites)} sites."
+    for site in behind:
+        best = max(others, key=lambda other: other.final[site])
+        gap = best.final[site] - real.final[site]
+        words += f" At {site} {_beside(best.title)} is ahead by {100 * gap:.1f} points."
+    return words
+
+
+def _beside(title: str) -> str:
+    return "training alone" if title == "Alone" else title
+
+
+def _head(title: str, findings: Findings) -> str:
+    sent = sum(traffic.sent for traffic in findings.traffic.values())
+    real = findings.real
+    facts = {
+        f"mean accuracy, {real.title}": _percent(real.mean),
+        **{f"mean accuracy, {_beside(m.title)}": _percent(m.mean) for m in findings.methods[:-1]},
+        f"left the sites in {findings.rounds} rounds": _bytes(sent),
+        f"{real.processes} processes trained {real.title}": f"{real.seconds:.0f} s",
+    }
+    return f"<h1>{escape(title)}</h1>\n{paragraph(verdict(findings), 'lead')}\n{tiles(facts)}"
+
+
+def _result(findings: Findings) -> str:
+    names = {method.name: f"{method.title}: {method.sense}" for method in findings.methods}
+    groups = {site: {m.name: m.final[site] for m in findings.methods} for site in findings.sites}
+    groups["mean"] = {m.name: m.mean for m in findings.methods}
+    real, alone = findings.real, findings.methods[0]
+    rows = [
+        [
+            site,
+            *(f"{100 * m.final[site]:.1f}" for m in findings.methods),
+            _gain(real.final[site], alone.final[site]),
+        ]
+        for site in findings.sites
+    ]
+    rows.append(["mean", *(f"{100 * m.mean:.1f}" for m in findings.methods), _gain(real.mean, alone.mean)])
+    head = ["site", *(m.title for m in findings.methods), f"{real.title} less {alone.title}"]
+    return section(
+        "result",
+        "What each site has of it",
+        legend(names),
+        figure(plots.grouped_bars("accuracy by site and method, in percent", groups)),
+        table(head, rows),
+        paragraph(_doubt(findings), "soft"),
+    )
+
+
+def _doubt(findings: Findings) -> str:
+    """How far such figures can be trusted."""
+    tests = [site.counts.get("test", 0) for site in findings.sites.values()]
+    if not all(tests):
+        return "One seed was played: small differences mean little."
+    worst = max(
+        sqrt(value * (1 - value) / count)
+        for method in findings.methods
+        for value, count in zip(method.final.values(), tests, strict=True)
+    )
+    return (
+        f"Percent of each site's own test samples ({min(tests)} at the least), after the last round. One standard "
+        f"error of a single figure is up to {100 * worst:.1f} points, and one seed was played: small differences mean "
+        "little. The settings were chosen on validation data, never on these."
+    )
+
+
+def _curves(findings: Findings) -> str:
+    cards = []
+    for site in findings.sites:
+        series = {method.name: method.curves[site] for method in findings.methods}
+        drawing = plots.curves(f"{site}: accuracy over rounds", series, findings.rounds)
+        cards.append(f'<div class="card"><h3>{escape(site)}</h3>{drawing}</div>')
+    return section(
+        "curves",
+        "Round by round",
+        paragraph(
+            "Accuracy on the site's own test data, in percent, by the number of rounds trained before.",
+            "soft",
+        ),
+        legend({method.name: method.title for method in findings.methods}),
+        f'<div class="pair">{"".join(cards)}</div>',
+    )
+
+
+def _sites(findings: Findings) -> str:
+    cards = []
+    for name, site in findings.sites.items():
+        strip = (
+            f'<img alt="one sample of each class" src="data:image/png;base64,{site.strip}">'
+            if site.strip
+            else ""
+        )
+        counts = ", ".join(f"{count} {part}" for part, count in site.counts.items())
+        words = ". ".join(filter(None, (counts, site.licence)))
+        cards.append(
+            f'<div class="card"><h3>{escape(name)}</h3>{strip}<div class="soft">{escape(words)}</div></div>'
+        )
+    return section(
+        "sites",
+        "Whose data",
+        paragraph(
+            "The same classes at every site, in pictures of different kinds. Each row stayed at its site.",
+            "soft",
+        ),
+        f'<div class="pair">{"".join(cards)}</div>',
+    )
+
+
+def _travel(findings: Findings) -> str:
+    rows = [
+        [site, str(t.uploads), _bytes(t.sent), str(t.downloads), _bytes(t.received)]
+        for site, t in findings.traffic.items()
+    ]
+    head = ["site", "uploads", "left the site", "downloads", "came in"]
+    shown = [
+        (part.name, float(part.numbers), "travels" if part.travels else "stays") for part in findings.parts
+    ]
+    counted = ", ".join(f"{_bytes(size)} {way}" for way, size in sorted(findings.counters.items()))
+    return section(
+        "travel",
+        "What travelled, and what stayed",
+        legend(
+            {"travels": "travels: added to the others' and averaged", "stays": "stays in the site's vault"}
+        ),
+        figure(plots.divided_bar("the network's numbers by module", shown)),
+        table(
+            ["module", "", "tensors", "numbers"], [_part_row(part) for part in findings.parts], numbers_from=2
+        ),
+        table(head, rows),
+        paragraph(
+            "What left is taken from each site's own audit.jsonl, written when the receipt came in; what came in are "
+            "the tasks in its history with the sizes that the run pins, the first model included. Transport "
+            f"overhead is not in it. The coordinator's own counters say: {counted or 'nothing'}.",
+            "soft",
+        ),
+    )
+
+
+def _part_row(part: Part) -> list[str]:
+    way = "travels" if part.travels else "stays"
+    return [part.name, f"{way}: {', '.join(part.kinds)}", str(part.tensors), f"{part.numbers:,}"]
+
+
+def _time(findings: Findings) -> str:
+    real = findings.real
+    rows = [
+        [
+            method.title,
+            "real processes, mutual TLS" if method is real else "pfl simulate, sites take turns",
+            f"{method.start_seconds:.1f}",
+            f"{sum(method.round_seconds) / max(len(method.round_seconds), 1):.2f}",
+            f"{method.seconds:.1f}",
+            str(method.processes),
+        ]
+        for method in findings.methods
+    ]
+    head = ["", "how", "until round 1 (s)", "mean round (s)", "in all (s)", "processes"]
+    yardsticks = " and ".join(method.title for method in findings.methods[:-1])
+    return section(
+        "time",
+        "What it took",
+        figure(
+            plots.columns("seconds per round", real.round_seconds, "s"),
+            f"{real.title}: seconds from a round's opening to its closing, by round.",
+        ),
+        table(head, rows, numbers_from=2),
+        paragraph(
+            f"{real.title} was trained by one coordinator and {len(findings.sites)} site daemons, each with a trainer "
+            f"process of its own, over loopback sockets. {yardsticks} were played side by side afterwards, each inside "
+            "one process: the same programs without network, which end in the same bytes. Their times are therefore "
+            f"not to be compared with {real.title}'s. Everything together took {findings.seconds:.0f} s.",
+            "soft",
+        ),
+    )
+
+
+def _setup(findings: Findings) -> str:
+    rows = [
+        [m.title, " ".join(f"{name}={value}" for name, value in sorted(m.settings.items()))]
+        for m in findings.methods
+    ]
+    spec = json.dumps(findings.spec, indent=1, sort_keys=True)
+    return section(
+        "setup",
+        "How to have it again",
+        paragraph(
+            "Everything drawn follows from the seed. On a machine of the same class, with the same versions, this "
+            "specification ends in the same bytes."
+        ),
+        table(["method", "settings"], rows, numbers_from=2),
+        table(
+            ["", "versions and machine"],
+            [[k, v] for k, v in sorted(findings.machine.items())],
+            numbers_from=2,
+        ),
+        f"<details><summary>The run's specification</summary><pre>{escape(spec)}</pre></details>",
+    )
+
+
+def _foot() -> str:
+    words = (
+        "Made by pfl demo. Sites and coordinator spoke by mutual TLS, with certificates of the federation's own "
+        "authority. This page loads nothing from anywhere."
+    )
+    return f"<footer>{paragraph(words, 'soft')}</footer>"
+
+
+def _gain(value: float, beside: float) -> str:
+    return f"{100 * (value - beside):+.1f}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} GB"
