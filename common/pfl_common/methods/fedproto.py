@@ -101,7 +101,9 @@ class Client(Participant):
         """The mean feature of each class, which counts 0 where the site has no sample of it."""
         means = (self._sums / self._seen.clamp(min=1).unsqueeze(1)).to(self.prototypes.dtype)
         present = (self._seen > 0).long()
-        weight = present * data.counts.to(present.device) if self.settings.proto_weight == "count" else present
+        weight = (
+            present * data.counts.to(present.device) if self.settings.proto_weight == "count" else present
+        )
         known = present.to(self.known.dtype)
         return Up(summed={"prototypes": Weighted(means, weight), "known": Weighted(known, weight)})
 
