@@ -68,7 +68,7 @@ class Coordinator:
 
     async def _open(self) -> Addresses:
         settings, now = self.settings, datetime.now(UTC)
-        name = settings.advertise or settings.host
+        name = settings.reachable_name
         pair = self.authority.server_certificate([name], now=now)
         ca = self.authority.ca_pem
         port = await self._grpc.start(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -66,6 +67,12 @@ class ServerSettings:
     """Name or address under which sites reach this machine; empty: the host."""
     new_run: bool = False
     """Begin a new run although the last one is not finished."""
+
+    @property
+    def reachable_name(self) -> str:
+        """Under what sites reach this machine: an address that only means "all of mine" is none they could dial."""
+        everywhere = self.host in ("0.0.0.0", "::")
+        return self.advertise or (platform.node() if everywhere else self.host)
 
     def run_part(self) -> dict[str, Json]:
         """What makes this run this run: everything but where it listens and keeps its files."""
