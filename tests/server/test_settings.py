@@ -29,21 +29,6 @@ from pfl_server.settings import HERE_ONLY, ServerSettings
         ("rounds", "many"),
     ],
 )
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, "127.0.0.1"),
-        ({"host": "10.1.2.3"}, "10.1.2.3"),
-        ({"host": "0.0.0.0"}, platform.node()),
-        ({"host": "::"}, platform.node()),
-        ({"host": "0.0.0.0", "advertise": "coordinator.example.org"}, "coordinator.example.org"),
-    ],
-)
-def test_the_name_sites_dial(given: dict[str, str], expected: str) -> None:
-    """What is written into invitations and certificates can be reached from another machine."""
-    assert expected == ServerSettings(**given).reachable_name
-
-
 def test_values_no_run_can_have(name: str, value: object) -> None:
     """The error names the setting and what it was."""
     with pytest.raises(SettingError, match=f"'{name}' is {value!r}"):
@@ -62,3 +47,18 @@ def test_where_it_runs_is_no_part_of_the_run() -> None:
     assert set() == HERE_ONLY & part.keys()
     assert part == ServerSettings(method="fedavg", port=2, state=Path("elsewhere")).run_part()
     assert part != ServerSettings(method="fedavg", rounds=31).run_part()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "127.0.0.1"),
+        ({"host": "10.1.2.3"}, "10.1.2.3"),
+        ({"host": "0.0.0.0"}, platform.node()),
+        ({"host": "::"}, platform.node()),
+        ({"host": "0.0.0.0", "advertise": "coordinator.example.org"}, "coordinator.example.org"),
+    ],
+)
+def test_the_name_sites_dial(given: dict[str, str], expected: str) -> None:
+    """What is written into invitations and certificates can be reached from another machine."""
+    assert expected == ServerSettings(**given).reachable_name
