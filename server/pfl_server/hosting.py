@@ -51,6 +51,8 @@ class RunHost:
 
     async def run(self) -> None:
         """From wherever the state folder stands to the run's end."""
+        # Before anything is computed in any thread: each takes its number of threads over when it first computes.
+        seeding.pin_threads(self.settings.threads)
         if self.books is None:
             log.info("waiting for sites", wanted=self.settings.sites)
             sites = await self._gather()

@@ -66,6 +66,8 @@ class Workbench:
         """Do a task: from the vault's generation and the download to files and an update."""
         if self._opened is None:
             raise RuntimeError("work() before open(): the bench has no run")
+        # The number of threads is a property of the calling thread: the simulator's worker threads come and go.
+        seeding.pin_threads(self._opened.spec.threads)
         with _explained(self._opened.spec, self._opened.device), disk_full(job.keep_as.parent):
             return _work(self._opened, job, progress)
 

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,20 @@ def test_training_gives_an_update_scores_and_a_generation(tmp_path: Path) -> Non
     assert WIDTH == len(done.scores["pre/test/combined"])
     assert {"load", "train", "encode"} == done.seconds.keys()
     assert (tmp_path / "kept-1.safetensors").is_file()
+
+
+def test_the_number_of_threads_is_pinned_where_the_work_is_done(tmp_path: Path) -> None:
+    """A thread that has computed with two threads before does the task with the run's one: others give other bits."""
+    desk = Desk(tmp_path)
+    bench, seen = open_bench(desk), []
+
+    def work_elsewhere() -> None:
+        torch.set_num_threads(2)
+        bench.work(desk.job(), lambda samples: seen.append(torch.get_num_threads()))
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work_elsewhere).result()
+    assert {1} == set(seen)
 
 
 @pytest.mark.parametrize("method", ["local", "fedavg", "fedbn", "fedproto", "dualfed", "fedcac"])
