@@ -61,10 +61,14 @@ class Federation:
         self.machine.wait_for(event, self.server, "server", seconds=40)
 
     def wait_for_training(self, site: str, number: int) -> None:
-        """Until a site has a round's download and trains on it."""
+        """Until a site has a round's download, all of it, and trains on it."""
         task = re.compile(rf"kind=train.* round={number}\b")
         self.wait(lambda: task.search(self.machine.said(site)) is not None)
-        self.wait(lambda: any(size_of(file) for file in self.run_of(site).glob("downloads/*")))
+        self.wait(lambda: any(self.has_all_of(file) for file in self.run_of(site).glob("downloads/*")))
+
+    def has_all_of(self, download: Path) -> bool:
+        """Whether a download is as long as the coordinator's file of the same digest."""
+        return 0 < size_of(download) == size_of(self.run / "shelf" / download.name)
 
     def wait_for_upload(self, site: str, number: int) -> None:
         """Until a site has its round's update in the outbox and its vault in order."""
