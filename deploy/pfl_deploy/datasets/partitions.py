@@ -1,4 +1,4 @@
-"""Who gets which examples: label skew between sites, as pure functions from labels to indices (methods.md 5).
+"""Who gets which examples: label skew between sites, as pure functions from labels to indices.
 
 `pathological`, `practical_dirichlet` and `iid` cut one pool: every example goes to one site. `two_classes`
 and `fixed_dirichlet` draw for each site from the given training and test parts: sites may share examples. All
@@ -20,7 +20,7 @@ from pfl_common.errors import SettingError
 from pfl_deploy.datasets.labelled import Indices, Labels
 
 Parts: TypeAlias = list[Indices]
-_LEAST_TEST_SHARE = 0.25  # methods.md 5.6: a quarter of every site is for testing
+_LEAST_TEST_SHARE = 0.25  # a quarter of every site is for testing
 _BATCH = 10  # the published batch size; the smallest site must fill one batch of test examples
 
 
@@ -35,14 +35,14 @@ class Share:
 
 @dataclass(frozen=True)
 class Draws:
-    """How many training and test examples each site draws (methods.md 5.1, FedCAC: 500 and 100)."""
+    """How many training and test examples each site draws (FedCAC: 500 and 100)."""
 
     train: int = 500
     test: int = 100
 
 
 def least_samples(total: int, clients: int) -> int:
-    """L = floor(min(B / (1 - 0.75), n / 2N)): the smallest site that is accepted (methods.md 5.1, 5.2)."""
+    """L = floor(min(B / (1 - 0.75), n / 2N)): the smallest site that is accepted."""
     return math.floor(min(_BATCH / _LEAST_TEST_SHARE, total / (2 * clients)))
 
 
@@ -54,7 +54,7 @@ def iid(labels: Labels, *, clients: int, seed: int) -> Parts:
 
 
 def pathological(labels: Labels, *, clients: int, per_client: int, seed: int) -> Parts:
-    """A few classes a site, unequal sizes, nothing shared (methods.md 5.1, FedCP and GPFL).
+    """A few classes a site, unequal sizes, nothing shared (FedCP and GPFL).
 
     Each class in turn goes to the first ceil(N/C * classes per client) sites that may still take one. All but
     the last of them get a drawn size from [max(n_per/10, L/C), n_per), the last gets the rest; the class is
@@ -101,7 +101,7 @@ def _check_takers(chosen: Sequence[int], clients: int, per_client: int, classes:
 def practical_dirichlet(
     labels: Labels, *, clients: int, beta: float, seed: int, attempts: int = 5_000
 ) -> Parts:
-    """Each class shared out by a Dirichlet draw, nothing shared (methods.md 5.2, FedCP and GPFL).
+    """Each class shared out by a Dirichlet draw, nothing shared (FedCP and GPFL).
 
     A site that already holds n/N examples gets no more; all is drawn again until the smallest site has L.
     """
@@ -140,7 +140,7 @@ def _dirichlet_once(
 def two_classes(
     labels: tuple[Labels, Labels], *, clients: int, seed: int, sizes: Draws = Draws()
 ) -> list[Share]:
-    """Two drawn classes a site, half its examples from each (methods.md 5.1, FedCAC).
+    """Two drawn classes a site, half its examples from each (FedCAC).
 
     `labels` are those of the training and of the test part. Sites may share examples.
     """
@@ -158,7 +158,7 @@ def two_classes(
 def fixed_dirichlet(
     labels: tuple[Labels, Labels], *, clients: int, alpha: float, seed: int, sizes: Draws = Draws()
 ) -> list[Share]:
-    """Sites of one size whose class shares are a Dirichlet draw (methods.md 5.3, FedCAC).
+    """Sites of one size whose class shares are a Dirichlet draw (FedCAC).
 
     `labels` are those of the training and of the test part, where a site has the same shares. Sites may share
     examples.
@@ -216,7 +216,7 @@ def _draw_classes(labels: Labels, classes: Labels, counts: Indices, rng: np.rand
 
 
 def hold_out(parts: Sequence[Indices], *, seed: int, kept: float = 0.75) -> list[Share]:
-    """Each site's examples cut at random into training and test examples, 75 % and 25 % (methods.md 5.6)."""
+    """Each site's examples cut at random into training and test examples, 75 % and 25 %."""
     shares = []
     for client, part in enumerate(parts):
         shuffled = _rng(seed, "hold out", client).permutation(part)
