@@ -18,7 +18,8 @@ from pfl_server.fleet import Fleet
 from pfl_server.reception import Reception
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
-from pfl_server.training import Training, Watch
+from pfl_server.stage import Script, Watch
+from pfl_server.training import Training
 
 log = structlog.get_logger("pfl.run")
 
@@ -26,7 +27,9 @@ log = structlog.get_logger("pfl.run")
 class RunHost:
     """Holds the one run of a coordinator."""
 
-    def __init__(self, settings: ServerSettings, *, pinned: RunSpec | None = None) -> None:
+    def __init__(
+        self, settings: ServerSettings, *, pinned: RunSpec | None = None, script: Script | None = None
+    ) -> None:
         self.settings = settings
         self.runs = Runs(settings.state)
         try:
@@ -38,7 +41,7 @@ class RunHost:
         self.reception = Reception(settings.method)
         self.fleet: Fleet | None = None
         self.training: Training | None = None
-        self._pinned = pinned
+        self._pinned, self._script = pinned, script
 
     @property
     def watch(self) -> Watch | None:
@@ -88,7 +91,7 @@ class RunHost:
         self.fleet = Fleet(
             books.spec, journal=books.journal, spool=books.spool, shelf=books.shelf, init=books.init
         )
-        self.training = Training(books, self.fleet)
+        self.training = Training(books, self.fleet, script=self._script)
         self.fleet.status_line = self.training.status
         self.reception.open(self.fleet)
         stop = asyncio.create_task(self._pass_on_stop(self.training))

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from pfl_common.messages import RunStatus
 from pfl_server.fleet import Fleet
-from pfl_server.training import Watch
+from pfl_server.stage import Watch
 
 
 class Scene(Protocol):

@@ -6,10 +6,8 @@ Nothing here knows of sockets or files beyond the books; `fleet` brings the site
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 import structlog
 
@@ -22,9 +20,9 @@ from pfl_server import sampling
 from pfl_server.books import Books
 from pfl_server.downloads import Downloads
 from pfl_server.errands import SiteLost
-from pfl_server.fleet import Prepare
-from pfl_server.round import Abandon, Arrived, Close, Event, Fold, Lost, Refuse, Round, TimeUp
+from pfl_server.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round, TimeUp
 from pfl_server.sampling import Draw
+from pfl_server.stage import Fleet, Opened, Script, Watch
 from pfl_server.tally import PlainTally
 
 log = structlog.get_logger("pfl.training")
@@ -33,56 +31,13 @@ ATTEMPTS = 20
 """Abandoned attempts at one round before the run is given up: nothing hangs for ever."""
 
 
-class Fleet(Protocol):
-    """The sites, as a run needs them."""
-
-    def roster(self) -> tuple[ClientId, ...]: ...
-
-    def present(self) -> tuple[ClientId, ...]: ...
-
-    async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str: ...
-
-    def expired(self, client: ClientId) -> bool: ...
-
-    def give_up(self, client: ClientId, reason: str) -> None: ...
-
-    def end(self, over: Over) -> None: ...
-
-
-@dataclass
-class Watch:
-    """What can be seen of a run from outside: plain numbers, read when somebody looks."""
-
-    status: str = "running"
-    round: int = 0
-    attempt: int = 0
-    awaited: tuple[ClientId, ...] = ()
-    outcomes: Counter[str] = field(default_factory=Counter)
-    losses: Counter[str] = field(default_factory=Counter)
-    cohort: int = 0
-    counted: int = 0
-    round_seconds: float = 0.0
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)
-
-
-@dataclass
-class Opened:
-    """An attempt that is under way: what was asked and what has come back so far."""
-
-    task: Task
-    state: State
-    downloads: Downloads
-    round: Round
-    tally: PlainTally
-    began: float
-    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-
-
 class Training:
     """One run from where its books stand to its end."""
 
-    def __init__(self, books: Books, fleet: Fleet, *, tick: float = 0.25) -> None:
-        self._books, self._fleet, self._tick = books, fleet, tick
+    def __init__(
+        self, books: Books, fleet: Fleet, *, script: Script | None = None, tick: float = 0.25
+    ) -> None:
+        self._books, self._fleet, self._script, self._tick = books, fleet, script, tick
         self._spec = books.spec
         self._config = books.method.settle(books.spec.settings)
         self._evaluations: set[asyncio.Task[None]] = set()
@@ -142,6 +97,8 @@ class Training:
         """Draw a cohort once somebody of it is here; after an abandoned attempt, once so many are that another
         can succeed: without them, every attempt would only burn its number.
         """
+        if self._script is not None:
+            return self._script.draw(number)
         clock, rule = asyncio.get_running_loop(), self._spec.participation
         end = clock.time() + self._spec.round_seconds
         while True:

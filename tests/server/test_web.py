@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pfl_common.errors import UserError
 from pfl_common.messages import RunStatus, SiteStatus
 from pfl_common.scores import add, summary, vector
-from pfl_server.training import Watch
+from pfl_server.stage import Watch
 from pfl_server.web import WebServer
 
 
