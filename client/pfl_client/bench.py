@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from pfl_common.messages import Scores
 from pfl_common.run import Description, Task
 
-Parcel: TypeAlias = bytes | Path
+Parcel: TypeAlias = bytes | memoryview | Path
 """Plain bytes of a parcel, or a file to map when there are too many of them for a message."""
 
 Progress: TypeAlias = Callable[[int], None]

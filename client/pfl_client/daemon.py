@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import structlog
 
-from pfl_client.bench import Bench, DataFolder, Parcel, TrainerLost
-from pfl_client.declined import Declined
+from pfl_client.bench import Bench, DataFolder, TrainerLost
+from pfl_client.declined import Declined, disk_full
+from pfl_client.envelopes import Envelopes
 from pfl_client.link import Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch
@@ -30,15 +31,16 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 HEARTBEAT_SECONDS = 1.0
 GOODBYE_SECONDS = 3.0
-MESSAGE_LIMIT = 64 << 20
-"""A larger download goes to the trainer as a path."""
 
 
 class Daemon:
     """One site: one data folder, one trainer, one line to the coordinator."""
 
-    def __init__(self, folder: DataFolder, *, link: Link, bench: Bench, state: Path) -> None:
+    def __init__(
+        self, folder: DataFolder, *, link: Link, bench: Bench, envelopes: Envelopes, state: Path
+    ) -> None:
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
+        self._envelopes = envelopes
         self.watch = Watch(folder.site)
         self._longest_pause = LONGEST_PAUSE
 
@@ -67,7 +69,8 @@ class Daemon:
         """One run from joining it to its end; None when the coordinator has another one by now."""
         joined = await self._join(description)
         spec = RunSpec.from_json(joined.spec)
-        visit = Visit(self._state / "runs" / spec.id, spec, self._folder.site)
+        self._envelopes.meet(joined.card)
+        visit = Visit(self._state / "runs" / spec.id, spec, self._folder.site, envelopes=self._envelopes)
         try:
             log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
             await self._enter(visit, spec, joined)
@@ -90,8 +93,11 @@ class Daemon:
 
     async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined) -> None:
         """Get everything ready for the first task."""
-        async with _Heart(self._link, OPENING, visit.init):
-            await self._bring(joined.init, visit.init)
+        letter = visit.first(joined)
+        async with _Heart(self._link, OPENING, visit.download(joined.init)):
+            if letter is not None:
+                await self._bring(joined.init, visit.download(joined.init))
+                await asyncio.to_thread(visit.settle, joined, letter)
             await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
         self.watch.enter(spec)
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
@@ -132,17 +138,17 @@ class Daemon:
 
     async def _work(self, visit: Visit, assignment: Assignment) -> None:
         self.watch.doing = "downloading"
-        file = visit.download(assignment.blob)
-        async with _Heart(self._link, assignment.key, file) as heart:
-            await self._bring(assignment.blob, file)
-            self.watch.received += assignment.blob.size
-            self.watch.doing = (
-                "training" if assignment.task.kind is Kind.TRAIN else assignment.task.kind.value
-            )
-            down: Parcel = file if assignment.blob.size > MESSAGE_LIMIT else file.read_bytes()
+        blob, letter = assignment.blob, visit.letter(assignment)
+        async with _Heart(self._link, assignment.key, visit.download(blob)) as heart:
+            with disk_full(self._state):
+                await self._bring(blob, visit.download(blob))
+                self.watch.received += blob.size
+                down = await asyncio.to_thread(visit.open, letter, blob)
+            kind = assignment.task.kind
+            self.watch.doing = "training" if kind is Kind.TRAIN else kind.value
             done = await self._twice(lambda: self._bench.work(visit.job(assignment, down), heart.beat))
         await asyncio.to_thread(visit.keep, assignment, done)
-        file.unlink(missing_ok=True)
+        visit.clean_up(blob)
         self.watch.learn(assignment.task, done)
 
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:

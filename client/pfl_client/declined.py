@@ -6,7 +6,8 @@ Declined          a UserError with a `reason` out of `messages.DECLINES`
 ├── OutOfMemory   the graphics card or the machine has too little memory for this model and batch
 ├── Diverged      training gave NaN or infinity
 ├── WrongShape    the download does not fit this run's manifest or model
-└── DiskFull      there is no room for what the task writes
+├── DiskFull      there is no room for what the task writes
+└── Tampered      what came is not what the coordinator sealed for this site
 """
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ class DiskFull(Declined):
     """There is no room on the disk for what the task writes."""
 
     reason = "disk_full"
+
+
+class Tampered(Declined):
+    """What came is not what the coordinator sealed for this site and this task."""
+
+    reason = "tampered"
 
 
 @contextmanager

@@ -15,10 +15,14 @@ from pfl_common.wire import enrolment_pb2 as pb
 async def enrol_invited(
     keyring: Keyring, invitation: Invitation, *, patience: Patience | None = None
 ) -> None:
-    """Redeem an invitation; afterwards the keyring holds the site's certificate."""
+    """Redeem an invitation; afterwards the keyring holds the site's certificate and card."""
     csr_pem = keyring.csr(invitation.site)
     request = pb.EnrolRequest(
-        way=pb.WAY_INVITATION, site=invitation.site, csr_pem=csr_pem, proof=invitation.prove(csr_pem)
+        way=pb.WAY_INVITATION,
+        site=invitation.site,
+        csr_pem=csr_pem,
+        proof=invitation.prove(csr_pem),
+        card_request=keyring.card_request(invitation.site, invitation.federation_id),
     )
     address = invitation.addresses.enrolment
     await _enrol(keyring, request, address=address, ca_pem=invitation.ca_pem, patience=patience)
@@ -27,10 +31,14 @@ async def enrol_invited(
 async def enrol_same_user(
     keyring: Keyring, found: Found, name: str, *, patience: Patience | None = None
 ) -> None:
-    """Come in as the user whose coordinator this is; afterwards the keyring holds the site's certificate."""
+    """Come in as the user whose coordinator this is; afterwards the keyring holds the site's certificate and card."""
     csr_pem = keyring.csr(name)
     request = pb.EnrolRequest(
-        way=pb.WAY_SAME_USER, site=name, csr_pem=csr_pem, proof=found.prove(name, csr_pem)
+        way=pb.WAY_SAME_USER,
+        site=name,
+        csr_pem=csr_pem,
+        proof=found.prove(name, csr_pem),
+        card_request=keyring.card_request(name, found.federation_id),
     )
     address = found.addresses.enrolment
     await _enrol(keyring, request, address=address, ca_pem=found.ca_pem, patience=patience)
@@ -48,6 +56,7 @@ async def _enrol(
     finally:
         await line.channel.close(None)
     keyring.store(said.certificate_pem, ca_pem)
+    keyring.store_card(said.card)
 
 
 def _no_check() -> None:

@@ -178,7 +178,7 @@ def limit(socket: zmq.Socket[bytes] | zmq.asyncio.Socket) -> None:
     socket.setsockopt(zmq.LINGER, 0)
 
 
-def ask_for(job: Job) -> tuple[Work, bytes]:
+def ask_for(job: Job) -> tuple[Work, Buffer]:
     """A job as a letter and what goes beside it."""
     path, body = _part(job.down)
     letter = Work(
@@ -206,10 +206,10 @@ def read_job(letter: Work, body: bytes) -> Job:
     )
 
 
-def answer_with(done: Done) -> tuple[Finished, bytes]:
+def answer_with(done: Done) -> tuple[Finished, Buffer]:
     """What came of a job, as a letter and what goes beside it."""
     path, body = (None, b"") if done.up is None else _part(done.up)
-    beside = isinstance(done.up, bytes)
+    beside = done.up is not None and not isinstance(done.up, Path)
     letter = Finished(done.scores, done.metrics, done.groups, done.seconds, up=path, beside=beside)
     return letter, body
 
@@ -232,5 +232,5 @@ def rebuild(letter: Unable) -> errors.UserError:
     return kind(letter.seen, expected=letter.expected, advice=letter.advice)
 
 
-def _part(parcel: Parcel) -> tuple[Path | None, bytes]:
-    return (None, parcel) if isinstance(parcel, bytes) else (parcel, b"")
+def _part(parcel: Parcel) -> tuple[Path | None, Buffer]:
+    return (parcel, b"") if isinstance(parcel, Path) else (None, parcel)

@@ -89,7 +89,7 @@ class TrainerProcess:
     async def _ask(
         self,
         letter: frames.Letter,
-        body: bytes = b"",
+        body: frames.Buffer = b"",
         *,
         expect: type[Answer],
         progress: Progress = lambda samples: None,
@@ -133,7 +133,7 @@ class _Running:
         self.process, self._socket, self._secret = process, socket, secret
         self._gone = asyncio.create_task(process.wait())
 
-    async def send(self, letter: frames.Letter, body: bytes = b"") -> None:
+    async def send(self, letter: frames.Letter, body: frames.Buffer = b"") -> None:
         await self._socket.send_multipart(frames.pack(self._secret, letter, body), copy=False)
 
     async def receive(self) -> tuple[frames.Letter, bytes]:

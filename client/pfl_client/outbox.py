@@ -1,26 +1,35 @@
 """Uploads that wait for their round to be committed: a repeated hand-in sends the same bytes, not new ones.
 
-Nothing here is synced: after a power loss an upload may be torn, which its digest shows; then it counts as
-absent and the task is done again.
+Nothing here is synced: after a power loss an upload may be torn; then it counts as absent and the task is done
+again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pfl_client import disk
+from pfl_client.bench import Parcel
 from pfl_client.declined import disk_full
-from pfl_common.messages import Blob, Offer
+from pfl_client.envelopes import Envelopes
+from pfl_common.messages import Offer
 from pfl_common.run import Header
 
-_OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
+
+@dataclass(frozen=True)
+class Note:
+    """What is said of an upload, and what opens it for this site itself."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+
+    offer: Offer
+    own: bytes
 
 
 @dataclass(frozen=True)
@@ -31,40 +40,50 @@ class Upload:
     parcel: Path
 
 
+_NOTE: TypeAdapter[Note] = TypeAdapter(Note)
+
+
 class Outbox:
     """A folder of uploads by task key."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, envelopes: Envelopes) -> None:
+        self._folder, self._envelopes = folder, envelopes
+        self._written: set[str] = set()
         disk.make_folder(folder)
+        # A kill in the middle of sealing leaves a draft nobody will finish.
+        for draft in folder.glob(".*"):
+            disk.remove(draft)
 
     def draft(self, key: str) -> Path:
-        """Where the bytes of a new upload are written before `store`."""
+        """Where the trainer may write a large update before `store`."""
         return self._path(key, "draft")
 
-    def store(self, key: str, header: Header, draft: Path) -> Upload:
-        """Take a finished file in; what lay here under the same key is replaced."""
-        with draft.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        offer = Offer(key, header, Blob(digest, draft.stat().st_size))
+    def store(self, key: str, header: Header, update: Parcel) -> Upload:
+        """Close an update and take it in; what lay here under the same key is replaced."""
         with disk_full(self._folder):
+            closed = self._envelopes.close(update, header, self._path(key, "sealed"))
+            offer = Offer(key, header, closed.blob, closed.seal)
             # The words first: bytes without their words would be an upload nobody can check.
             fresh = self._path(key, "part")
-            fresh.write_text(json.dumps(asdict(offer), sort_keys=True), encoding="utf-8")
+            fresh.write_bytes(_NOTE.dump_json(Note(offer, closed.own)))
             disk.move(fresh, self._path(key, "json"))
-            disk.move(draft, self._path(key, "parcel"))
+            disk.move(self._path(key, "sealed"), self._path(key, "parcel"))
+        disk.remove(self.draft(key))
+        self._written.add(key)
         return Upload(offer, self._path(key, "parcel"))
 
     def entry(self, key: str) -> Upload | None:
         """The upload under this key; None when there is none or when it is torn."""
         parcel = self._path(key, "parcel")
         try:
-            offer = _OFFER.validate_json(self._path(key, "json").read_bytes())
-            with parcel.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            note = _NOTE.validate_json(self._path(key, "json").read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-        return Upload(offer, parcel) if offer.key == key and offer.blob.digest == digest else None
+        if note.offer.key != key or not parcel.exists():
+            return None
+        # What this very process wrote needs no second look: only a power loss can have torn a file.
+        whole = key in self._written or self._envelopes.whole(note.offer, note.own, parcel)
+        return Upload(note.offer, parcel) if whole else None
 
     def keys(self) -> tuple[str, ...]:
         """The keys something lies under, whole or torn."""
@@ -72,7 +91,8 @@ class Outbox:
 
     def drop(self, key: str) -> None:
         """Forget an upload: its round is committed, or given up."""
-        for kind in ("json", "parcel", "part", "draft"):
+        self._written.discard(key)
+        for kind in ("json", "parcel", "part", "sealed", "draft"):
             disk.remove(self._path(key, kind))
 
     def sweep(self, keep: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from pfl_client.daemon import Daemon
 from pfl_client.ipc import TrainerProcess
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.metrics import HealthServer
+from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
 from pfl_client.vault import FolderLock
@@ -72,7 +73,8 @@ class Site:
         try:
             async with GrpcLink(address, keyring) as link:
                 bench = TrainerProcess(folder / "trainer", warm=self._settings.trainer == "warm")
-                daemon = Daemon(folder_of_data, link=link, bench=bench, state=folder)
+                envelopes = SealedEnvelopes(keyring)
+                daemon = Daemon(folder_of_data, link=link, bench=bench, envelopes=envelopes, state=folder)
                 health = HealthServer(daemon.watch, ready=lambda: not self._stopping.is_set())
                 port = health.start(self._settings.http_host, self._settings.http_port)
                 log.info(

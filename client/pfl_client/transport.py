@@ -97,11 +97,14 @@ class GrpcLink:
 
     async def renew(self) -> bool:
         """Get a new certificate if the present one nears its end; whether it did."""
-        if not self._keyring.needs_renewal(self._clock()):
+        keyring = self._keyring
+        if not keyring.needs_renewal(self._clock()) and keyring.card is not None:
             return False
-        request = pb.RenewRequest(csr_pem=self._keyring.csr(self._keyring.name))
+        asked = keyring.card_request(keyring.name, keyring.federation_id)
+        request = pb.RenewRequest(csr_pem=keyring.csr(keyring.name), card_request=asked)
         said = await self._ask("Renew", request, pb.RenewAnswer)
-        self._keyring.store(said.certificate_pem, self._keyring.ca_pem)
+        keyring.store(said.certificate_pem, keyring.ca_pem)
+        keyring.store_card(said.card)
         before = self._line.channel
         self._line.channel = open_channel(self._line.address, _credentials(self._keyring))
         # What is under way ends on the old line, or begins again on the new one after this time.

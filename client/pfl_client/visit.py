@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from pfl_client.bench import Done, Job, Parcel
+from pfl_client.declined import Tampered
+from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.outbox import Outbox
 from pfl_client.vault import Owner, ServingModel, Vault
-from pfl_common.errors import StateError
-from pfl_common.messages import Assignment, Blob, Mark, Offer, Receipt, Scores
-from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, manifest_hash
+from pfl_common.errors import Refused, StateError
+from pfl_common.messages import (
+    Assignment,
+    Blob,
+    Joined,
+    Mark,
+    Offer,
+    Receipt,
+    Scores,
+    Seal,
+    header_down,
+    header_of_init,
+    header_up,
+)
+from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, parcel_key
+
+MESSAGE_LIMIT = 64 << 20
+"""A larger download goes to the trainer as a path."""
 
 
 class Visit:
     """`<state>/runs/<run>`: open it when the run takes the site in, close it when the run is over."""
 
-    def __init__(self, folder: Path, spec: RunSpec, site: ClientId) -> None:
-        self._folder, self._spec, self._site = folder, spec, site
+    def __init__(self, folder: Path, spec: RunSpec, site: ClientId, *, envelopes: Envelopes) -> None:
+        self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self._vault = Vault(folder, Owner(spec.id, spec.hash, site))
-        self._outbox = Outbox(folder / "outbox")
+        self._outbox = Outbox(folder / "outbox", envelopes)
         self._outbox.sweep({self._vault.upload} if self._vault.upload else ())
         self._serving = ServingModel(folder / "serving")
-        (folder / "downloads").mkdir(exist_ok=True, mode=0o700)
+        self._downloads = folder / "downloads"
+        self._downloads.mkdir(exist_ok=True, mode=0o700)
+        for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.open")):
+            draft.unlink()
         (folder / "spec.json").write_text(spec.to_json())
 
     @property
@@ -45,7 +66,58 @@ class Visit:
 
     def download(self, blob: Blob) -> Path:
         """Where these bytes are fetched to; a part that is already there is kept."""
-        return self._folder / "downloads" / blob.digest
+        return self._downloads / blob.digest
+
+    def first(self, joined: Joined) -> Letter | None:
+        """Who vouches for the run's first model; None: it is here already."""
+        note = self._folder / "init.json"
+        if self.init.exists() and note.exists() and json.loads(note.read_text()) == joined.init.digest:
+            return None
+        return self._accept(header_of_init(self._spec), joined.init, joined.seal)
+
+    def settle(self, joined: Joined, letter: Letter) -> None:
+        """Open the first model where the trainer reads it, once and for all."""
+        file = self.download(joined.init)
+        letter.unpack(file, self.init)
+        (self._folder / "init.json").write_text(json.dumps(joined.init.digest))
+        file.unlink(missing_ok=True)
+
+    def letter(self, assignment: Assignment) -> Letter:
+        """Who vouches for a download, checked before its first byte: it must be for this task and this site."""
+        task, said = assignment.task, assignment.header
+        known = parcel_key(task.kind, task.phase, "down") in self._spec.manifests
+        header = header_down(self._spec, task, state=said.state) if known else None
+        if header is None or said != replace(header, groups=said.groups):
+            raise Tampered(
+                f"the download of {assignment.key} comes under another header than its task's",
+                expected="the header that run, round, attempt and phase give",
+                advice="tell the operator: something between coordinator and site mixes parcels up",
+            )
+        return self._accept(said, assignment.blob, assignment.seal)
+
+    def open(self, letter: Letter, blob: Blob) -> Parcel:
+        """The content of a download for the trainer: a large one in a file of its own, which `clean_up` removes."""
+        file = self.download(blob)
+        try:
+            if self._envelopes.plain(blob.size) <= MESSAGE_LIMIT:
+                return letter.read(file)
+            opened = file.with_name(f"{blob.digest}.open")
+            letter.unpack(file, opened)
+            return opened
+        except Refused as refused:
+            file.unlink(missing_ok=True)
+            raise _tampered(refused) from None
+
+    def clean_up(self, blob: Blob) -> None:
+        """Forget a download whose task is done."""
+        for path in (self.download(blob), self._downloads / f"{blob.digest}.open"):
+            path.unlink(missing_ok=True)
+
+    def _accept(self, header: Header, blob: Blob, seal: Seal) -> Letter:
+        try:
+            return self._envelopes.receive(header, blob, seal)
+        except Refused as refused:
+            raise _tampered(refused) from None
 
     def job(self, assignment: Assignment, down: Parcel) -> Job:
         """What the trainer needs to do the task."""
@@ -76,7 +148,7 @@ class Visit:
             self._serving.commit()
         elif task.kind is Kind.TRAIN:
             if done.up is not None:
-                self._post(key, task, done)
+                self._post(assignment, done, done.up)
             mark = Mark(task.round, task.attempt)
             upload = None if done.up is None else key
             self._vault.commit(mark, self._vault.draft, upload, since=task.since)
@@ -102,32 +174,34 @@ class Visit:
         return entry.offer, entry.parcel
 
     def audit(self, offer: Offer, receipt: Receipt) -> None:
-        """List what left the building: names, bytes, hash, round."""
+        """List what left the building, once the coordinator's own word for it is here: names, bytes, hash, round."""
+        self._envelopes.confirm(receipt)
         header = offer.header
         names = [entry.name for entry in self._spec.manifest(header.kind, header.phase, "up")]
-        sent = {"bytes": offer.blob.size, "sha256": receipt.digest, "names": names}
+        sent: dict[str, object] = {
+            "bytes": offer.blob.size,
+            "digest": receipt.digest,
+            "state": header.state,
+            "names": names,
+        }
+        sent["receipt"] = receipt.signature.hex()
         self._note("audit.jsonl", {"task": offer.key, "run": self._spec.id, **sent})
 
-    def _post(self, key: str, task: Task, done: Done) -> None:
-        draft = self._outbox.draft(key)
-        if isinstance(done.up, bytes):
-            draft.write_bytes(done.up)
-        header = Header(
-            run=self._spec.id,
-            round=task.round,
-            attempt=task.attempt,
-            kind=task.kind,
-            phase=task.phase,
-            direction="up",
-            sender=self._site,
-            manifest=manifest_hash(self._spec.manifest(task.kind, task.phase, "up")),
-            groups=done.groups,
-        )
-        self._outbox.store(key, header, draft)
+    def _post(self, assignment: Assignment, done: Done, update: Parcel) -> None:
+        header = header_up(self._spec, assignment.task, self._site, state=assignment.header.state)
+        self._outbox.store(assignment.key, replace(header, groups=done.groups), update)
 
     def _note(self, file: str, line: dict[str, object]) -> None:
         with (self._folder / file).open("a", encoding="utf-8") as book:
             book.write(json.dumps(line, sort_keys=True) + "\n")
+
+
+def _tampered(refused: Refused) -> Tampered:
+    return Tampered(
+        f"a download is not what the coordinator sealed for this site: {refused.words}",
+        expected="its own bytes, under its signature",
+        advice="tell the operator: something between coordinator and site changes what passes",
+    )
 
 
 def _short(scores: Scores) -> dict[str, dict[str, float]]:

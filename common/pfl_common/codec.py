@@ -6,37 +6,40 @@ says of itself is ever trusted. The optional groups that are present are listed 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
-from math import prod
+from math import isfinite, sqrt
 from typing import BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_common import parcels
 from pfl_common.errors import Refused
 from pfl_common.halves import Up
+from pfl_common.mapped import BLOCK
+from pfl_common.parcels import DTYPES, Filed, Held, Place, Source, Window, fit, lay_out, open_file, size_of
 from pfl_common.run import Entry, Manifest
-from pfl_common.sums import Weighted
+from pfl_common.sums import Weighted, pair
 from pfl_common.tensors import State
 
-if sys.byteorder != "little":
-    raise ImportError("parcels are little-endian: this machine's byte order is not supported")
-
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.uint8,
-        torch.bool,
-    )
-}
+__all__ = [
+    "DTYPES",
+    "Filed",
+    "Held",
+    "Source",
+    "check",
+    "check_finite",
+    "decode",
+    "encode",
+    "flatten",
+    "measure",
+    "open_file",
+    "pin",
+    "read",
+    "size_of",
+    "unflatten",
+]
 
 
 def pin(samples: Sequence[State]) -> Manifest:
@@ -54,12 +57,6 @@ def pin(samples: Sequence[State]) -> Manifest:
 def _in_group(entry: Entry, optional: set[str]) -> Entry:
     branch = entry.name.partition(".")[0]
     return Entry(entry.name, entry.dtype, entry.shape, branch if branch in optional else "")
-
-
-def size_of(manifest: Manifest, groups: Iterable[str]) -> int:
-    """Bytes of a parcel with these groups present: known before the first byte is accepted."""
-    present = set(groups)
-    return sum(_bytes(entry) for entry in manifest if not entry.group or entry.group in present)
 
 
 def encode(state: State, manifest: Manifest, out: BinaryIO) -> tuple[str, ...]:
@@ -81,20 +78,36 @@ def encode(state: State, manifest: Manifest, out: BinaryIO) -> tuple[str, ...]:
 
 def decode(buffer: bytearray | memoryview | np.memmap, manifest: Manifest, groups: Iterable[str]) -> State:
     """Read a parcel; the tensors look into the buffer, so a mapped file is never copied whole."""
-    present = set(groups)
-    unknown = present - {e.group for e in manifest if e.group}
-    if unknown:
-        raise Refused("groups", f"the header lists groups the run does not have: {sorted(unknown)}")
-    if len(buffer) != size_of(manifest, present):
-        raise Refused(
-            "size", f"the parcel has {len(buffer)} bytes, the manifest says {size_of(manifest, present)}"
-        )
-    tensors, offset = {}, 0
-    for entry in manifest:
-        if not entry.group or entry.group in present:
-            tensors[entry.name] = _view(buffer, entry, offset)
-            offset += _bytes(entry)
-    return State(tensors)
+    places = lay_out(manifest, groups)
+    fit(len(buffer), places)
+    return State({name: _view(buffer, place) for name, place in places.items()})
+
+
+def read(source: Source, manifest: Manifest, groups: Iterable[str], prefix: str) -> State:
+    """One branch of a parcel, named without its prefix and in memory of its own; nothing else is read."""
+    places, start = lay_out(manifest, groups), prefix + "."
+    fit(source.size, places)
+    wanted = {name: place for name, place in places.items() if name.startswith(start)}
+    return State({name.removeprefix(start): parcels.read(source, place) for name, place in wanted.items()})
+
+
+def check(source: Source, manifest: Manifest, groups: Iterable[str], *, largest: float | None = None) -> None:
+    """Refuse an update that does not fit its manifest or would spoil a sum; it is read once, block by block.
+
+    `largest` bounds the Euclidean norm of all values that are summed, as they were sent, without their weights.
+    """
+    places = lay_out(manifest, groups)
+    fit(source.size, places)
+    try:
+        pair(places)
+    except (TypeError, ValueError) as error:
+        raise Refused("manifest", str(error)) from None
+    window, square = Window(source), 0.0
+    for name, place in places.items():
+        norms = [_examine(name, block) for block in window.blocks(place)]
+        square += sum(norm * norm for norm in norms) if name.startswith("sum.") else 0.0
+    if largest is not None and not sqrt(square) <= largest:
+        raise Refused("norm", f"the update's norm is {sqrt(square):.6g}, the run takes at most {largest:.6g}")
 
 
 def flatten(up: Up) -> State:
@@ -113,33 +126,45 @@ def unflatten(state: State) -> Up:
 def check_finite(state: State) -> None:
     """Refuse NaN, infinity, negative weights and truth values that are neither 0 nor 1."""
     for name, value in state.items():
-        if not value.numel():
-            continue
-        if value.dtype == torch.bool:
-            if int(value.view(torch.uint8).max()) > 1:
-                raise Refused("not_finite", f"{name!r} holds a truth value that is neither 0 nor 1")
-            continue
-        # The extremes of a tensor with a NaN are NaN; unlike isfinite they need no memory of its size.
-        low, high = value.aminmax()
-        if not bool(torch.isfinite(low)) or not bool(torch.isfinite(high)):
-            raise Refused("not_finite", f"{name!r} holds NaN or infinity: the site's training diverged")
-        if name.startswith("weight.") and bool(low < 0):
-            raise Refused("weight", f"{name!r} holds a negative weight")
+        numbers = value.detach().reshape(-1)
+        for start in range(0, len(numbers), BLOCK):
+            _examine(name, numbers[start : start + BLOCK])
 
 
-def _view(buffer: bytearray | memoryview | np.memmap, entry: Entry, offset: int) -> Tensor:
-    count = prod(entry.shape)
-    if not count:
-        return torch.zeros(entry.shape, dtype=DTYPES[entry.dtype])
-    dtype = DTYPES[entry.dtype]
-    raw = torch.frombuffer(buffer, dtype=torch.uint8, count=_bytes(entry), offset=offset)
+def _examine(name: str, block: Tensor) -> float:
+    """Refuse numbers nobody can use; gives the norm of floating-point ones."""
+    if block.dtype == torch.bool:
+        if int(block.view(torch.uint8).max()) > 1:
+            raise Refused("not_finite", f"{name!r} holds a truth value that is neither 0 nor 1")
+        return 0.0
+    norm = measure(block) if block.is_floating_point() else 0.0
+    if norm is None:
+        raise Refused("not_finite", f"{name!r} holds NaN or infinity: the site's training diverged")
+    if name.startswith("weight.") and bool(block.min() < 0):
+        raise Refused("weight", f"{name!r} holds a negative weight")
+    return norm
+
+
+def measure(block: Tensor) -> float | None:
+    """The Euclidean norm of some numbers; None if one of them is NaN or infinite."""
+    # One pass that is as fast as memory; only a norm that is not finite is worth a closer look.
+    norm = float(torch.linalg.vector_norm(block, dtype=torch.promote_types(block.dtype, torch.float32)))
+    if isfinite(norm):
+        return norm
+    low, high = block.aminmax()
+    if not (isfinite(low) and isfinite(high)):
+        return None
+    # Squares overflow long before numbers do.
+    return float(torch.linalg.vector_norm(block, dtype=torch.float64))
+
+
+def _view(buffer: bytearray | memoryview | np.memmap, place: Place) -> Tensor:
+    if not place.count:
+        return torch.zeros(place.entry.shape, dtype=place.dtype)
+    raw = torch.frombuffer(buffer, dtype=torch.uint8, count=place.size, offset=place.offset)
     # A tensor must start at a multiple of its item size; a parcel packs without gaps, so a few need a copy.
-    aligned = raw if raw.data_ptr() % dtype.itemsize == 0 else raw.clone()
-    return aligned.view(dtype).reshape(entry.shape)
-
-
-def _bytes(entry: Entry) -> int:
-    return prod(entry.shape) * DTYPES[entry.dtype].itemsize
+    aligned = raw if raw.data_ptr() % place.dtype.itemsize == 0 else raw.clone()
+    return aligned.view(place.dtype).reshape(place.entry.shape)
 
 
 def _dtype_name(value: Tensor) -> str:

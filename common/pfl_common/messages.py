@@ -6,9 +6,11 @@ Torch-free. A site is never asked who it is: the transport knows it from the cer
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from pfl_common.run import ClientId, Header, Task
+from pydantic import ConfigDict
+
+from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, manifest_hash
 
 Scores: TypeAlias = dict[str, list[float]]
 """Evaluation vectors by "point/split/view"; their layout is in `scores`."""
@@ -21,6 +23,7 @@ DECLINES = (
     "out_of_memory",
     "wrong_shape",
     "diverged",
+    "tampered",
     "stopping",
 )
 """Every reason a site may give for not doing a task."""
@@ -32,18 +35,30 @@ OPENING = "opening"
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes that can be fetched: named by their SHA-256."""
+    """Bytes that cross: going down named by their SHA-256, going up, sealed, by that of their frames' tags."""
 
     digest: str
     size: int
 
 
 @dataclass(frozen=True)
+class Seal:
+    """What opens a parcel for its recipient and vouches for its sender; empty within one process."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+
+    wrap: bytes = b""
+    signature: bytes = b""
+
+
+@dataclass(frozen=True)
 class Joined:
-    """The run a site has been taken into, and the first model it shall start from."""
+    """The run a site has been taken into, the first model it shall start from, and the coordinator's card."""
 
     spec: str
     init: Blob
+    seal: Seal = field(default_factory=Seal)
+    card: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,7 @@ class Assignment:
     task: Task
     header: Header
     blob: Blob
+    seal: Seal = field(default_factory=Seal)
 
     @property
     def key(self) -> str:
@@ -83,6 +99,7 @@ class Offer:
     key: str
     header: Header
     blob: Blob
+    seal: Seal = field(default_factory=Seal)
 
 
 @dataclass(frozen=True)
@@ -93,6 +110,7 @@ class Receipt:
     key: str
     site: ClientId
     digest: str
+    signature: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -119,3 +137,54 @@ class RunStatus:
     awaited: tuple[ClientId, ...] = ()
     sites: tuple[SiteStatus, ...] = ()
     scores: dict[str, float] = field(default_factory=dict)
+
+
+COORDINATOR = "coordinator"
+"""The sender of all that goes down."""
+
+
+def header_of_init(spec: RunSpec) -> Header:
+    """What is said of the first model: it belongs to no round."""
+    return Header(
+        spec.id,
+        0,
+        0,
+        Kind.TRAIN,
+        "init",
+        "down",
+        COORDINATOR,
+        manifest_hash(spec.init_manifest),
+        state=spec.hash,
+    )
+
+
+def header_down(spec: RunSpec, task: Task, *, state: str = "") -> Header:
+    """What is said of a task's download; its groups are added when its content is known."""
+    manifest = spec.manifest(task.kind, task.phase, "down")
+    return Header(
+        run=spec.id,
+        round=task.round,
+        attempt=task.attempt,
+        kind=task.kind,
+        phase=task.phase,
+        direction="down",
+        sender=COORDINATOR,
+        manifest=manifest_hash(manifest),
+        state=state,
+    )
+
+
+def header_up(spec: RunSpec, task: Task, site: ClientId, *, state: str) -> Header:
+    """What is said of a site's update; its groups are added when its content is known."""
+    manifest = spec.manifest(task.kind, task.phase, "up")
+    return Header(
+        run=spec.id,
+        round=task.round,
+        attempt=task.attempt,
+        kind=task.kind,
+        phase=task.phase,
+        direction="up",
+        sender=site,
+        manifest=manifest_hash(manifest),
+        state=state,
+    )

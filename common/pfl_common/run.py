@@ -166,7 +166,10 @@ class Description:
 
 @dataclass(frozen=True)
 class Header:
-    """What is said of one parcel besides its bytes; everything but the sender's own words follows from the task."""
+    """What is said of one parcel besides its bytes; everything but `groups` follows from the task.
+
+    `state` is the hash of the shared state the round started from: an update says what it is an update of.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -179,9 +182,10 @@ class Header:
     sender: ClientId
     manifest: str
     groups: tuple[str, ...] = ()
+    state: str = ""
 
     def to_json(self) -> str:
-        """The canonical text."""
+        """The canonical text: its hash binds every part of a sealed parcel."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod

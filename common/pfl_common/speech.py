@@ -22,13 +22,15 @@ from pfl_common.messages import (
     Receipt,
     RunStatus,
     Scores,
+    Seal,
     SiteStatus,
 )
 from pfl_common.run import Description, Direction, Header, Kind, Task
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import refusal_pb2
 
-FRAME_BYTES = 1 << 20
+FRAME_BYTES = (1 << 20) + 16
+"""One sealed frame: 1 MiB and its tag."""
 COORDINATOR = "pfl.v1.Coordinator"
 OPERATOR = "pfl.v1.Operator"
 ENROLMENT = "pfl.v1.Enrolment"
@@ -94,7 +96,14 @@ def say_joined(joined: Joined | None) -> pb.JoinAnswer:
     """The run a site has been taken into; None: still gathering."""
     if joined is None:
         return pb.JoinAnswer(gathering=pb.Done())
-    return pb.JoinAnswer(joined=pb.Joined(spec=joined.spec.encode(), init=say_blob(joined.init)))
+    return pb.JoinAnswer(
+        joined=pb.Joined(
+            spec=joined.spec.encode(),
+            init=say_blob(joined.init),
+            seal=_say_seal(joined.seal),
+            card=joined.card,
+        )
+    )
 
 
 def hear_joined(said: pb.JoinAnswer) -> Joined | None:
@@ -102,7 +111,8 @@ def hear_joined(said: pb.JoinAnswer) -> Joined | None:
     with _as_bad_request("an answer to Join"):
         if _chosen(said, "answer") == "gathering":
             return None
-        return Joined(spec=said.joined.spec.decode(), init=hear_blob(said.joined.init))
+        found = said.joined
+        return Joined(found.spec.decode(), hear_blob(found.init), _hear_seal(found.seal), found.card)
 
 
 def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float) -> pb.NextTaskRequest:
@@ -124,7 +134,10 @@ def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:
         return pb.NextTaskAnswer(over=pb.Over(ending=f"ENDING_{work.status.upper()}", words=work.words))
     return pb.NextTaskAnswer(
         assignment=pb.Assignment(
-            task=_say_task(work.task), header=_say_header(work.header), blob=say_blob(work.blob)
+            task=_say_task(work.task),
+            header=_say_header(work.header),
+            blob=say_blob(work.blob),
+            seal=_say_seal(work.seal),
         )
     )
 
@@ -138,28 +151,41 @@ def hear_work(said: pb.NextTaskAnswer) -> Assignment | Over | None:
         if chosen == "over":
             return Over(_word(pb.Ending.Name(said.over.ending), "ENDING_"), said.over.words)
         work = said.assignment
-        return Assignment(_hear_task(work.task), _hear_header(work.header), hear_blob(work.blob))
+        return Assignment(
+            _hear_task(work.task), _hear_header(work.header), hear_blob(work.blob), _hear_seal(work.seal)
+        )
 
 
 def say_offer(offer: Offer) -> pb.OfferRequest:
     """An upload that is ready."""
-    return pb.OfferRequest(key=offer.key, header=_say_header(offer.header), blob=say_blob(offer.blob))
+    return pb.OfferRequest(
+        key=offer.key,
+        header=_say_header(offer.header),
+        blob=say_blob(offer.blob),
+        seal=_say_seal(offer.seal),
+    )
 
 
 def hear_offer(said: pb.OfferRequest) -> Offer:
     """An upload that is ready."""
     with _as_bad_request("an offer"):
-        return Offer(said.key, _hear_header(said.header), hear_blob(said.blob))
+        return Offer(said.key, _hear_header(said.header), hear_blob(said.blob), _hear_seal(said.seal))
 
 
 def say_receipt(receipt: Receipt) -> pb.Receipt:
     """The confirmation of an upload."""
-    return pb.Receipt(run=receipt.run, key=receipt.key, site=receipt.site, digest=receipt.digest)
+    return pb.Receipt(
+        run=receipt.run,
+        key=receipt.key,
+        site=receipt.site,
+        digest=receipt.digest,
+        signature=receipt.signature,
+    )
 
 
 def hear_receipt(said: pb.Receipt) -> Receipt:
     """The confirmation of an upload."""
-    return Receipt(run=said.run, key=said.key, site=said.site, digest=said.digest)
+    return Receipt(said.run, said.key, said.site, said.digest, said.signature)
 
 
 def read_receipt(content: bytes) -> Receipt:
@@ -294,6 +320,7 @@ def _say_header(header: Header) -> pb.Header:
         sender=header.sender,
         manifest=header.manifest,
         groups=header.groups,
+        state=header.state,
     )
 
 
@@ -308,7 +335,16 @@ def _hear_header(said: pb.Header) -> Header:
         sender=said.sender,
         manifest=said.manifest,
         groups=tuple(said.groups),
+        state=said.state,
     )
+
+
+def _say_seal(seal: Seal) -> pb.Seal:
+    return pb.Seal(wrap=seal.wrap, signature=seal.signature)
+
+
+def _hear_seal(said: pb.Seal) -> Seal:
+    return Seal(said.wrap, said.signature)
 
 
 def _hear_kind(number: pb.Kind) -> Kind:

@@ -3,20 +3,26 @@
 The law: adding the same updates gives the same bits, whoever adds them. Inside everything is float64; a weight is
 an integer or a float32 and a value a float32, so each product is exact and only the additions round. Their order is
 fixed by the caller (site order), so the order of arrival cannot matter.
+
+A model may be larger than the memory that is left: values are taken in blocks, from tensors or straight from a parcel,
+and a large mean is written to a file in blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from pfl_common import mapped
+from pfl_common.mapped import BLOCK
+from pfl_common.parcels import Place, Source, Window, fit, lay_out
+from pfl_common.run import Manifest
 from pfl_common.tensors import State
-
-BLOCK = 1 << 18
-"""Numbers converted at a time: a block of float64 stays in the cache, a whole model does not."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +33,22 @@ class Weighted:
     weight: Tensor
 
     def __post_init__(self) -> None:
-        if self.weight.dtype.is_floating_point and self.weight.dtype != torch.float32:
-            raise TypeError(f"weights are integers or float32, got {self.weight.dtype}")
-        if not self.value.dtype.is_floating_point:
-            raise TypeError(f"summed values are floating point, got {self.value.dtype}")
-        rows, shape = tuple(self.value.shape[:1]), tuple(self.value.shape)
-        if tuple(self.weight.shape) not in {(), rows, shape}:
-            raise ValueError(
-                f"a weight is one number, one per row or one per element; value {shape} got {tuple(self.weight.shape)}"
-            )
+        _agree(self.value.dtype, tuple(self.value.shape), self.weight.dtype, tuple(self.weight.shape))
+
+
+def pair(places: Mapping[str, Place]) -> dict[str, tuple[Place, Place]]:
+    """Each summed value of a parcel with its weight, by name. What is alone or does not fit is an error."""
+    values, weights = (
+        {name.removeprefix(branch): place for name, place in places.items() if name.startswith(branch)}
+        for branch in ("sum.", "weight.")
+    )
+    if values.keys() != weights.keys():
+        alone = sorted(values.keys() ^ weights.keys())
+        raise ValueError(f"a summed value and its weight come together, one is missing of {alone[:5]}")
+    for name, value in values.items():
+        weight = weights[name]
+        _agree(value.dtype, value.entry.shape, weight.dtype, weight.entry.shape)
+    return {name: (values[name], weights[name]) for name in sorted(values)}
 
 
 class Sum:
@@ -44,30 +57,31 @@ class Sum:
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
         self._weights: dict[str, Tensor] = {}
+        self._warm = _Warm()
 
     def add(self, terms: Mapping[str, Weighted]) -> None:
         """Add one site's terms; a name may be new, its shapes may not change."""
         for name in sorted(terms):
-            term = terms[name]
-            if name not in self._totals:
-                self._totals[name] = torch.zeros(term.value.shape, dtype=torch.float64)
-                self._weights[name] = torch.zeros(term.weight.shape, dtype=torch.float64)
-            self._weights[name] += term.weight.to(torch.float64)
-            _accumulate(self._totals[name], term)
+            self._fold(name, _Whole(terms[name].value), _Whole(terms[name].weight))
+
+    def add_parcel(self, source: Source, manifest: Manifest, groups: Iterable[str]) -> None:
+        """Add what a parcel has to be summed; no tensor of it is ever whole in memory."""
+        places = lay_out(manifest, groups)
+        fit(source.size, places)
+        values, weights = self._warm.windows(source)
+        for name, (value, weight) in pair(places).items():
+            self._fold(name, _Parcelled(value, values), _Parcelled(weight, weights))
 
     def mean(self, otherwise: State) -> State:
-        """Totals over weights under the names of `otherwise`, which also fills in where nothing was counted."""
-        result = {name: self._mean_of(name, value) for name, value in otherwise.items()}
-        return State(result, kept=otherwise.kept)
+        """Totals over weights under the names of `otherwise`, which also fills in where nothing was counted.
 
-    def _mean_of(self, name: str, otherwise: Tensor) -> Tensor:
-        if name not in self._totals:
-            return otherwise
-        total = self._totals[name]
-        weight = _aligned(self._weights[name], total)
-        counted = (weight != 0).expand_as(total)
-        quotient = (total / torch.where(weight != 0, weight, 1.0)).to(otherwise.dtype)
-        return torch.where(counted, quotient, otherwise)
+        A large result lies in a file without a name, mapped; its tensors are like any others.
+        """
+        counted = {name: value for name, value in otherwise.items() if self._counts(name)}
+        with mapped.draft(counted) as draft:
+            for name, value in counted.items():
+                self._mean_of(name, value, draft)
+            return State({**otherwise, **draft.tensors()}, kept=otherwise.kept)
 
     @property
     def totals(self) -> State:
@@ -79,32 +93,145 @@ class Sum:
         """The weights, summed, in float64."""
         return State(self._weights)
 
+    def _fold(self, name: str, value: _Numbers, weight: _Numbers) -> None:
+        if name not in self._totals:
+            self._totals[name] = mapped.zeros(value.shape, torch.float64)
+            self._weights[name] = mapped.zeros(weight.shape, torch.float64)
+        total, weights = self._totals[name], self._weights[name]
+        if (total.shape, weights.shape) != (value.shape, weight.shape):
+            raise ValueError(
+                f"{name!r} was added with shape {tuple(total.shape)} and weights {tuple(weights.shape)}, "
+                f"now they are {tuple(value.shape)} and {tuple(weight.shape)}"
+            )
+        total, weights = total.view(-1), weights.view(-1)
+        for cut in _cuts(value.shape, weight.shape):
+            factor = self._warm.widen(weight.take(cut.first, cut.last), second=True)
+            if not cut.start_in_row:
+                weights[cut.first : cut.last].add_(factor)
+            block = self._warm.widen(value.take(cut.start, cut.stop))
+            if weight.shape:
+                cut.in_rows(block).mul_(factor[:, None])
+                total[cut.start : cut.stop].add_(block)
+            else:
+                # One pass instead of two: the product of a float32 with such a weight is exact, fused or not.
+                total[cut.start : cut.stop].add_(block, alpha=factor.item())
 
-def _accumulate(total: Tensor, term: Weighted) -> None:
-    if term.weight.dim() == 0:
-        _accumulate_blocks(total.view(-1), term.value.detach().reshape(-1), term.weight)
-    else:
-        # One row at most is converted at a time beyond the block, so memory stays flat for long tensors too.
-        rows = term.value.detach().reshape(term.value.shape[0], -1)
-        weights = term.weight.reshape(term.weight.shape[0], -1)
-        sums = total.view(rows.shape)
-        step = max(1, BLOCK // max(1, rows.shape[1]))
-        for start in range(0, rows.shape[0], step):
-            part = slice(start, start + step)
-            sums[part] += rows[part].to(torch.float64) * weights[part].to(torch.float64)
+    def _counts(self, name: str) -> bool:
+        """Whether anything was counted for a name; with a weight per row or element some may still be zero."""
+        return name in self._totals and bool(self._weights[name].any())
+
+    def _mean_of(self, name: str, otherwise: Tensor, draft: mapped.Draft) -> None:
+        if otherwise.shape != self._totals[name].shape:
+            raise ValueError(
+                f"{name!r} has shape {tuple(otherwise.shape)}, "
+                f"its sum has {tuple(self._totals[name].shape)}: they must be equal"
+            )
+        total, weights = self._totals[name].view(-1), self._weights[name].view(-1)
+        before = otherwise.detach().reshape(-1)
+        for cut in _cuts(otherwise.shape, self._weights[name].shape):
+            block = self._warm.widen(total[cut.start : cut.stop])
+            rows, weight = cut.in_rows(block), weights[cut.first : cut.last]
+            if bool(weight.all()):
+                rows.div_(weight[:, None])
+            else:
+                counted = (weight != 0)[:, None]
+                quotient = rows / torch.where(weight != 0, weight, 1.0)[:, None]
+                rows.copy_(torch.where(counted, quotient, cut.in_rows(before[cut.start : cut.stop])))
+            draft.put(name, cut.start, block)
 
 
-def _accumulate_blocks(total: Tensor, value: Tensor, weight: Tensor) -> None:
-    buffer = torch.empty(min(BLOCK, value.numel()), dtype=torch.float64)
-    for start in range(0, value.numel(), BLOCK):
-        part = value[start : start + BLOCK]
-        block = buffer[: part.numel()]
-        block.copy_(part)
-        total[start : start + BLOCK].add_(block, alpha=weight.item())
+class _Numbers(Protocol):
+    """A tensor's numbers, wherever they lie, taken in order of their rows."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def take(self, start: int, stop: int) -> Tensor: ...
 
 
-def _aligned(weight: Tensor, total: Tensor) -> Tensor:
-    """A weight per row gets trailing dimensions, so that it meets its rows and not its columns."""
-    if weight.dim() in (0, total.dim()):
-        return weight
-    return weight.reshape(weight.shape + (1,) * (total.dim() - weight.dim()))
+class _Whole:
+    """A tensor in memory."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape, self._flat = tuple(tensor.shape), tensor.detach().reshape(-1)
+
+    def take(self, start: int, stop: int) -> Tensor:
+        return self._flat[start:stop]
+
+
+class _Parcelled:
+    """A tensor in a parcel."""
+
+    def __init__(self, place: Place, window: Window) -> None:
+        self.shape, self._place, self._window = place.entry.shape, place, window
+
+    def take(self, start: int, stop: int) -> Tensor:
+        return self._window.take(self._place, start, stop)
+
+
+class _Warm:
+    """Memory for one block, used for all of them: fresh memory costs more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self._wide = torch.empty(2, BLOCK, dtype=torch.float64)
+        self._single = torch.empty(BLOCK)
+        self._windows: tuple[Window, Window] | None = None
+
+    def widen(self, block: Tensor, *, second: bool = False) -> Tensor:
+        """The same numbers in float64; good until the next call for the same of the two places."""
+        if block.dtype.itemsize == 2:
+            # Two quick steps; there is no quick way from 16 bits to 64.
+            block = self._single[: len(block)].copy_(block)
+        return self._wide[int(second), : len(block)].copy_(block)
+
+    def windows(self, source: Source) -> tuple[Window, Window]:
+        """One for values, one for weights."""
+        if self._windows is None:
+            self._windows = Window(source, BLOCK), Window(source, BLOCK)
+        for window in self._windows:
+            window.over(source)
+        return self._windows
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A block of a tensor: whole rows with their weights, or a part of one row that is too long."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+    start_in_row: int = 0
+
+    def in_rows(self, block: Tensor) -> Tensor:
+        rows = self.last - self.first
+        return block.view(rows, (self.stop - self.start) // rows)
+
+
+def _cuts(shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> Iterator[_Cut]:
+    """A tensor in blocks. With one weight for all it is a single row, with one per element each is a row."""
+    rows, width = prod(weight_shape), prod(shape[len(weight_shape) :])
+    if width > BLOCK:
+        for row in range(rows):
+            for start in range(0, width, BLOCK):
+                begin = row * width
+                yield _Cut(begin + start, begin + min(start + BLOCK, width), row, row + 1, start)
+        return
+    step = max(1, BLOCK // max(1, width))
+    for row in range(0, rows, step):
+        last = min(row + step, rows)
+        yield _Cut(row * width, last * width, row, last)
+
+
+def _agree(
+    dtype: torch.dtype, shape: tuple[int, ...], weight_dtype: torch.dtype, weight_shape: tuple[int, ...]
+) -> None:
+    """Whether such a weight can go with such a value."""
+    if weight_dtype.is_floating_point and weight_dtype != torch.float32:
+        raise TypeError(f"weights are integers or float32, got {weight_dtype}")
+    if not dtype.is_floating_point:
+        raise TypeError(f"summed values are floating point, got {dtype}")
+    if weight_shape not in {(), shape[:1], shape}:
+        raise ValueError(
+            f"a weight is one number, one per row or one per element; value {shape} got {weight_shape}"
+        )

@@ -1,4 +1,4 @@
-"""The two seams of a federation inside one process: a Link without a network and a Bench without a process.
+"""The seams of a federation inside one process: a Link without a network, a Bench without a process, open envelopes.
 
 Everything on both sides of them is the code that runs over the network; nothing of a method or a round is here.
 """
@@ -6,15 +6,24 @@ Everything on both sides of them is the code that runs over the network; nothing
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+import secrets
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import BinaryIO
 
-from pfl_client.bench import DataFolder, Done, Job, Progress
+from pfl_client.bench import DataFolder, Done, Job, Parcel, Progress
+from pfl_client.envelopes import Closed
 from pfl_client.trainer.workbench import Workbench
 from pfl_common.errors import Refused
-from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
-from pfl_common.run import ClientId, Description
+from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores, Seal
+from pfl_common.parcels import Source, open_file
+from pfl_common.run import ClientId, Description, Header
 from pfl_server.desk import Desk
+from pfl_server.envelopes import Posted
 
 WAIT_SECONDS = 3600.0
 
@@ -98,6 +107,104 @@ class LoopbackBench:
 
     async def close(self) -> None:
         """Nothing to end: the thread was borrowed."""
+
+
+class OpenEnvelopes:
+    """Both sides' envelopes where nobody is between them: the bytes as they are, under their SHA-256."""
+
+    card = b""
+
+    def size(self, plain: int) -> int:
+        """No more than the bytes."""
+        return plain
+
+    def plain(self, size: int) -> int:
+        """No fewer than the bytes."""
+        return size
+
+    def meet(self, card: bytes) -> None:
+        """One process needs no cards."""
+
+    def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
+        """Write the file and name it."""
+        draft = folder / f"draft-{secrets.token_hex(8)}"
+        with draft.open("wb") as out:
+            write(out)
+        blob = _blob_of(draft)
+        os.replace(draft, folder / blob.digest)
+        return Posted(header, blob)
+
+    def reopen(self, posted: Posted, file: Path) -> Posted | None:
+        """If a power loss has not torn it."""
+        return posted if _blob_of(file) == posted.blob else None
+
+    def address(self, posted: Posted, site: ClientId) -> Seal:
+        """Everybody in the process may read it."""
+        return Seal()
+
+    def accept(self, site: ClientId, offer: Offer) -> OpenLetter:
+        """As it was offered."""
+        return self.keep(offer)
+
+    def keep(self, offer: Offer) -> OpenLetter:
+        """As it was offered."""
+        return OpenLetter(offer.blob)
+
+    def sign(self, receipt: Receipt) -> Receipt:
+        """One process believes itself."""
+        return receipt
+
+    def receive(self, header: Header, blob: Blob, seal: Seal) -> OpenLetter:
+        """As it was assigned."""
+        return OpenLetter(blob)
+
+    def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
+        """Write the file, or take it as it is."""
+        if isinstance(parcel, Path):
+            os.replace(parcel, into)
+        else:
+            into.write_bytes(parcel)
+        return Closed(_blob_of(into), Seal())
+
+    def whole(self, offer: Offer, own: bytes, file: Path) -> bool:
+        """By its SHA-256."""
+        return _blob_of(file) == offer.blob
+
+    def confirm(self, receipt: Receipt) -> None:
+        """One process believes itself."""
+
+
+class OpenLetter:
+    """Bytes as they are."""
+
+    def __init__(self, blob: Blob) -> None:
+        self._blob = blob
+
+    def genuine(self, file: Path) -> int:
+        """Nobody could have changed them."""
+        return file.stat().st_size
+
+    def check(self, file: Path) -> None:
+        """By its SHA-256."""
+        if _blob_of(file) != self._blob:
+            raise Refused("digest", "other bytes than were offered")
+
+    def source(self, file: Path) -> AbstractContextManager[Source]:
+        """The file itself."""
+        return open_file(file)
+
+    def read(self, file: Path) -> Parcel:
+        """All of it."""
+        return file.read_bytes()
+
+    def unpack(self, file: Path, into: Path) -> None:
+        """A copy: the download itself may be asked for again."""
+        shutil.copyfile(file, into)
+
+
+def _blob_of(file: Path) -> Blob:
+    with file.open("rb") as content:
+        return Blob(hashlib.file_digest(content, "sha256").hexdigest(), file.stat().st_size)
 
 
 async def _tell(progress: Progress) -> None:

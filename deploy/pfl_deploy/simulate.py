@@ -1,7 +1,7 @@
 """A whole federation inside one process: the same coordinator, the same sites, no network, no trainer processes.
 
-Only `transport` and `ipc` are replaced (see `loopback`), so a run here and a run over the network of one
-specification end in the same bytes.
+Only `transport`, `ipc` and `sealing` are replaced (see `loopback`), so a run here and a run over the network of
+one specification end in the same bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pfl_common.errors import DataError, SettingError
 from pfl_common.identity import site_name
 from pfl_common.messages import Scores
 from pfl_common.run import ClientId, RunSpec
-from pfl_deploy.loopback import LoopbackBench, LoopbackLink
+from pfl_deploy.loopback import LoopbackBench, LoopbackLink, OpenEnvelopes
 from pfl_server.hosting import RunHost
 from pfl_server.settings import ServerSettings
+from pfl_server.stage import Script
 
 
 @dataclass(frozen=True)
@@ -53,28 +54,34 @@ def simulate(
     settings: ServerSettings, folders: Sequence[Path], state: Path, *, pinned: RunSpec | None = None
 ) -> Result:
     """Play a federation of these data folders; everything it keeps lies below `state`."""
-    return asyncio.run(_simulate(settings, folders, state, pinned))
+    return asyncio.run(play(open_host(settings, pinned=pinned), folders, state))
 
 
-async def _simulate(
-    settings: ServerSettings, folders: Sequence[Path], state: Path, pinned: RunSpec | None
-) -> Result:
-    sites = _named(folders)
-    host = RunHost(settings, pinned=pinned)
+def open_host(
+    settings: ServerSettings, *, pinned: RunSpec | None = None, script: Script | None = None
+) -> RunHost:
+    """The coordinator of a federation inside one process."""
+    return RunHost(settings, OpenEnvelopes(), pinned=pinned, script=script)
+
+
+async def play(host: RunHost, folders: Sequence[Path], state: Path) -> Result:
+    """Bring these data folders to a coordinator and let its run end."""
     turn = asyncio.Lock()
-    daemons = {
-        site: Daemon(
-            DataFolder(folder, site, device="cpu"),
-            link=LoopbackLink(site, host.reception),
-            bench=LoopbackBench(turn),
-            state=state / site,
-        )
-        for site, folder in sites.items()
-    }
     try:
+        sites = _named(folders)
+        daemons = [
+            Daemon(
+                DataFolder(folder, site, device="cpu"),
+                link=LoopbackLink(site, host.reception),
+                bench=LoopbackBench(turn),
+                envelopes=OpenEnvelopes(),
+                state=state / site,
+            )
+            for site, folder in sites.items()
+        ]
         async with asyncio.TaskGroup() as group:
             group.create_task(host.run())
-            for daemon in daemons.values():
+            for daemon in daemons:
                 group.create_task(daemon.run())
     except ExceptionGroup as several:
         # The first failure ended the others: it is the one to tell.
@@ -85,7 +92,7 @@ async def _simulate(
     spec = host.books.spec
     return Result(
         spec,
-        settings.state / "runs" / spec.id,
+        host.settings.state / "runs" / spec.id,
         {site: state / site / "runs" / spec.id for site in sites},
         host.books.journal.scores(),
     )

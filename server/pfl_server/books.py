@@ -9,12 +9,13 @@ import torch
 
 from pfl_common import methods, seeding
 from pfl_common.halves import Participant, ServerHalf
-from pfl_common.messages import Blob
+from pfl_common.messages import header_of_init
 from pfl_common.methods import Method
 from pfl_common.run import RunSpec
 from pfl_common.tensors import State
 from pfl_server.checkpoint import Checkpoints
 from pfl_server.downloads import Shelf
+from pfl_server.envelopes import Envelopes, Posted
 from pfl_server.journal import Journal
 from pfl_server.spool import Spool
 
@@ -30,8 +31,18 @@ class Books:
     spool: Spool
     checkpoints: Checkpoints
     shelf: Shelf
-    init: Blob
+    init: Posted
     first: State
+
+    @property
+    def envelopes(self) -> Envelopes:
+        """How parcels are closed and opened."""
+        return self.shelf.envelopes
+
+    def digest_after(self, number: int) -> str:
+        """The hash of the shared state after a round; the first one follows from the specification."""
+        digests = {checkpoint.round: checkpoint.digest for checkpoint in self.checkpoints.generations()}
+        return digests.get(number, self.spec.hash)
 
 
 def build_template(spec: RunSpec) -> Participant:
@@ -41,14 +52,14 @@ def build_template(spec: RunSpec) -> Participant:
     return template
 
 
-def open_books(folder: Path, spec: RunSpec, journal: Journal) -> Books:
+def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelopes) -> Books:
     """Open a run's folder, new or old: what is not there yet follows from the specification."""
     method, half = methods.load(spec.method), methods.load(spec.method).build_server(spec)
     with torch.no_grad():
         template = build_template(spec)
-    shelf = Shelf(folder / "shelf")
-    init, _ = shelf.put(State.of(template), spec.init_manifest)
-    spool = Spool(folder / "spool", spec)
+    shelf = Shelf(folder / "shelf", envelopes)
+    init = shelf.put(State.of(template), header_of_init(spec), spec.init_manifest)
+    spool = Spool(folder / "spool", spec, envelopes)
     return Books(
         spec=spec,
         method=method,

@@ -1,4 +1,8 @@
-"""The coordinator's state after each round, on disk: two generations with hashes, never half written."""
+"""The coordinator's state after each round, on disk: two generations with hashes, never half written.
+
+A state that was read looks into its file: what is large lies on the disk, not in memory. A file is replaced and in the
+end removed, never changed, so whoever still looks into it sees what it was.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
+from pfl_common import tensorfile
 from pfl_common.errors import StateError
 from pfl_common.tensors import State
 from pfl_server.spool import Spool
@@ -31,30 +34,37 @@ class Checkpoint:
 class Checkpoints:
     """A folder with `round-000012.safetensors` and the note `round-000012.json` that makes it valid."""
 
-    def __init__(self, folder: Path, spool: Spool) -> None:
-        self._folder, self._spool = folder, spool
+    def __init__(self, folder: Path, spool: Spool, *, lasting: bool = True) -> None:
+        self.folder, self._spool, self._lasting = folder, spool, lasting
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def save(self, number: int, state: State) -> Checkpoint:
         """Write a generation whole, then its note, then let older generations go."""
         file = self._file(number)
-        tensors = _apart(state)
-        draft = file.with_suffix(".tmp")
-        save_file(tensors, draft)
-        _settle(draft, file)
+        draft, note = file.with_suffix(".tmp"), file.with_suffix(".json")
+        with draft.open("wb") as out:
+            digest = tensorfile.write(state, out)
+        self._settle(draft, file)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
-        digest = _digest(file)
-        note = file.with_suffix(".json")
         draft.write_text(json.dumps({"round": number, "sha256": digest, "kept": kept}, sort_keys=True))
-        _settle(draft, note)
+        self._settle(draft, note)
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
             self._file(old.round).unlink()
         return Checkpoint(number, digest, frozenset(kept.values()))
 
+    def read(self, number: int) -> State:
+        """The state of a generation, as it was saved; its tensors look into the file."""
+        file = self._file(number)
+        kept = json.loads(file.with_suffix(".json").read_text())["kept"]
+        # The library maps the file and copies a page when it is written to.
+        with safe_open(file, framework="pt") as tensors:
+            values = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
+        return State(values, kept={key: self._spool.open(name) for key, name in kept.items()})
+
     def generations(self) -> list[Checkpoint]:
         """What is there, newest first."""
-        found = [note for path in self._folder.glob("round-*.json") if (note := _read_note(path))]
+        found = [note for path in self.folder.glob("round-*.json") if (note := _read_note(path))]
         return sorted(found, key=lambda checkpoint: -checkpoint.round)
 
     def load(self, upto: int) -> tuple[int, State] | None:
@@ -64,11 +74,11 @@ class Checkpoints:
         for checkpoint in found:
             file = self._file(checkpoint.round)
             if file.exists() and _digest(file) == checkpoint.digest and self._kept_are_here(checkpoint):
-                return checkpoint.round, self._read(file)
+                return checkpoint.round, self.read(checkpoint.round)
         # While round 1 is among the generations, the spool has all updates since the first state.
         if upto > GENERATIONS:
             raise StateError(
-                f"no checkpoint in {self._folder} is whole",
+                f"no checkpoint in {self.folder} is whole",
                 expected="the newest or the one before it to match its hash",
                 advice="restore the run's folder from a backup, or begin again with --new-run",
             )
@@ -77,25 +87,16 @@ class Checkpoints:
     def _kept_are_here(self, checkpoint: Checkpoint) -> bool:
         return all(self._spool.holds(name) for name in checkpoint.kept)
 
-    def _read(self, file: Path) -> State:
-        kept = json.loads(file.with_suffix(".json").read_text())["kept"]
-        with safe_open(file, framework="pt") as tensors:
-            values = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
-        return State(values, kept={key: self._spool.open(name) for key, name in kept.items()})
-
     def _file(self, number: int) -> Path:
-        return self._folder / f"round-{number:06d}.safetensors"
+        return self.folder / f"round-{number:06d}.safetensors"
 
-
-def _apart(state: State) -> dict[str, Tensor]:
-    """The tensors, each with memory of its own: a file has no two names for the same bytes."""
-    tensors: dict[str, Tensor] = {}
-    places: set[int] = set()
-    for name, value in state.items():
-        own = value.detach().contiguous()
-        tensors[name] = own.clone() if own.data_ptr() in places else own
-        places.add(own.data_ptr())
-    return tensors
+    def _settle(self, draft: Path, file: Path) -> None:
+        """On return the new file is there, after a power loss too if it is to be lasting: data first, then the name."""
+        if self._lasting:
+            _sync(draft)
+        os.replace(draft, file)
+        if self._lasting:
+            _sync(file.parent)
 
 
 def _read_note(path: Path) -> Checkpoint | None:
@@ -107,16 +108,12 @@ def _read_note(path: Path) -> Checkpoint | None:
         return None
 
 
-def _settle(draft: Path, file: Path) -> None:
-    """On return the new file is there even if the power fails: data first, then the name."""
-    with draft.open("rb") as written:
-        os.fsync(written.fileno())
-    os.replace(draft, file)
-    folder = os.open(file.parent, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def _digest(file: Path) -> str:

@@ -13,6 +13,8 @@ from pfl_common.errors import PflError, StateError, UserError
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
+from pfl_server.runs import make_state_folder
+from pfl_server.sealed import seal_with
 from pfl_server.settings import ServerSettings
 from pfl_server.transport import GrpcServer
 from pfl_server.web import WebServer
@@ -30,8 +32,9 @@ class Coordinator:
     def __init__(self, settings: ServerSettings) -> None:
         now = datetime.now(UTC)
         self.settings = settings
-        self.host = RunHost(settings)
+        make_state_folder(settings.state)
         self.authority = Authority.open_or_create(settings.state / "federation", now=now)
+        self.host = RunHost(settings, seal_with(self.authority, now=now))
         self.operator = self.authority.operator_certificate(now=now)
         self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)

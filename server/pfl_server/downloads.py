@@ -1,43 +1,52 @@
-"""What sites fetch: each parcel is encoded once, into a file named by its digest."""
+"""What sites fetch: each parcel is closed once, into a file named by its digest."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
+import json
 import os
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pfl_common import codec
 from pfl_common.errors import Refused
-from pfl_common.halves import ServerHalf
-from pfl_common.messages import Assignment, Blob
-from pfl_common.run import ClientId, Header, Manifest, RunSpec, Task, manifest_hash
+from pfl_common.messages import Assignment, Blob, header_down
+from pfl_common.run import ClientId, Header, Manifest, Task
 from pfl_common.tensors import State
+from pfl_server.envelopes import Envelopes, Posted
+
+if TYPE_CHECKING:
+    from pfl_server.books import Books
 
 
 class Shelf:
-    """A folder of files that may be fetched, by SHA-256."""
+    """A folder of files that may be fetched, by digest, each with a note `<name>.json` of what it is.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._drafts = folder, itertools.count()
+    A restarted coordinator finds a parcel again by its header and for whom it is, and serves the same bytes on.
+    """
+
+    def __init__(self, folder: Path, envelopes: Envelopes) -> None:
+        self.folder, self.envelopes = folder, envelopes
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for draft in folder.glob("draft-*"):
+        for draft in (*folder.glob("draft-*"), *folder.glob(".*.draft")):
             draft.unlink()
 
-    def put(self, state: State, manifest: Manifest) -> tuple[Blob, tuple[str, ...]]:
-        """Encode a parcel into a file; gives its name and the optional groups it holds."""
-        # Two threads may be writing the same state for two kinds of parcel: each has a draft of its own.
-        draft = self.folder / f"draft-{next(self._drafts)}"
-        with draft.open("wb") as out:
-            groups = codec.encode(state, manifest, out)
-        with draft.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-        size = draft.stat().st_size
-        os.replace(draft, self.folder / digest)
-        return Blob(digest, size), groups
+    def put(self, state: State, header: Header, manifest: Manifest, *, who: str = "*") -> Posted:
+        """Close a parcel into a file, or find the one that was closed before a restart."""
+        groups = tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
+        header = replace(header, groups=groups)
+        note = self.folder / f"{_name(header, who)}.json"
+        found = self._again(note, header)
+        if found is not None:
+            return found
+        posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), self.folder)
+        _write(note, json.dumps(_plain(posted), sort_keys=True))
+        return posted
 
     def path(self, digest: str) -> Path:
         """The file with these bytes."""
@@ -46,56 +55,96 @@ class Shelf:
             raise Refused("unknown_blob", "there are no such bytes here (any more): ask for the task again")
         return path
 
-    def clear(self, keep: set[str]) -> None:
-        """Remove all files but those named and those being written."""
+    def keep_only(self, number: int, attempt: int) -> None:
+        """Remove all parcels but the first model and those of one attempt, and whatever has no note."""
+        kept: set[str] = set()
+        for note in self.folder.glob("*.json"):
+            posted = _read(note)
+            belongs = posted is not None and (posted.header.round, posted.header.attempt) in (
+                (number, attempt),
+                (0, 0),
+            )
+            if posted is not None and belongs:
+                kept |= {note.name, posted.blob.digest}
         for path in self.folder.iterdir():
-            if path.name not in keep and not path.name.startswith("draft-"):
+            if path.name not in kept and not path.name.startswith((".", "draft-")):
                 path.unlink()
+
+    def _again(self, note: Path, header: Header) -> Posted | None:
+        posted = _read(note)
+        if posted is None or posted.header != header or not (self.folder / posted.blob.digest).exists():
+            return None
+        return self.envelopes.reopen(posted, self.folder / posted.blob.digest)
 
 
 class Downloads:
     """The parcels of one state: one for all, or one per site when the method says PER_CLIENT."""
 
-    def __init__(self, spec: RunSpec, half: ServerHalf, *, per_client: bool, shelf: Shelf) -> None:
-        self._spec, self._half, self._per_client, self._shelf = spec, half, per_client, shelf
-        self._made: dict[tuple[str, ...], asyncio.Task[tuple[Blob, tuple[str, ...]]]] = {}
+    def __init__(self, books: Books, digest: str) -> None:
+        self._books, self._digest = books, digest
+        self._made: dict[tuple[str, ...], asyncio.Task[Posted]] = {}
 
     async def assignment(self, state: State, client: ClientId, task: Task) -> Assignment:
         """A task with its parcel; a newcomer (`since` = 0) gets what the method welcomes with."""
-        manifest = self._spec.manifest(task.kind, task.phase, "down")
-        who = client if self._per_client else "*"
+        who = client if self._books.method.per_client else "*"
         key = (
-            ("welcome", task.phase)
+            ("welcome", task.kind, task.phase)
             if task.since == 0
             else ("send", task.kind, task.phase, who, str(task.since))
         )
         if key not in self._made:
             parcel = self._parcel(state, client, task)
-            self._made[key] = asyncio.create_task(asyncio.to_thread(self._put, parcel, manifest))
+            self._made[key] = asyncio.create_task(asyncio.to_thread(self._put, parcel, task, "/".join(key)))
         try:
-            blob, groups = await asyncio.shield(self._made[key])
+            posted = await asyncio.shield(self._made[key])
         except Exception:
             # A disk that was full may have room by now: the next asking tries anew.
             self._made.pop(key, None)
             raise
-        header = Header(
-            run=self._spec.id,
-            round=task.round,
-            attempt=task.attempt,
-            kind=task.kind,
-            phase=task.phase,
-            direction="down",
-            sender="coordinator",
-            manifest=manifest_hash(manifest),
-            groups=groups,
-        )
-        return Assignment(replace(task), header, blob)
+        seal = self._books.shelf.envelopes.address(posted, client)
+        return Assignment(replace(task), posted.header, posted.blob, seal)
 
     def _parcel(self, state: State, client: ClientId, task: Task) -> Callable[[], State]:
         # Mixing for one site can be heavy (FedCAC reads kept updates): it happens in the worker thread.
         if task.since == 0:
-            return lambda: self._half.welcome(state)
-        return lambda: self._half.send(state, client, task)
+            return lambda: self._books.half.welcome(state)
+        return lambda: self._books.half.send(state, client, task)
 
-    def _put(self, parcel: Callable[[], State], manifest: Manifest) -> tuple[Blob, tuple[str, ...]]:
-        return self._shelf.put(parcel(), manifest)
+    def _put(self, parcel: Callable[[], State], task: Task, who: str) -> Posted:
+        spec = self._books.spec
+        manifest = spec.manifest(task.kind, task.phase, "down")
+        header = header_down(spec, task, state=self._digest)
+        return self._books.shelf.put(parcel(), header, manifest, who=who)
+
+
+def _name(header: Header, who: str) -> str:
+    return "note-" + hashlib.sha256(f"{header.to_json()}\0{who}".encode()).hexdigest()[:32]
+
+
+def _plain(posted: Posted) -> dict[str, object]:
+    return {
+        "header": posted.header.to_json(),
+        "digest": posted.blob.digest,
+        "size": posted.blob.size,
+        "signature": posted.signature.hex(),
+        "own": posted.own.hex(),
+    }
+
+
+def _read(note: Path) -> Posted | None:
+    """A note as it was written; a torn one makes its parcel as good as gone."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        said = json.loads(note.read_text())
+        return Posted(
+            Header.from_json(said["header"]),
+            Blob(str(said["digest"]), int(said["size"])),
+            signature=bytes.fromhex(said["signature"]),
+            own=bytes.fromhex(said["own"]),
+        )
+    return None
+
+
+def _write(note: Path, text: str) -> None:
+    draft = note.with_name(f"draft-{secrets.token_hex(8)}")
+    draft.write_text(text)
+    os.replace(draft, note)

@@ -68,17 +68,17 @@ class EnrolmentServer:
             await self._server.stop(grace)
             self._server = None
 
-    async def renew(self, site: ClientId, csr_pem: bytes) -> bytes:
-        """A new certificate for a site that the other port has already recognised by its old one."""
-        return await asyncio.to_thread(self._authority.sign_site, csr_pem, site, now=self._clock())
+    async def renew(self, site: ClientId, csr_pem: bytes, card_request: bytes) -> tuple[bytes, bytes]:
+        """A new certificate and card for a site that the other port has already recognised by its old one."""
+        return await asyncio.to_thread(self._sign, site, csr_pem, card_request)
 
     async def _enrol(self, said: pb.EnrolRequest, context: Context) -> Message:
         async with refusing(context, self.refused):
             # Records are locked and synced to disk: not in the event loop.
-            certificate = await asyncio.to_thread(self._admit, said)
-            return pb.EnrolAnswer(certificate_pem=certificate)
+            certificate, card = await asyncio.to_thread(self._admit, said)
+            return pb.EnrolAnswer(certificate_pem=certificate, card=card)
 
-    def _admit(self, said: pb.EnrolRequest) -> bytes:
+    def _admit(self, said: pb.EnrolRequest) -> tuple[bytes, bytes]:
         now = self._clock()
         if said.way == pb.WAY_INVITATION:
             self._ledger.redeem(said.site, said.csr_pem, proof=said.proof, now=now)
@@ -86,4 +86,10 @@ class EnrolmentServer:
             self._ledger.admit_local(said.site, said.csr_pem, proof=said.proof, secret=self._local_secret)
         else:
             raise Refused("not_accepted", "a way of proving that is not open here; expected: an invitation")
-        return self._authority.sign_site(said.csr_pem, said.site, now=now)
+        return self._sign(said.site, said.csr_pem, said.card_request)
+
+    def _sign(self, site: ClientId, csr_pem: bytes, card_request: bytes) -> tuple[bytes, bytes]:
+        now = self._clock()
+        # The card first: it is what can be refused, and a certificate alone would be of no use.
+        card = self._authority.sign_card(card_request, csr_pem, name=site, now=now)
+        return self._authority.sign_site(csr_pem, site, now=now), card

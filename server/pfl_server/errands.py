@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pfl_common.messages import Assignment, Offer
-from pfl_common.run import ClientId, Kind, Task
+from pfl_common.run import ClientId, Header, Kind, Task
 
 
 class SiteLost(Exception):
@@ -33,7 +33,11 @@ class Errand:
     progress: int = -1
     offer: Offer | None = None
     incoming: Path | None = None
+    header: Header | None = None
+    """What was said of its download; the update refers to the same shared state."""
     received: int = 0
+    reserved: int = 0
+    since: int = 0
     verifying: bool = False
 
     def renew(self, progress: int, now: float) -> None:
@@ -46,6 +50,11 @@ class Errand:
         size = self.incoming.stat().st_size if self.incoming and self.incoming.exists() else 0
         if size > self.received:
             self.received, self.renewed = size, now
+
+    @property
+    def lacking(self) -> int:
+        """Bytes of disk that were promised to its upload and are not taken yet."""
+        return max(0, self.reserved - self.received)
 
     @property
     def uploads(self) -> bool:

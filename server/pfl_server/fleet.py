@@ -7,11 +7,12 @@ Two sides meet here: `training` asks (`ask`, `present`), and the transports call
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pfl_common import codec, scores
 from pfl_common.errors import Refused
@@ -19,7 +20,6 @@ from pfl_common.messages import (
     DECLINES,
     OPENING,
     Assignment,
-    Blob,
     Joined,
     Mark,
     Offer,
@@ -28,28 +28,34 @@ from pfl_common.messages import (
     RunStatus,
     Scores,
     SiteStatus,
+    header_up,
 )
-from pfl_common.run import ClientId, Description, Header, Kind, RunSpec, Task
+from pfl_common.run import ClientId, Description, Header, Kind, Task
 from pfl_server.agreement import fits
 from pfl_server.desk import Incoming
-from pfl_server.downloads import Shelf
+from pfl_server.envelopes import Letter
 from pfl_server.errands import Errand, Place, SiteLost
-from pfl_server.journal import Journal
-from pfl_server.spool import Spool, upward
+from pfl_server.spool import upward
+
+if TYPE_CHECKING:
+    from pfl_server.books import Books
 
 Prepare = Callable[[Task], Awaitable[Assignment]]
+
+SPARE_BYTES = 256 << 20
+"""Disk that uploads never fill: journal and checkpoints are written there too."""
 
 
 class Fleet:
     """The Desk of one run."""
 
-    def __init__(self, spec: RunSpec, *, journal: Journal, spool: Spool, shelf: Shelf, init: Blob) -> None:
-        self.spec, self._journal, self._spool, self._shelf, self._init = spec, journal, spool, shelf, init
-        self._inbox = shelf.folder.parent / "incoming"
+    def __init__(self, books: Books) -> None:
+        self.spec, self._books, self._journal = books.spec, books, books.journal
+        self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
         # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back.
         self._started = self._now()
-        self._places = {site: Place(site, self._started) for site in journal.sites()}
+        self._places = {site: Place(site, self._started) for site in self._journal.sites()}
         self._over: Over | None = None
         self.refusals: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
@@ -89,7 +95,7 @@ class Fleet:
         if receipt is None:
             return ""
         digest, name = receipt
-        if await asyncio.to_thread(self._spool.whole, name, digest):
+        if await asyncio.to_thread(self._books.spool.whole, name, digest):
             return name
         self._journal.forget(client, task.round, task.attempt)
         return ""
@@ -122,7 +128,8 @@ class Fleet:
         self._journal.register(site, description.to_json(), late=site not in self.spec.roster)
         place = self._places.setdefault(site, Place(site, self._now()))
         place.seen = self._now()
-        return Joined(self.spec.to_json(), self._init)
+        envelopes, init = self._books.envelopes, self._books.init
+        return Joined(self.spec.to_json(), init.blob, envelopes.address(init, site), envelopes.card)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
@@ -144,7 +151,9 @@ class Fleet:
             return self._over
         # A site that was killed begins again at nothing: its new progress is not measured by what it had.
         errand.handed, errand.renewed, errand.progress = True, self._now(), -1
-        return await errand.prepare(replace(errand.task, since=self._since(marks)))
+        assignment = await errand.prepare(replace(errand.task, since=self._since(marks)))
+        errand.since, errand.header = assignment.task.since, assignment.header
+        return assignment
 
     def _since(self, marks: tuple[Mark, ...]) -> int:
         """The last committed round a site's vault holds: what an abandoned attempt left does not count."""
@@ -153,7 +162,7 @@ class Fleet:
 
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
-        path = self._shelf.path(digest)
+        path = self._books.shelf.path(digest)
         self.bytes["down"] += path.stat().st_size
         return path
 
@@ -164,26 +173,50 @@ class Fleet:
         if held and _key(header) == offer.key:
             if held[0] != offer.blob.digest:
                 raise self._refuse("different", f"another update of {site} for {offer.key} is already here")
-            return Receipt(self.spec.id, offer.key, site, held[0])
+            return self._receipt(site, offer)
         errand = self._errand(site, offer.key)
-        expected = self._expected(site, errand, offer)
+        expected = await self._expected(site, errand, offer)
+        letter = self._accept(site, offer)
         path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
         if errand.incoming not in (None, path):
             errand.incoming.unlink(missing_ok=True)
             errand.received = 0
         path.touch(mode=0o600)
+        offset = await asyncio.to_thread(letter.genuine, path)
+        self._reserve(errand, expected - offset, site)
         errand.offer, errand.incoming = offer, path
-        return Incoming(path, path.stat().st_size, expected)
+        return Incoming(path, offset, expected)
 
-    def _expected(self, site: ClientId, errand: Errand, offer: Offer) -> int:
+    async def _expected(self, site: ClientId, errand: Errand, offer: Offer) -> int:
         """The size an upload must have; the header says of it what the errand says, or it is not taken."""
         header, task = offer.header, errand.task
-        if (_key(header), header.phase, header.sender) != (task.key, task.phase, site) or not errand.uploads:
+        if errand.header is None and errand.uploads:
+            # A restarted coordinator has not handed this task out itself.
+            errand.header = (await errand.prepare(task)).header
+        if errand.header is None:
+            raise self._refuse("header", f"{site} offers an update for {task.key}, which asks for none")
+        wanted = header_up(self.spec, task, site, state=errand.header.state)
+        if header != replace(wanted, groups=header.groups):
             raise self._refuse("header", f"{site} offers {_key(header)}: expected an update for {task.key}")
-        expected = codec.size_of(upward(self.spec, header), header.groups)
+        expected = self._books.envelopes.size(codec.size_of(upward(self.spec, header), header.groups))
         if offer.blob.size != expected:
             raise self._refuse("size", f"{site} offers {offer.blob.size} bytes: expected {expected}")
         return expected
+
+    def _accept(self, site: ClientId, offer: Offer) -> Letter:
+        try:
+            return self._books.envelopes.accept(site, offer)
+        except Refused as refused:
+            raise self._refuse(refused.code, refused.words) from None
+
+    def _reserve(self, errand: Errand, lacking: int, site: ClientId) -> None:
+        """Room for all of an upload before its first byte, beside what was promised to the others."""
+        promised = sum(p.errand.lacking for p in self._places.values() if p.errand and p.errand is not errand)
+        free = shutil.disk_usage(self._inbox).free - promised - SPARE_BYTES
+        if lacking > free:
+            seen = f"an update of {site} needs {lacking} bytes, {max(0, free)} are free here"
+            raise self._refuse("no_room", f"{seen}: the coordinator's operator has to make room")
+        errand.reserved = lacking
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete: verify all of it before any of it counts."""
@@ -199,7 +232,7 @@ class Fleet:
         # No await from here to the settling: whoever has a receipt is counted, and nobody else.
         if errand.answer.done():
             raise self._refuse("late", f"{site} was given up while {key} was being verified")
-        receipt = Receipt(self.spec.id, key, site, errand.offer.blob.digest)
+        receipt = self._receipt(site, errand.offer)
         self._journal.receive(receipt, errand.task.round, errand.task.attempt, name)
         self.bytes["up"] += errand.offer.blob.size
         self._settle(errand, name)
@@ -263,16 +296,12 @@ class Fleet:
     async def _verified(self, errand: Errand, offer: Offer, path: Path) -> str:
         errand.verifying = True
         try:
-            return await asyncio.to_thread(self._verify, errand.client, offer, path)
+            return await asyncio.to_thread(self._books.spool.admit, errand.client, path, offer)
         finally:
             errand.verifying = False
 
-    def _verify(self, site: ClientId, offer: Offer, path: Path) -> str:
-        with path.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-        if digest != offer.blob.digest:
-            raise Refused("digest", f"the bytes of {site} for {offer.key} are not the ones it offered")
-        return self._spool.admit(site, path, offer.header)
+    def _receipt(self, site: ClientId, offer: Offer) -> Receipt:
+        return self._books.envelopes.sign(Receipt(self.spec.id, offer.key, site, offer.blob.digest))
 
     def _settle(self, errand: Errand, outcome: str | SiteLost) -> None:
         if errand.answer.done():

@@ -14,6 +14,7 @@ from pfl_common import seeding
 from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server.books import Books
+from pfl_server.envelopes import Envelopes
 from pfl_server.fleet import Fleet
 from pfl_server.reception import Reception
 from pfl_server.runs import Runs
@@ -28,10 +29,15 @@ class RunHost:
     """Holds the one run of a coordinator."""
 
     def __init__(
-        self, settings: ServerSettings, *, pinned: RunSpec | None = None, script: Script | None = None
+        self,
+        settings: ServerSettings,
+        envelopes: Envelopes,
+        *,
+        pinned: RunSpec | None = None,
+        script: Script | None = None,
     ) -> None:
         self.settings = settings
-        self.runs = Runs(settings.state)
+        self.runs = Runs(settings.state, envelopes)
         try:
             # Looked for before any port is open: that its settings were others concerns the operator alone.
             self.books: Books | None = self.runs.unfinished(settings)
@@ -88,9 +94,7 @@ class RunHost:
         return await asyncio.to_thread(self.runs.begin, self.settings, sites)
 
     async def _play(self, books: Books) -> None:
-        self.fleet = Fleet(
-            books.spec, journal=books.journal, spool=books.spool, shelf=books.shelf, init=books.init
-        )
+        self.fleet = Fleet(books)
         self.training = Training(books, self.fleet, script=self._script)
         self.fleet.status_line = self.training.status
         self.reception.open(self.fleet)

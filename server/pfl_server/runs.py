@@ -12,6 +12,7 @@ from pfl_common.draws import derive
 from pfl_common.errors import StateError
 from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server.books import Books, open_books
+from pfl_server.envelopes import Envelopes
 from pfl_server.journal import Journal
 from pfl_server.opening import freeze
 from pfl_server.settings import ServerSettings
@@ -20,15 +21,9 @@ from pfl_server.settings import ServerSettings
 class Runs:
     """`runs/<id>/` each with a journal; `current` names the last one begun."""
 
-    def __init__(self, state: Path) -> None:
-        self._state = state
-        try:
-            (state / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise StateError(
-                f"the state folder {state} cannot be made: {error.strerror}",
-                advice="name another with --state",
-            ) from None
+    def __init__(self, state: Path, envelopes: Envelopes) -> None:
+        self._state, self._envelopes = state, envelopes
+        make_state_folder(state)
         self._lock = _lock(state)
 
     def unfinished(self, settings: ServerSettings) -> Books | None:
@@ -50,7 +45,7 @@ class Runs:
                 expected="the settings it was begun with",
                 advice="start with those settings to go on, or with --new-run to begin another run",
             )
-        return open_books(folder, RunSpec.from_json(text), journal)
+        return open_books(folder, RunSpec.from_json(text), journal, self._envelopes)
 
     def begin(self, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
         """Freeze a new run with these sites and write it down before anybody hears of it."""
@@ -74,7 +69,7 @@ class Runs:
         journal.begin(spec.id, spec.to_json())
         (folder / "asked.json").write_text(json.dumps(settings.run_part()))
         _write_name(self._state / "current", spec.id)
-        return open_books(folder, spec, journal)
+        return open_books(folder, spec, journal, self._envelopes)
 
     def close(self) -> None:
         """Let another coordinator have the folder."""
@@ -83,6 +78,16 @@ class Runs:
     def _current(self) -> Path | None:
         pointer = self._state / "current"
         return self._state / "runs" / pointer.read_text().strip() if pointer.exists() else None
+
+
+def make_state_folder(state: Path) -> None:
+    """The coordinator's private folder, with a place for runs."""
+    try:
+        (state / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StateError(
+            f"the state folder {state} cannot be made: {error.strerror}", advice="name another with --state"
+        ) from None
 
 
 def _write_name(pointer: Path, name: str) -> None:

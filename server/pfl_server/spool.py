@@ -1,19 +1,25 @@
-"""Verified updates on disk, until no checkpoint that is kept refers to them."""
+"""Verified updates on disk, as they came: sealed, if from another machine. They go when no checkpoint needs them."""
 
 from __future__ import annotations
 
-import hashlib
-import mmap
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from pfl_common import codec
 from pfl_common.errors import Refused
 from pfl_common.halves import Up
+from pfl_common.messages import Offer
+from pfl_common.parcels import Source
 from pfl_common.run import ClientId, Header, Manifest, RunSpec, manifest_hash, parcel_key
 from pfl_common.tensors import State
+from pfl_server.envelopes import Envelopes, Letter
+
+_OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
 
 
 @dataclass(frozen=True)
@@ -23,52 +29,61 @@ class Update:
     id: str
     path: Path
     header: Header
-    spec: RunSpec
+    manifest: Manifest
+    letter: Letter
+
+    def source(self) -> AbstractContextManager[Source]:
+        """Its content, to be read at any place."""
+        return self.letter.source(self.path)
 
     def up(self) -> Up:
-        """The whole update; its tensors look into the mapped file."""
-        manifest = self.spec.manifest(self.header.kind, self.header.phase, "up")
-        return codec.unflatten(codec.decode(_mapped(self.path), manifest, self.header.groups))
+        """The whole update, in memory of its own."""
+        with self.source() as source:
+            content = bytearray(source.size)
+            source.read_into(0, memoryview(content))
+        return codec.unflatten(codec.decode(content, self.manifest, self.header.groups))
 
     def load(self) -> State:
         """What the site showed: this is what a server half may keep."""
-        return self.up().shown
+        with self.source() as source:
+            return codec.read(source, self.manifest, self.header.groups, "show")
 
 
 class Spool:
-    """A folder of updates: `<id>.raw` with the bytes and `<id>.json` with the header."""
+    """A folder of updates: `<id>.raw` with the bytes and `<id>.json` with what was said of them."""
 
-    def __init__(self, folder: Path, spec: RunSpec) -> None:
-        self._folder, self._spec = folder, spec
+    def __init__(self, folder: Path, spec: RunSpec, envelopes: Envelopes) -> None:
+        self._folder, self._spec, self._envelopes = folder, spec, envelopes
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def admit(self, site: ClientId, parcel: Path, header: Header) -> str:
+    def admit(self, site: ClientId, parcel: Path, offer: Offer) -> str:
         """Check a whole upload and take its file over; gives the id it is counted under."""
-        self._check(site, parcel, header)
-        name = f"{header.round:06d}-{header.attempt}-{site}"
-        (self._folder / f"{name}.json").write_text(header.to_json())
-        os.replace(parcel, self._folder / f"{name}.raw")
+        self._check(site, parcel, offer)
+        name = f"{offer.header.round:06d}-{offer.header.attempt}-{site}"
+        self._note(name).write_bytes(_OFFER.dump_json(offer))
+        os.replace(parcel, self._file(name))
         return name
 
     def open(self, name: str) -> Update:
         """An update by its id."""
-        header = Header.from_json((self._folder / f"{name}.json").read_text())
-        return Update(name, self._folder / f"{name}.raw", header, self._spec)
+        offer = _OFFER.validate_json(self._note(name).read_bytes())
+        letter = self._envelopes.keep(offer)
+        return Update(name, self._file(name), offer.header, upward(self._spec, offer.header), letter)
 
     def holds(self, name: str) -> bool:
         """Whether both files of an update are here."""
-        return all((self._folder / f"{name}.{end}").exists() for end in ("raw", "json"))
+        return self._file(name).exists() and self._note(name).exists()
 
     def whole(self, name: str, digest: str) -> bool:
         """Whether an update is here as it was received: files are not synced, a power loss can tear them."""
         if not self.holds(name):
             return False
         try:
-            Header.from_json((self._folder / f"{name}.json").read_bytes())
-        except ValueError:
+            offer = _OFFER.validate_json(self._note(name).read_bytes())
+            self._envelopes.keep(offer).check(self._file(name))
+        except (ValidationError, Refused):
             return False
-        with (self._folder / f"{name}.raw").open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest() == digest
+        return offer.blob.digest == digest
 
     def sweep(self, keep: Iterable[str]) -> int:
         """Remove all updates but those named; gives the bytes freed."""
@@ -79,18 +94,24 @@ class Spool:
                 path.unlink()
         return freed
 
-    def _check(self, site: ClientId, parcel: Path, header: Header) -> None:
+    def _check(self, site: ClientId, parcel: Path, offer: Offer) -> None:
+        header = offer.header
         manifest = upward(self._spec, header)
         if header.sender != site or header.run != self._spec.id or header.direction != "up":
             raise Refused("header", f"the header says {header.sender} in run {header.run}: expected {site}")
         if header.manifest != manifest_hash(manifest):
             raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
-        state = codec.decode(_mapped(parcel), manifest, header.groups)
-        codec.check_finite(state)
-        try:
-            codec.unflatten(state)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Refused("manifest", str(error)) from None
+        letter = self._envelopes.keep(offer)
+        # Nothing of it is looked at before all of it has verified.
+        letter.check(parcel)
+        with letter.source(parcel) as source:
+            codec.check(source, manifest, header.groups)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}.raw"
+
+    def _note(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
 
 
 def upward(spec: RunSpec, header: Header) -> Manifest:
@@ -99,11 +120,3 @@ def upward(spec: RunSpec, header: Header) -> Manifest:
     if manifest is None:
         raise Refused("header", f"{header.sender} offers an upload of a {header.kind} task")
     return manifest
-
-
-def _mapped(path: Path) -> memoryview:
-    """A private mapping: pages come from the file when they are touched and cost no memory of their own."""
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return memoryview(bytearray())
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))

@@ -16,9 +16,10 @@ class PlainTally:
         self._counted: dict[ClientId, Update] = {}
 
     def add(self, client: ClientId, name: str) -> None:
-        """Add one update; the caller keeps site order."""
+        """Add one update, block by block; the caller keeps site order."""
         update = self._spool.open(name)
-        self._sum.add(update.up().summed)
+        with update.source() as source:
+            self._sum.add_parcel(source, update.manifest, update.header.groups)
         self._counted[client] = update
 
     def arrivals(self) -> Arrivals:

@@ -117,9 +117,9 @@ class Training:
             await asyncio.sleep(self._tick)
 
     async def _attempt(self, number: int, attempt: int, draw: Draw, state: State) -> State | None:
-        self._clear_shelf()
+        self._clear_shelf(number, attempt)
         round_ = Round(draw.cohort, quorum=draw.quorum(self._spec.quorum))
-        opened = self._open(self._task(Kind.TRAIN, number, attempt), state, round_)
+        opened = self._open(self._task(Kind.TRAIN, number, attempt), state, round_, after=number - 1)
         self.watch.round, self.watch.attempt, self.watch.cohort = number, attempt, len(draw.cohort)
         log.info("round opened", round=number, attempt=attempt, cohort=len(draw.cohort))
         asks = {
@@ -134,9 +134,9 @@ class Training:
             for job in (*asks.values(), leases):
                 job.cancel()
 
-    def _open(self, task: Task, state: State, round_: Round) -> Opened:
+    def _open(self, task: Task, state: State, round_: Round, *, after: int) -> Opened:
         books, self.watch.awaited = self._books, round_.awaited
-        downloads = Downloads(books.spec, books.half, per_client=books.method.per_client, shelf=books.shelf)
+        downloads = Downloads(books, books.digest_after(after))
         began = asyncio.get_running_loop().time()
         return Opened(task, state, downloads, round_, PlainTally(books.spool), began)
 
@@ -257,11 +257,13 @@ class Training:
             }
         self._books.spool.sweep(kept)
 
-    def _clear_shelf(self) -> None:
-        """Only now are the last attempt's parcels of no use: sites that measure were still fetching them."""
+    def _clear_shelf(self, number: int, attempt: int) -> None:
+        """Only now are the last attempt's parcels of no use: sites that measure were still fetching them. Those of
+        the attempt that begins stay: a coordinator that was killed in it serves the very same bytes on.
+        """
         for evaluation in self._evaluations:
             evaluation.cancel()
-        self._books.shelf.clear({self._books.init.digest})
+        self._books.shelf.keep_only(number, attempt)
 
     # -- evaluation, end, resumption
 
@@ -278,9 +280,10 @@ class Training:
 
     async def _finish(self, number: int, state: State) -> None:
         """Bring the last shared state to every site; a site that is away gets it when it comes back."""
-        self._clear_shelf()
+        self._clear_shelf(max(1, number), 1)
         sites = self._fleet.roster()
-        opened = self._open(self._task(Kind.FINISH, max(1, number), 1), state, Round(sites, quorum=0))
+        task = self._task(Kind.FINISH, max(1, number), 1)
+        opened = self._open(task, state, Round(sites, quorum=0), after=number)
         self.watch.status, self.watch.round = "finishing", number
         self._late = [asyncio.create_task(self._ask(site, opened.task, opened)) for site in sites]
         leases = asyncio.create_task(self._watch_absent(opened))

@@ -27,7 +27,7 @@ from pfl_server.desk import Desk
 LONGEST_WAIT_SECONDS = 30.0
 
 Result = TypeVar("Result")
-Renewal: TypeAlias = Callable[[ClientId, bytes], Awaitable[bytes]]
+Renewal: TypeAlias = Callable[[ClientId, bytes, bytes], Awaitable[tuple[bytes, bytes]]]
 
 
 class GrpcServer:
@@ -129,7 +129,8 @@ class _SiteCalls:
     async def _renewed(self, site: ClientId, said: pb.RenewRequest) -> Message:
         if self._renew is None:
             raise Refused("no_renewal", "a request for a certificate; expected: none, this port renews none")
-        return pb.RenewAnswer(certificate_pem=await self._renew(site, said.csr_pem))
+        certificate, card = await self._renew(site, said.csr_pem, said.card_request)
+        return pb.RenewAnswer(certificate_pem=certificate, card=card)
 
 
 def _operator_calls(desk: Desk, traffic: Traffic) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:  # as above

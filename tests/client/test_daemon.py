@@ -12,13 +12,26 @@ from pathlib import Path
 import pytest
 
 from pfl_client import daemon as story
+from pfl_client import visit
 from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.declined import DiskFull
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_common.errors import DataError, Refused, StateError
-from pfl_common.messages import OPENING, Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
-from pfl_common.run import Description, Entry, Header, Kind, Model, RunSpec, Task
+from pfl_common.messages import (
+    OPENING,
+    Assignment,
+    Blob,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    Scores,
+    header_down,
+)
+from pfl_common.run import Description, Entry, Kind, Model, RunSpec, Task
+from pfl_deploy.loopback import OpenEnvelopes
 
 SITE = "hospital-a"
 DESCRIPTION = Description((1, 4, 4), ("a", "b"), 8, warnings=("something is odd",))
@@ -30,14 +43,19 @@ FINISHED = Over("finished")
 
 def pin(run: str = "run-1") -> RunSpec:
     """A run whose parcels have one tensor."""
-    manifests = {"init": MANIFEST, "train/train/up": MANIFEST}
+    manifests = {f"{kind}/train/down": MANIFEST for kind in Kind} | {
+        "init": MANIFEST,
+        "train/train/up": MANIFEST,
+    }
     return RunSpec(run, "fedavg", {}, Model("mlp", (1, 4, 4), ("a", "b")), 3, 7, (SITE,), manifests=manifests)
 
 
-def assign(kind: Kind = Kind.TRAIN, number: int = 1, *, since: int = 0, drop: bool = False) -> Assignment:
+def assign(
+    kind: Kind = Kind.TRAIN, number: int = 1, *, since: int = 0, drop: bool = False, run: str = "run-1"
+) -> Assignment:
     """A task with its download."""
     task = Task(kind, number, 3, since=since, drop=drop)
-    header = Header("run-1", number, 1, kind, "train", "down", "coordinator", "manifest")
+    header = header_down(pin(run), task, state="hash")
     return Assignment(task, header, Blob(hashlib.sha256(BYTES).hexdigest(), len(BYTES)))
 
 
@@ -167,7 +185,8 @@ def state(tmp_path: Path) -> Path:
 
 def put_together(line: Line, trainer: Trainer, state: Path) -> Daemon:
     """A site of these."""
-    return Daemon(DataFolder(state.parent / "data", SITE), link=line, bench=trainer, state=state)
+    folder = DataFolder(state.parent / "data", SITE)
+    return Daemon(folder, link=line, bench=trainer, envelopes=OpenEnvelopes(), state=state)
 
 
 async def live(line: Line, trainer: Trainer, state: Path) -> Over:
@@ -281,7 +300,7 @@ async def test_a_coordinator_that_was_started_anew(state: Path) -> None:
     """Whoever is not known any more joins again, and takes part in the run there is now."""
     first, second = (Joined(pin(name).to_json(), Blob("first", 5)) for name in ("run-1", "run-2"))
     unknown = Refused("not_joined", "join first")
-    line, trainer = Line([assign(), unknown, assign(), FINISHED], [first, None, second]), Trainer()
+    line, trainer = Line([assign(), unknown, assign(run="run-2"), FINISHED], [first, None, second]), Trainer()
     assert FINISHED == await live(line, trainer, state)
     assert ["run-1", "run-2"] == trainer.opened
     assert [None, None] == trainer.began_with, "another run does not begin with this one's state"
@@ -354,7 +373,8 @@ async def test_a_large_download_goes_as_a_file(state: Path, monkeypatch: pytest.
     line, trainer = Line([assign(), FINISHED]), Trainer()
     await live(line, trainer, state)
     assert BYTES == trainer.jobs[0].down
-    monkeypatch.setattr(story, "MESSAGE_LIMIT", len(BYTES) - 1)
+    monkeypatch.setattr(visit, "MESSAGE_LIMIT", len(BYTES) - 1)
     line, trainer = Line([assign(number=2, since=1), FINISHED]), Trainer()
     await live(line, trainer, state)
     assert isinstance(trainer.jobs[0].down, Path)
+    assert [] == list(state.glob("runs/*/downloads/*")), "what was opened does not stay"

@@ -9,6 +9,7 @@ import pytest
 
 from pfl_client.outbox import Outbox, Upload
 from pfl_common.run import Header, Kind
+from pfl_deploy.loopback import OpenEnvelopes
 
 KEY = "000003-1-train"
 HEADER = Header("run-1", 3, 1, Kind.TRAIN, "train", "up", "hospital-a", "m", ("slot",))
@@ -16,15 +17,18 @@ HEADER = Header("run-1", 3, 1, Kind.TRAIN, "train", "up", "hospital-a", "m", ("s
 
 def store(outbox: Outbox, content: bytes = b"sealed", key: str = KEY) -> Upload:
     """Put an upload in, as the daemon does."""
-    draft = outbox.draft(key)
-    draft.write_bytes(content)
-    return outbox.store(key, HEADER, draft)
+    return outbox.store(key, HEADER, content)
+
+
+def open_outbox(folder: Path) -> Outbox:
+    """As the daemon does when it starts."""
+    return Outbox(folder, OpenEnvelopes())
 
 
 def test_an_upload_is_found_again(tmp_path: Path) -> None:
     """After a restart the same bytes, header and digest are offered."""
-    stored = store(Outbox(tmp_path / "outbox"))
-    found = Outbox(tmp_path / "outbox").entry(KEY)
+    stored = store(open_outbox(tmp_path / "outbox"))
+    found = open_outbox(tmp_path / "outbox").entry(KEY)
     assert stored == found
     assert (b"sealed", HEADER) == (found.parcel.read_bytes(), found.offer.header)
     assert (hashlib.sha256(b"sealed").hexdigest(), 6) == (found.offer.blob.digest, found.offer.blob.size)
@@ -33,15 +37,22 @@ def test_an_upload_is_found_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"sealee", b"seal", b""])
 def test_a_torn_upload_counts_as_absent(tmp_path: Path, content: bytes) -> None:
     """After a power loss bytes may be missing or wrong; they are never handed in."""
-    outbox = Outbox(tmp_path)
-    store(outbox).parcel.write_bytes(content)
-    assert outbox.entry(KEY) is None
+    store(open_outbox(tmp_path)).parcel.write_bytes(content)
+    assert open_outbox(tmp_path).entry(KEY) is None
+
+
+def test_a_large_update_comes_as_a_file(tmp_path: Path) -> None:
+    """What the trainer wrote is taken in, and its open draft does not stay."""
+    outbox = open_outbox(tmp_path)
+    outbox.draft(KEY).write_bytes(b"large")
+    outbox.store(KEY, HEADER, outbox.draft(KEY))
+    assert (b"large", False) == (outbox.entry(KEY).parcel.read_bytes(), outbox.draft(KEY).exists())
 
 
 @pytest.mark.parametrize("kind", ["json", "parcel"])
 def test_half_an_upload_counts_as_absent(tmp_path: Path, kind: str) -> None:
     """Words without bytes, or bytes without words, are no upload."""
-    outbox = Outbox(tmp_path)
+    outbox = open_outbox(tmp_path)
     store(outbox)
     (tmp_path / f"{KEY}.{kind}").unlink()
     assert outbox.entry(KEY) is None
@@ -49,7 +60,7 @@ def test_half_an_upload_counts_as_absent(tmp_path: Path, kind: str) -> None:
 
 def test_torn_words_count_as_absent(tmp_path: Path) -> None:
     """A header cut short is no header."""
-    outbox = Outbox(tmp_path)
+    outbox = open_outbox(tmp_path)
     store(outbox)
     path = tmp_path / f"{KEY}.json"
     path.write_bytes(path.read_bytes()[:-3])
@@ -58,7 +69,7 @@ def test_torn_words_count_as_absent(tmp_path: Path) -> None:
 
 def test_an_upload_under_another_key_counts_as_absent(tmp_path: Path) -> None:
     """What was made for one task is not handed in for another."""
-    outbox = Outbox(tmp_path)
+    outbox = open_outbox(tmp_path)
     store(outbox)
     for kind in ("json", "parcel"):
         (tmp_path / f"{KEY}.{kind}").rename(tmp_path / f"000004-1-train.{kind}")
@@ -67,7 +78,7 @@ def test_an_upload_under_another_key_counts_as_absent(tmp_path: Path) -> None:
 
 def test_a_second_making_takes_the_place_of_the_first(tmp_path: Path) -> None:
     """A task that was done again hands in its new bytes."""
-    outbox = Outbox(tmp_path)
+    outbox = open_outbox(tmp_path)
     store(outbox)
     store(outbox, b"sealed anew")
     assert b"sealed anew" == outbox.entry(KEY).parcel.read_bytes()
@@ -75,7 +86,7 @@ def test_a_second_making_takes_the_place_of_the_first(tmp_path: Path) -> None:
 
 def test_uploads_are_dropped_and_swept(tmp_path: Path) -> None:
     """When a round is committed nothing of its upload stays; at start only what is in force stays."""
-    outbox = Outbox(tmp_path)
+    outbox = open_outbox(tmp_path)
     for number in (3, 4, 5):
         store(outbox, key=f"00000{number}-1-train")
     outbox.draft("000009-1-train").write_bytes(b"half")
@@ -91,4 +102,4 @@ def test_uploads_are_dropped_and_swept(tmp_path: Path) -> None:
 def test_a_key_is_no_path(tmp_path: Path, key: str) -> None:
     """A key never leads out of the folder."""
     with pytest.raises(ValueError, match="no task key"):
-        Outbox(tmp_path).entry(key)
+        open_outbox(tmp_path).entry(key)

@@ -13,6 +13,7 @@ from pfl_client.daemon import Daemon
 from pfl_client.link import Unreachable
 from pfl_common.messages import Blob, Joined, Mark, Over
 from pfl_common.run import Description, Model, RunSpec
+from pfl_deploy.loopback import OpenEnvelopes
 
 MODEL = Model("mlp", (1, 4, 4), ("a", "b"))
 
@@ -57,13 +58,19 @@ async def test_no_pause_outlasts_a_lease(tmp_path: Path, monkeypatch: pytest.Mon
     pauses, sleep = [], asyncio.sleep
 
     async def note(seconds: float) -> None:
+        if seconds == story.HEARTBEAT_SECONDS:
+            await sleep(3600)  # a heart that beats is no pause; it ends with its task
         pauses.append(seconds)
         await sleep(0)
 
     monkeypatch.setattr(story.asyncio, "sleep", note)
-    spec = RunSpec("run-1", "fedavg", {}, MODEL, 3, 7, ("a",), lease_seconds=6.0)
+    spec = RunSpec("run-1", "fedavg", {}, MODEL, 3, 7, ("a",), lease_seconds=6.0, manifests={"init": ()})
     daemon = Daemon(
-        DataFolder(tmp_path, "a"), link=GoneForAWhile(spec, 9), bench=Idle(), state=tmp_path / "state"
+        DataFolder(tmp_path, "a"),
+        link=GoneForAWhile(spec, 9),
+        bench=Idle(),
+        envelopes=OpenEnvelopes(),
+        state=tmp_path / "state",
     )
     assert Over("finished") == await daemon.run()
     assert 9 == len(pauses)

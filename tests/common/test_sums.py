@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pfl_common import sums
+from pfl_common import codec, mapped, sums
+from pfl_common.halves import Up
+from pfl_common.run import Manifest
 from pfl_common.sums import Sum, Weighted
 from pfl_common.tensors import State
 
@@ -155,6 +159,144 @@ def test_totals_and_mean_equal_the_oracle_to_the_bit(
     with np.errstate(divide="ignore", invalid="ignore"):
         expected = np.where(divisor != 0, total / divisor, -1.0).astype(np.float32)
     assert np.array_equal(expected, result.mean(State({"w": torch.full(shape, -1.0)}))["w"].numpy())
+
+
+KINDS = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+WEIGHTS = {"float32": torch.float32, "int64": torch.int64, "int32": torch.int32, "uint8": torch.uint8}
+
+
+def term(seed: int, shape: tuple[int, ...], spread: str, kinds: tuple[str, str]) -> Weighted:
+    """A value with weights, some of them zero."""
+    chance, weight_shape = (
+        torch.Generator().manual_seed(seed),
+        {"one": (), "rows": shape[:1], "elements": shape}[spread],
+    )
+    value = torch.randn(shape, generator=chance, dtype=torch.float64) * 37
+    weight = (
+        torch.rand(weight_shape, generator=chance) * 9 * torch.randint(0, 2, weight_shape, generator=chance)
+    )
+    return Weighted(value.to(KINDS[kinds[0]]), weight.to(WEIGHTS[kinds[1]]))
+
+
+terms_drawn = st.dictionaries(
+    st.sampled_from(["a", "b.c", "d"]),
+    st.tuples(
+        st.sampled_from([(), (0,), (1,), (5,), (3, 4), (2, 0), (0, 2), (4, 4), (3, 2, 5), (2, 40)]),
+        st.sampled_from(["one", "rows", "elements"]),
+        st.tuples(st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(WEIGHTS))),
+    ),
+    min_size=1,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn=terms_drawn, seed=st.integers(0, 2**31), block=st.sampled_from([1, 3, 7, 16, 1 << 18]))
+def test_a_parcel_adds_the_same_bits_as_its_terms(drawn: dict, seed: int, block: int) -> None:
+    """Read block by block from its bytes, an update counts for exactly what its tensors would."""
+    whole, parts = Sum(), None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sums, "BLOCK", block)
+        parts = Sum()
+        for site in range(3):
+            up = Up(
+                {name: term(seed + site, *words) for name, words in drawn.items()},
+                State({"x": torch.ones(3)}),
+            )
+            whole.add(up.summed)
+            parts.add_parcel(*write_parcel(up))
+    for one, other in ((whole.totals, parts.totals), (whole.weights, parts.weights)):
+        assert one.keys() == other.keys()
+        assert all(one[name].numpy().tobytes() == other[name].numpy().tobytes() for name in one)
+
+
+def write_parcel(up: Up) -> tuple[codec.Held, Manifest, tuple[str, ...]]:
+    state, out = codec.flatten(up), io.BytesIO()
+    manifest = codec.pin([state])
+    groups = codec.encode(state, manifest, out)
+    return codec.Held(out.getvalue()), manifest, groups
+
+
+@pytest.mark.parametrize("spread", ["one", "rows", "elements"])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_long_parcel_adds_the_same_bits(kind: str, spread: str) -> None:
+    """More than one block of the size that is really used; rows that are longer than it too."""
+    whole, parts = Sum(), Sum()
+    for site in range(2):
+        shapes = {"wide": (2, sums.BLOCK + 9), "long": (sums.BLOCK + 11, 1), "rows": (3, sums.BLOCK // 2 - 1)}
+        up = Up({name: term(site, shape, spread, (kind, "float32")) for name, shape in shapes.items()})
+        whole.add(up.summed)
+        parts.add_parcel(*write_parcel(up))
+    for name, total in whole.totals.items():
+        assert torch.equal(total, parts.totals[name])
+        assert torch.equal(whole.weights[name], parts.weights[name])
+
+
+def test_a_parcel_whose_weights_do_not_fit_is_not_added() -> None:
+    """Not even in part: it is looked at before the first number is read."""
+    state = State(
+        {
+            "sum.a": torch.ones(2),
+            "weight.a": torch.tensor(1),
+            "sum.b": torch.ones(2),
+            "weight.b": torch.ones(3),
+        }
+    )
+    manifest, out, total = codec.pin([state]), io.BytesIO(), Sum()
+    codec.encode(state, manifest, out)
+    with pytest.raises(ValueError, match="one per row"):
+        total.add_parcel(codec.Held(out.getvalue()), manifest, ())
+    assert {} == dict(total.totals)
+
+
+@pytest.mark.parametrize("change", [(torch.ones(3), torch.tensor(1)), (torch.ones(2), torch.tensor([1, 1]))])
+def test_a_shape_that_changes_between_sites_is_an_error(change: tuple[Tensor, Tensor]) -> None:
+    """Nothing is broadcast by chance, from one site to the next neither."""
+    total = Sum()
+    total.add({"w": Weighted(torch.ones(2), torch.tensor(1))})
+    with pytest.raises(ValueError, match="'w' was added with shape"):
+        total.add({"w": Weighted(*change)})
+    with pytest.raises(ValueError, match=r"'w' has shape \(2, 1\)"):
+        total.mean(State({"w": torch.ones(2, 1)}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=terms_drawn, seed=st.integers(0, 2**31), block=st.sampled_from([1, 3, 7, 1 << 18]))
+def test_a_mean_in_a_file_is_the_mean(drawn: dict, seed: int, block: int) -> None:
+    """Whether it lies in memory or in a file, and where blocks end, changes no bit of it."""
+    otherwise = State(
+        {name: torch.full(words[0], -0.3).to(KINDS[words[2][0]]) for name, words in drawn.items()}
+    )
+    otherwise |= {"count": torch.tensor([5])}
+    plain = Sum()
+    plain.add({name: term(seed, *words) for name, words in drawn.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sums, "BLOCK", block)
+        patch.setattr(mapped, "LARGE", 0)
+        total = Sum()
+        total.add({name: term(seed, *words) for name, words in drawn.items()})
+        one, other = plain.mean(otherwise), total.mean(otherwise)
+    assert otherwise.keys() == one.keys() == other.keys()
+    for name, value in one.items():
+        expected = by_hand(plain, name, otherwise[name])
+        assert value.dtype == other[name].dtype == otherwise[name].dtype
+        assert torch.equal(expected, value)
+        assert torch.equal(expected, other[name])
+
+
+def by_hand(total: Sum, name: str, otherwise: Tensor) -> Tensor:
+    """Each number by itself."""
+    if name not in total.totals:
+        return otherwise
+    value, weight = total.totals[name], total.weights[name]
+    if weight.dim():
+        weight = weight.reshape(weight.shape + (1,) * (value.dim() - weight.dim()))
+    quotient = (value / torch.where(weight != 0, weight, 1.0)).to(otherwise.dtype)
+    return torch.where((weight != 0).expand_as(value), quotient, otherwise)
 
 
 def test_the_order_of_the_sites_shows() -> None:

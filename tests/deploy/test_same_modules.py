@@ -45,6 +45,16 @@ IPC = {
     "pfl_client.trainer.__main__",
     "pfl_client.trainer.serve",
 }
+SEALING = {
+    "pfl_client.sealed",
+    "pfl_common.sealing",
+    "pfl_common.sealing.content",
+    "pfl_common.sealing.frames",
+    "pfl_common.sealing.layout",
+    "pfl_common.sealing.signatures",
+    "pfl_common.sealing.streams",
+    "pfl_server.sealed",
+}
 PROGRAMS = {
     "pfl_client.cli",
     "pfl_client.metrics",
@@ -125,5 +135,5 @@ def test_only_the_seams_differ(machines: tuple[Watched, Watched], tmp_path: Path
 
     real, simulated = network.loaded(), alone.loaded()
     assert set() == CORE - (real & simulated)
-    assert TRANSPORT | IPC | PROGRAMS == real - simulated
+    assert TRANSPORT | IPC | SEALING | PROGRAMS == real - simulated
     assert SIMULATOR == simulated - real

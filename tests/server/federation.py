@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from pfl_common import codec, methods, seeding
-from pfl_common.messages import Over, Receipt
+from pfl_common.messages import Blob, Offer, Over, Receipt, header_up
 from pfl_common.models import Backbone
 from pfl_common.run import (
     ClientId,
@@ -25,10 +25,10 @@ from pfl_common.run import (
     Participation,
     RunSpec,
     Task,
-    manifest_hash,
 )
 from pfl_common.scores import vector
 from pfl_common.tensors import State
+from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.books import Books, build_template, open_books
 from pfl_server.errands import SiteLost
 from pfl_server.fleet import Prepare
@@ -78,23 +78,19 @@ def open_run(folder: Path, spec: RunSpec) -> Books:
         for site in spec.roster:
             journal.register(site, DESCRIPTION.to_json(), late=False)
         journal.begin(spec.id, spec.to_json())
-    return open_books(folder, spec, journal)
+    return open_books(folder, spec, journal, OpenEnvelopes())
 
 
 def build_header(spec: RunSpec, site: ClientId, task: Task, groups: tuple[str, ...] = ()) -> Header:
     """What an honest site says of its update."""
-    manifest = spec.manifests["train/train/up"]
-    return Header(
-        run=spec.id,
-        round=task.round,
-        attempt=task.attempt,
-        kind=task.kind,
-        phase=task.phase,
-        direction="up",
-        sender=site,
-        manifest=manifest_hash(manifest),
-        groups=groups,
-    )
+    return replace(header_up(spec, task, site, state=spec.hash), groups=groups)
+
+
+def build_offer(header: Header, file: Path) -> Offer:
+    """What a site says when it has this update ready."""
+    raw = file.read_bytes()
+    key = Task(header.kind, header.round, header.round, header.attempt).key
+    return Offer(key, header, Blob(hashlib.sha256(raw).hexdigest(), len(raw)))
 
 
 def make_update(spec: RunSpec, *words: int | str, around: State | None = None) -> State:
@@ -177,7 +173,7 @@ class ScriptedFleet:
         file = books.shelf.folder.parent / f"up-{client}"
         groups = write_parcel(file, spec, make_update(spec, client, task.round, around=down))
         header = build_header(spec, client, task, groups)
-        name = books.spool.admit(client, file, header)
+        name = books.spool.admit(client, file, build_offer(header, file))
         books.journal.receive(
             Receipt(spec.id, task.key, client, digest_of(books.spool, name)), task.round, task.attempt, name
         )

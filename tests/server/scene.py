@@ -42,10 +42,8 @@ class Scene:
         """Start the coordinator's side, for the first time or once more."""
         self.books: Books = open_run(self.folder, self.spec)
         books = self.books
-        self.fleet = ClockFleet(
-            self.spec, journal=books.journal, spool=books.spool, shelf=books.shelf, init=books.init
-        )
-        self.downloads = Downloads(self.spec, books.half, per_client=False, shelf=books.shelf)
+        self.fleet = ClockFleet(books)
+        self.downloads = Downloads(books, books.digest_after(0))
 
     async def restart(self) -> None:
         """Kill the coordinator: whatever was in memory is gone."""

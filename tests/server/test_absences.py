@@ -150,10 +150,10 @@ async def test_a_download_that_could_not_be_written_is_tried_anew(
     """A disk that was full for a moment does not cost the round."""
     put, full = Shelf.put, [OSError("no space left on device")]
 
-    def put_when_there_is_room(*what: object) -> object:
+    def put_when_there_is_room(*what: object, **more: object) -> object:
         if full:
             raise full.pop()
-        return put(*what)
+        return put(*what, **more)
 
     monkeypatch.setattr(Shelf, "put", put_when_there_is_room)
     scene.ask()

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from pfl_common.errors import StateError
 from pfl_common.run import Entry, Kind, Task
 from pfl_common.tensors import State
+from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.checkpoint import Checkpoints
 from pfl_server.spool import Spool
-from tests.server.federation import build_header, pin_spec, write_parcel
+from tests.server.federation import build_header, build_offer, pin_spec, write_parcel
 
 SPEC = pin_spec((Entry("show.w", "float32", (2,)),))
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path / "spool", SPEC)
+    return Spool(tmp_path / "spool", SPEC, OpenEnvelopes())
 
 
 @pytest.fixture
@@ -34,7 +38,7 @@ def state(number: int) -> State:
 def keep(spool: Spool, folder: Path, site: str, number: int) -> str:
     file, task = folder / "up", Task(Kind.TRAIN, number, 9)
     write_parcel(file, SPEC, State({"show.w": torch.full((2,), float(number))}))
-    return spool.admit(site, file, build_header(SPEC, site, task))
+    return spool.admit(site, file, build_offer(build_header(SPEC, site, task), file))
 
 
 def test_nothing_yet(checkpoints: Checkpoints) -> None:
@@ -161,12 +165,10 @@ def test_a_generation_whose_update_is_gone_is_not_whole(
 def test_a_save_that_fails_leaves_the_last_one(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed while writing, at any of the four steps of a file or its note."""
-    import pfl_server.checkpoint as module
-
+    """Killed while writing, before a file or its note has its name."""
     checkpoints.save(1, state(1))
     checkpoints.save(2, state(2))
-    settle, calls = module._settle, 0
+    replace, calls = os.replace, 0
     for last in (1, 2):
 
         def fail(draft: Path, file: Path, last: int = last) -> None:
@@ -174,11 +176,47 @@ def test_a_save_that_fails_leaves_the_last_one(
             calls += 1
             if calls == last:
                 raise OSError("killed")
-            settle(draft, file)
+            replace(draft, file)
 
         calls = 0
-        monkeypatch.setattr(module, "_settle", fail)
+        monkeypatch.setattr(os, "replace", fail)
         with pytest.raises(OSError, match="killed"):
             checkpoints.save(3, state(3))
         number, loaded = checkpoints.load(upto=2)
         assert (2, 2.0) == (number, float(loaded["w"][0]))
+
+
+def test_the_bytes_follow_from_the_state_alone(tmp_path: Path, spool: Spool) -> None:
+    """Neither the order of names nor where a tensor lies in memory shows; the digest is that of the file."""
+    long, odd = torch.arange(300_000.0), torch.tensor([1, 2, 3], dtype=torch.uint8)
+    folders = [Checkpoints(tmp_path / name, spool) for name in ("one", "other")]
+    one = folders[0].save(1, State({"long": long, "odd": odd, "few": long[:3]}))
+    other = folders[1].save(1, State({"few": long[:3].clone(), "odd": odd, "long": long.flip(0).flip(0)}))
+    files = [folder.folder / "round-000001.safetensors" for folder in folders]
+    assert one.digest == other.digest == hashlib.sha256(files[0].read_bytes()).hexdigest()
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert torch.equal(long, load_file(files[0])["long"])
+
+
+def test_a_state_that_was_read_outlives_its_file(tmp_path: Path, checkpoints: Checkpoints) -> None:
+    """It looks into its file even when that has been let go, and what is written to it stays out of any file."""
+    digest = checkpoints.save(1, state(1)).digest
+    first = checkpoints.read(1)
+    first["w"][0] = 7.0
+    assert digest == checkpoints.generations()[0].digest
+    assert [1.0, 1.0, 1.0] == checkpoints.read(1)["w"].tolist()
+    for number in (2, 3):
+        checkpoints.save(number, state(number))
+    assert not (tmp_path / "checkpoints" / "round-000001.safetensors").exists()
+    assert [7.0, 1.0, 1.0] == first["w"].tolist()
+
+
+@pytest.mark.parametrize(("lasting", "synced"), [(True, 4), (False, 0)])
+def test_the_disk_is_waited_for_only_when_asked(
+    tmp_path: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch, lasting: bool, synced: int
+) -> None:
+    """File and note, each with its folder; a run that need not survive a power cut does not wait."""
+    waits: list[int] = []
+    monkeypatch.setattr(os, "fsync", waits.append)
+    Checkpoints(tmp_path / "checkpoints", spool, lasting=lasting).save(1, state(1))
+    assert synced == len(waits)

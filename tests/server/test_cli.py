@@ -10,6 +10,7 @@ from typing import Any  # settings before they are checked
 import pytest
 
 from pfl_common import methods
+from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server import cli
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
@@ -127,7 +128,7 @@ def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
 
 def test_a_second_coordinator_on_one_state_folder(tmp_path: Path) -> None:
     """It refuses to start as long as the first one lives."""
-    first = Runs(tmp_path)
+    first = Runs(tmp_path, OpenEnvelopes())
     try:
         check_clear(
             serve("--state", tmp_path),
@@ -142,13 +143,13 @@ def test_a_second_coordinator_on_one_state_folder(tmp_path: Path) -> None:
 def test_other_settings_for_an_unfinished_run(tmp_path: Path) -> None:
     """Before any port is open the program ends and names what differs and the way out; the folder stays free."""
     given = {"method": "fedavg", "backbone": "mlp", "rounds": 3, "state": tmp_path}
-    runs = Runs(tmp_path)
+    runs = Runs(tmp_path, OpenEnvelopes())
     runs.begin(ServerSettings(**given), {"a": DESCRIPTION, "b": DESCRIPTION}).journal.close()
     runs.close()
     said = serve("--state", tmp_path, "--method", "fedavg", "--backbone", "mlp", "--rounds", "9")
     check_clear(said, 4, "is unfinished", "(rounds)", "--new-run")
     assert "listening" not in said.text
-    Runs(tmp_path).close()
+    Runs(tmp_path, OpenEnvelopes()).close()
 
 
 def test_a_place_where_sites_cannot_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,4 +159,4 @@ def test_a_place_where_sites_cannot_find_it(tmp_path: Path, monkeypatch: pytest.
     ports = ("--port", "0", "--enrol-port", "0", "--http-port", "0")
     said = serve("--state", tmp_path / "state", *ports)
     check_clear(said, 4, f"no file can be left in {tmp_path}/file/pfl/coordinators", "XDG_STATE_HOME")
-    Runs(tmp_path / "state").close()
+    Runs(tmp_path / "state", OpenEnvelopes()).close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,20 @@ import torch
 
 from pfl_common import codec
 from pfl_common.errors import Refused
-from pfl_common.run import Entry, Kind, Task
+from pfl_common.messages import header_down
+from pfl_common.run import Entry, Header, Kind, Task
 from pfl_common.tensors import State
+from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.downloads import Downloads, Shelf
-from tests.server.federation import build_spec
+from tests.server.federation import build_spec, open_run
 
 STATE = State({"w": torch.arange(3.0)})
 MANIFEST = (Entry("w", "float32", (3,)),)
+HEADER = Header("run-1", 3, 1, Kind.TRAIN, "train", "down", "coordinator", "m", state="hash")
+
+
+def build_shelf(folder: Path) -> Shelf:
+    return Shelf(folder / "shelf", OpenEnvelopes())
 
 
 class Half:
@@ -37,17 +45,28 @@ class Half:
 
 def test_a_file_is_named_by_its_digest(tmp_path: Path) -> None:
     """What is fetched can be checked by its name alone."""
-    shelf = Shelf(tmp_path / "shelf")
-    blob, groups = shelf.put(STATE, MANIFEST)
-    raw = shelf.path(blob.digest).read_bytes()
-    assert (12, 12, ()) == (blob.size, len(raw), groups)
-    assert blob.digest == hashlib.sha256(raw).hexdigest()
+    posted = build_shelf(tmp_path).put(STATE, HEADER, MANIFEST)
+    raw = build_shelf(tmp_path).path(posted.blob.digest).read_bytes()
+    assert (12, 12, ()) == (posted.blob.size, len(raw), posted.header.groups)
+    assert posted.blob.digest == hashlib.sha256(raw).hexdigest()
+
+
+def test_a_restart_serves_the_same_bytes_on(tmp_path: Path) -> None:
+    """Found again by header and recipient, as it was closed; a torn file or another header is made anew."""
+    posted = build_shelf(tmp_path).put(STATE, HEADER, MANIFEST)
+    shelf = build_shelf(tmp_path)
+    other = State({"w": torch.ones(3)})
+    assert posted == shelf.put(other, HEADER, MANIFEST)
+    assert posted != shelf.put(other, HEADER, MANIFEST, who="a")
+    assert posted != shelf.put(other, replace(HEADER, attempt=2), MANIFEST)
+    shelf.path(posted.blob.digest).write_bytes(b"torn")
+    assert posted.blob != shelf.put(other, HEADER, MANIFEST).blob
 
 
 @pytest.mark.parametrize("digest", ["0" * 64, "../journal.sqlite", "", "0" * 63 + "/", "draft-0"])
 def test_nothing_else_can_be_fetched(tmp_path: Path, digest: str) -> None:
     """Only what lies on the shelf, by its whole digest."""
-    shelf = Shelf(tmp_path / "shelf")
+    shelf = build_shelf(tmp_path)
     (shelf.folder / "draft-0").write_bytes(b"half written")
     with pytest.raises(Refused) as refused:
         shelf.path(digest)
@@ -56,14 +75,17 @@ def test_nothing_else_can_be_fetched(tmp_path: Path, digest: str) -> None:
 
 def test_clearing_spares_what_is_being_written(tmp_path: Path) -> None:
     """A draft belongs to a thread that is still writing; a new process has no such threads."""
-    shelf = Shelf(tmp_path / "shelf")
-    kept, _ = shelf.put(STATE, MANIFEST)
-    shelf.put(State({"w": torch.zeros(3)}), MANIFEST)
+    shelf = build_shelf(tmp_path)
+    init = shelf.put(STATE, replace(HEADER, round=0, attempt=0), MANIFEST)
+    kept = shelf.put(State({"w": torch.zeros(3)}), HEADER, MANIFEST)
+    shelf.put(State({"w": torch.ones(3)}), replace(HEADER, attempt=2), MANIFEST)
     (shelf.folder / "draft-7").write_bytes(b"half written")
-    shelf.clear({kept.digest})
-    assert {kept.digest, "draft-7"} == {path.name for path in shelf.folder.iterdir()}
-    Shelf(tmp_path / "shelf")
-    assert {kept.digest} == {path.name for path in shelf.folder.iterdir()}
+    shelf.keep_only(3, 1)
+    found = {path.name for path in shelf.folder.iterdir() if path.suffix != ".json"}
+    assert {init.blob.digest, kept.blob.digest, "draft-7"} == found
+    assert 2 == len(list(shelf.folder.glob("*.json")))
+    build_shelf(tmp_path)
+    assert not (shelf.folder / "draft-7").exists()
 
 
 def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +99,11 @@ def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         return groups
 
     monkeypatch.setattr(codec, "encode", meet)
-    shelf, blobs = Shelf(tmp_path / "shelf"), []
-    threads = [threading.Thread(target=lambda: blobs.append(shelf.put(STATE, MANIFEST)[0])) for _ in range(2)]
+    shelf, blobs = build_shelf(tmp_path), []
+    threads = [
+        threading.Thread(target=lambda: blobs.append(shelf.put(STATE, HEADER, MANIFEST).blob))
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -95,17 +120,15 @@ async def test_a_parcel_is_made_once_for_all_it_fits(
     tmp_path: Path, per_client: bool, expected: set[str]
 ) -> None:
     """A broadcast differs only by how long a site was away; a reply of its own also by the site."""
-    half, spec = Half(), build_spec()
+    half, books = Half(), open_run(tmp_path, build_spec())
+    spec = books.spec
     first = State({e.name: torch.zeros(e.shape) for e in spec.manifest(Kind.TRAIN, "train", "down")})
-    downloads = Downloads(spec, half, per_client=per_client, shelf=Shelf(tmp_path / "shelf"))
+    books = replace(books, half=half, method=replace(books.method, per_client=per_client))
+    downloads = Downloads(books, "hash")
     for site, since in [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("a", 1)]:
         task = Task(Kind.TRAIN, 3, 9, attempt=2, since=since)
         assignment = await downloads.assignment(first, site, task)
-        assert (task, 3, 2, "down") == (
-            assignment.task,
-            assignment.header.round,
-            assignment.header.attempt,
-            assignment.header.direction,
-        )
+        assert (task, header_down(spec, task, state="hash")) == (assignment.task, assignment.header)
     made = [("welcome" if who == "welcome" else f"{who if per_client else '*'}{n}") for who, n in half.sent]
     assert sorted(expected) == sorted(made)
+    books.journal.close()

@@ -193,7 +193,7 @@ async def test_after_a_restart_everyone_has_time_to_come_back(scene: Scene) -> N
 async def test_a_late_joiner(scene: Scene) -> None:
     """It gets the run as it is and the first model, and from then on belongs to the roster."""
     joined = await scene.fleet.join("d", Description((2,), ("dog",), kind="array"))
-    assert Joined(scene.spec.to_json(), scene.books.init) == joined
+    assert Joined(scene.spec.to_json(), scene.books.init.blob) == joined
     assert ("a", "b", "c", "d") == scene.fleet.roster() == scene.fleet.present()
     assert {"d"} == scene.books.journal.sites().keys() - set("abc")
     scene.ask("d")

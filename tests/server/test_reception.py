@@ -26,7 +26,7 @@ async def books(tmp_path: Path) -> AsyncIterator[Books]:
 
 
 def build_fleet(books: Books) -> Fleet:
-    return Fleet(books.spec, journal=books.journal, spool=books.spool, shelf=books.shelf, init=books.init)
+    return Fleet(books)
 
 
 async def test_sites_are_held_until_the_run_is_frozen(books: Books) -> None:
@@ -36,7 +36,7 @@ async def test_sites_are_held_until_the_run_is_frozen(books: Books) -> None:
     joining = [asyncio.create_task(desk.join(site, DESCRIPTION)) for site in "ba"]
     assert {"a": DESCRIPTION, "b": DESCRIPTION} == await gathering
     desk.open(build_fleet(books))
-    assert [Joined(books.spec.to_json(), books.init)] * 2 == await asyncio.gather(*joining)
+    assert [Joined(books.spec.to_json(), books.init.blob)] * 2 == await asyncio.gather(*joining)
 
 
 async def test_a_site_that_comes_later(books: Books) -> None:

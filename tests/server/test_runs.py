@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import StateError
+from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION
@@ -24,7 +25,7 @@ def settings(state: Path, **changed: object) -> ServerSettings:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Runs]:
-    runs = Runs(tmp_path)
+    runs = Runs(tmp_path, OpenEnvelopes())
     yield runs
     runs.close()
 
@@ -77,8 +78,9 @@ def test_a_second_coordinator_is_kept_out(tmp_path: Path, runs: Runs) -> None:
     """Another process is told that the folder is in use; when the first lets go, it is not."""
     code = (
         "import sys; from pathlib import Path; from pfl_server.runs import Runs\n"
+        "from pfl_deploy.loopback import OpenEnvelopes\n"
         "from pfl_common.errors import StateError\n"
-        "try: Runs(Path(sys.argv[1]))\n"
+        "try: Runs(Path(sys.argv[1]), OpenEnvelopes())\n"
         "except StateError as error: sys.exit(error.seen)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -91,22 +93,22 @@ def test_a_second_coordinator_is_kept_out(tmp_path: Path, runs: Runs) -> None:
 
 def test_a_folder_that_was_let_go(tmp_path: Path) -> None:
     """However the first ended, the lock went with it."""
-    Runs(tmp_path).close()
-    Runs(tmp_path).close()
+    Runs(tmp_path, OpenEnvelopes()).close()
+    Runs(tmp_path, OpenEnvelopes()).close()
 
 
 def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """A file in its place is an error in words."""
     (tmp_path / "state").write_text("")
     with pytest.raises(StateError, match="cannot be made"):
-        Runs(tmp_path / "state")
+        Runs(tmp_path / "state", OpenEnvelopes())
 
 
 def test_the_very_run_of_a_specification(tmp_path: Path, runs: Runs) -> None:
     """A pinned specification is taken over as it is, id and all."""
     pinned = runs.begin(settings(tmp_path), SITES)
     pinned.journal.close()
-    other = Runs(tmp_path / "other")
+    other = Runs(tmp_path / "other", OpenEnvelopes())
     adopted = other.adopt(pinned.spec, SITES, settings(tmp_path))
     assert (pinned.spec.hash, pinned.init) == (adopted.spec.hash, adopted.init)
     adopted.journal.close()

@@ -12,8 +12,9 @@ import torch
 from pfl_common.errors import Refused
 from pfl_common.run import Entry, Header, Kind, RunSpec, Task
 from pfl_common.tensors import State
+from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.spool import Spool
-from tests.server.federation import build_header, digest_of, pin_spec, write_parcel
+from tests.server.federation import build_header, build_offer, digest_of, pin_spec, write_parcel
 
 TASK = Task(Kind.TRAIN, 3, 9, attempt=2)
 MANIFEST = (
@@ -31,7 +32,7 @@ def spec() -> RunSpec:
 
 @pytest.fixture
 def spool(tmp_path: Path, spec: RunSpec) -> Spool:
-    return Spool(tmp_path / "spool", spec)
+    return Spool(tmp_path / "spool", spec, OpenEnvelopes())
 
 
 def parcel(folder: Path, spec: RunSpec, state: State = GOOD, site: str = "a") -> tuple[Path, Header]:
@@ -39,11 +40,16 @@ def parcel(folder: Path, spec: RunSpec, state: State = GOOD, site: str = "a") ->
     return file, build_header(spec, site, TASK, write_parcel(file, spec, state))
 
 
+def admit(spool: Spool, site: str, found: tuple[Path, Header]) -> str:
+    file, header = found
+    return spool.admit(site, file, build_offer(header, file))
+
+
 def test_a_good_update_is_taken_over(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
     """Its file moves into the spool under a name that says round, attempt and site, and reads back equal."""
     state = GOOD | {"show.mask": torch.tensor([True, False, True])}
     file, header = parcel(tmp_path, spec, state)
-    name = spool.admit("a", file, header)
+    name = spool.admit("a", file, build_offer(header, file))
     assert ("000003-2-a", False) == (name, file.exists())
     update = spool.open(name)
     assert torch.equal(torch.ones(2, 3), update.up().summed["w"].value)
@@ -69,7 +75,7 @@ def test_a_header_that_does_not_fit(
     """What a header says must be what the run expects of this site."""
     file, header = parcel(tmp_path, spec)
     with pytest.raises(Refused) as refused:
-        spool.admit("a", file, change(header))
+        spool.admit("a", file, build_offer(change(header), file))
     assert code == refused.value.code
     assert file.exists(), "a refused upload is not taken over"
 
@@ -96,14 +102,14 @@ def test_numbers_that_would_spoil_a_sum(
     """One bad number anywhere refuses the whole update."""
     file, header = parcel(tmp_path, spec, state)
     with pytest.raises(Refused) as refused:
-        spool.admit("a", file, header)
+        spool.admit("a", file, build_offer(header, file))
     assert code == refused.value.code
 
 
 def test_large_and_negative_values_are_no_error(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
     """The largest float32 is finite, and only weights have a sign that matters."""
     file, header = parcel(tmp_path, spec, put("sum.w", 2, -3.4e38))
-    assert "000003-2-a" == spool.admit("a", file, header)
+    assert "000003-2-a" == spool.admit("a", file, build_offer(header, file))
 
 
 def test_a_truth_value_of_two(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
@@ -111,7 +117,7 @@ def test_a_truth_value_of_two(tmp_path: Path, spool: Spool, spec: RunSpec) -> No
     file, header = parcel(tmp_path, spec, GOOD | {"show.mask": torch.tensor([True, False, True])})
     file.write_bytes(b"\2" + file.read_bytes()[1:])
     with pytest.raises(Refused, match="neither 0 nor 1"):
-        spool.admit("a", file, header)
+        spool.admit("a", file, build_offer(header, file))
 
 
 @pytest.mark.parametrize("change", [lambda raw: raw[:-1], lambda raw: raw + b"\0", lambda raw: b""])
@@ -120,13 +126,13 @@ def test_a_wrong_size(tmp_path: Path, spool: Spool, spec: RunSpec, change: Calla
     file, header = parcel(tmp_path, spec)
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(Refused) as refused:
-        spool.admit("a", file, header)
+        spool.admit("a", file, build_offer(header, file))
     assert "size" == refused.value.code
 
 
 def test_sweeping_keeps_what_is_named(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
     """Both files of every other update go, and the freed bytes are told."""
-    names = [spool.admit(site, *parcel(tmp_path, spec, site=site)) for site in "abc"]
+    names = [admit(spool, site, parcel(tmp_path, spec, site=site)) for site in "abc"]
     size = sum(f.stat().st_size for f in (tmp_path / "spool").iterdir()) // 3
     assert 2 * size == spool.sweep([names[1], "000009-1-z"])
     assert [False, True, False] == [spool.holds(name) for name in names]
@@ -135,7 +141,7 @@ def test_sweeping_keeps_what_is_named(tmp_path: Path, spool: Spool, spec: RunSpe
 
 def test_a_torn_update_is_noticed(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
     """After a power loss a file may be short, changed or gone: then it is not whole."""
-    name = spool.admit("a", *parcel(tmp_path, spec))
+    name = admit(spool, "a", parcel(tmp_path, spec))
     raw, note = (tmp_path / "spool" / f"{name}.{end}" for end in ("raw", "json"))
     content, digest = raw.read_bytes(), digest_of(spool, name)
     assert spool.whole(name, digest)

@@ -63,6 +63,8 @@ async def test_an_offer_of_the_wrong_size(scene: Scene, difference: int) -> None
         {"kind": Kind.EVALUATE},
         {"phase": "warmup"},
         {"sender": "b"},
+        {"state": "of another round"},
+        {"manifest": "of another run"},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -148,7 +150,7 @@ async def test_who_was_given_up_gets_no_receipt(scene: Scene, monkeypatch: pytes
     """Given up while its bytes were being verified: refused as late, so none is promised and lost."""
     asked = scene.ask()
     await scene.take()
-    verify = scene.fleet._verify
+    verify = scene.books.spool.admit
     loop = asyncio.get_running_loop()
 
     def slow(*words: object) -> str:
@@ -159,7 +161,7 @@ async def test_who_was_given_up_gets_no_receipt(scene: Scene, monkeypatch: pytes
     async def give_up() -> None:
         scene.fleet.give_up("a", "deadline")
 
-    monkeypatch.setattr(scene.fleet, "_verify", slow)
+    monkeypatch.setattr(scene.books.spool, "admit", slow)
     offer, raw = scene.prepare_offer()
     assert "late" == await refusal(lambda: scene.send("a", offer, raw))
     with pytest.raises(SiteLost, match="deadline"):
@@ -181,7 +183,7 @@ async def test_verifying_is_not_silence(scene: Scene, monkeypatch: pytest.Monkey
     """However long the coordinator itself takes, no lease ends meanwhile."""
     scene.ask()
     await scene.take()
-    verify, seen = scene.fleet._verify, []
+    verify, seen = scene.books.spool.admit, []
 
     def slow(*words: object) -> str:
         for _ in range(2):
@@ -189,7 +191,7 @@ async def test_verifying_is_not_silence(scene: Scene, monkeypatch: pytest.Monkey
             seen.append(scene.fleet.expired("a"))
         return verify(*words)
 
-    monkeypatch.setattr(scene.fleet, "_verify", slow)
+    monkeypatch.setattr(scene.books.spool, "admit", slow)
     await scene.send("a", *scene.prepare_offer())
     assert [False, False] == seen
 

@@ -63,7 +63,7 @@ class _Wire:
     def __init__(self, socket: zmq.Socket[bytes], secret: bytes) -> None:
         self._socket, self._secret = socket, secret
 
-    def send(self, letter: frames.Letter, body: bytes = b"") -> None:
+    def send(self, letter: frames.Letter, body: frames.Buffer = b"") -> None:
         self._socket.send_multipart(frames.pack(self._secret, letter, body), copy=False)
 
     def receive(self) -> tuple[frames.Letter, bytes]:
@@ -72,7 +72,7 @@ class _Wire:
 
 def _answer(
     letter: frames.Letter, body: bytes, bench: Workbench, *, moved: Callable[[int], None]
-) -> tuple[frames.Letter, bytes]:
+) -> tuple[frames.Letter, frames.Buffer]:
     match letter:
         case frames.Describe():
             return frames.Described(bench.describe(letter.folder)), b""

@@ -106,7 +106,7 @@ def _prepare(opened: _Opened, job: Job, progress: Progress) -> Participant:
 
 
 def _read_parcel(parcel: Parcel, manifest: Manifest, groups: tuple[str, ...]) -> State:
-    if isinstance(parcel, bytes):
+    if not isinstance(parcel, Path):
         return codec.decode(bytearray(parcel), manifest, groups)
     # Copy on write: torch wants memory it may write to, and the file stays as it is.
     empty = parcel.stat().st_size == 0

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from pfl_common.errors import Refused
 from pfl_common.identity import cards, certificates, private
 from pfl_common.identity.cards import Card, EnvelopeKeys
 from pfl_common.identity.certificates import KeyPair
@@ -33,6 +34,7 @@ RENEWED_BELOW = 1 / 3
 _AUTHORITY_FILE = "authority.pem"
 _OPERATOR_FILE = "operator.pem"
 _COORDINATOR_FILE = "coordinator.seal"
+_CARDS_FOLDER = "cards"
 _ALWAYS_SERVED = ("localhost", "127.0.0.1", "::1")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
@@ -116,10 +118,22 @@ class Authority:
     def sign_card(
         self, request: bytes, csr_pem: bytes, *, name: str, now: datetime, days: int = SITE_DAYS
     ) -> bytes:
-        """A card that makes the keys of this request the site `name`'s; the certificate request vouches."""
+        """A card that makes the keys of this request the site `name`'s; the certificate request vouches.
+
+        The coordinator keeps it: nobody has to show a card to be known by it.
+        """
         check_site_name(name)
         public = cards.check_request(request, csr_pem, name=name, federation_id=self.federation_id)
-        return self._card(name, public, now=now, days=days)
+        card = self._card(name, public, now=now, days=days)
+        private.write(private.make_folder(self._folder / _CARDS_FOLDER) / f"{name}.card", card)
+        return card
+
+    def card_of(self, name: str, *, now: datetime) -> Card:
+        """The card of a site that has enrolled; refused when there is none or its time is over."""
+        path = self._folder / _CARDS_FOLDER / f"{check_site_name(name)}.card"
+        if not path.exists():
+            raise Refused("card", f"no card of {name} is known here; expected: a site that enrolled; invite it again")
+        return cards.read_card(private.read(path), self.ca_pem, name=name, now=now)
 
     def coordinator_keys(self) -> EnvelopeKeys:
         """The coordinator's own keys to sign and to receive with, made at the first call."""

@@ -28,6 +28,7 @@ from pfl_common.sealing.signatures import (
     verify_receipt,
     verify_up,
 )
+from pfl_common.sealing.streams import SealedSource, SealWriter, open_source, seal_stream
 
 __all__ = [
     "CODES",
@@ -36,18 +37,22 @@ __all__ = [
     "Binding",
     "ContentKey",
     "Envelope",
+    "SealWriter",
     "Sealed",
+    "SealedSource",
     "Tampered",
     "Vouched",
     "bind",
     "check_frames",
     "check_whole",
     "open_frames",
+    "open_source",
     "open_to_bytes",
     "open_to_file",
     "plain_size",
     "seal_bytes",
     "seal_file",
+    "seal_stream",
     "sealed_size",
     "sign_down",
     "sign_receipt",

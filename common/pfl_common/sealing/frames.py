@@ -53,7 +53,7 @@ class Vouched:
     size: int
 
 
-class _Fingerprint:
+class Fingerprint:
     """The hashes of a parcel in the making; all bytes are hashed only where the signature needs it."""
 
     def __init__(self, direction: Direction) -> None:
@@ -61,16 +61,19 @@ class _Fingerprint:
         self._bytes = hashlib.sha256() if direction == "down" else None
 
     def add(self, frame: memoryview) -> None:
+        """One frame more, in order."""
         self._tags.update(frame[-TAG:])
         if self._bytes is not None:
             self._bytes.update(frame)
 
     @property
     def tags_hash(self) -> bytes:
+        """SHA-256 of all tags."""
         return self._tags.digest()
 
     @property
     def digest(self) -> str:
+        """What the sender signs: of all bytes going down, of all tags going up."""
         return (self._bytes or self._tags).hexdigest()
 
 
@@ -108,7 +111,7 @@ def open_to_bytes(
 def open_to_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched) -> Path:
     """The content of a parcel as a file, which has its name only once all of it has verified."""
     buffer = memoryview(bytearray(FRAME))
-    with _draft(out) as file:
+    with draft_of(out) as file:
         for block in _open(sealed, key, vouched, lambda _: buffer):
             file.write(block)
     return out
@@ -142,7 +145,7 @@ def check_frames(sealed: Path, *, key: ContentKey, vouched: Vouched, start: int 
         while at < vouched.size:
             frame = buffer[: min(FRAME + TAG, vouched.size - at)]
             nonce = make_nonce(vouched.binding.direction, index, last=at + len(frame) == vouched.size)
-            if not (_fill(file, frame) and opener.opens(frame, content, nonce=nonce)):
+            if not (fill(file, frame) and opener.opens(frame, content, nonce=nonce)):
                 break
             index, at = index + 1, at + len(frame)
     return at
@@ -150,10 +153,10 @@ def check_frames(sealed: Path, *, key: ContentKey, vouched: Vouched, start: int 
 
 def _seal(blocks: Iterator[memoryview], size: int, *, out: Path, header: bytes) -> Sealed:
     binding = bind(header)
-    sealer, fingerprint = Sealer(binding), _Fingerprint(binding.direction)
+    sealer, fingerprint = Sealer(binding), Fingerprint(binding.direction)
     buffer = memoryview(bytearray(FRAME + TAG))
     last = count_frames(size) - 1
-    with _draft(out) as file:
+    with draft_of(out) as file:
         for index, block in enumerate(blocks):
             frame = sealer.seal(block, buffer, last=index == last)
             fingerprint.add(frame)
@@ -165,14 +168,14 @@ def _open(
     sealed: Path, key: ContentKey, vouched: Vouched, place: Callable[[int], memoryview]
 ) -> Iterator[memoryview]:
     """Open frame after frame into the `place` for its position; what comes out is good only at the end."""
-    opener, fingerprint = Opener(key, vouched.binding.hash), _Fingerprint(vouched.binding.direction)
+    opener, fingerprint = Opener(key, vouched.binding.hash), Fingerprint(vouched.binding.direction)
     buffer = memoryview(bytearray(FRAME + TAG))
     last = count_frames(plain_size(vouched.size)) - 1
     with sealed.open("rb", buffering=0) as file:
         _check_size(os.fstat(file.fileno()).st_size, vouched.size)
         for index in range(last + 1):
             frame = buffer[: min(FRAME + TAG, vouched.size - index * (FRAME + TAG))]
-            if not _fill(file, frame):
+            if not fill(file, frame):
                 raise Tampered("truncated", f"the file ended in frame {index + 1} of {last + 1}")
             block = place(index * FRAME)[: len(frame) - TAG]
             nonce = make_nonce(vouched.binding.direction, index, last=index == last)
@@ -212,14 +215,14 @@ def _read_blocks(file: FileIO, size: int, source: Path) -> Iterator[memoryview]:
     buffer = memoryview(bytearray(FRAME))
     for at in range(0, max(1, size), FRAME):
         block = buffer[: min(FRAME, size - at)]
-        if not _fill(file, block):
+        if not fill(file, block):
             raise _changed(source, size)
         yield block
     if file.read(1):
         raise _changed(source, size)
 
 
-def _fill(file: FileIO, block: memoryview) -> bool:
+def fill(file: FileIO, block: memoryview) -> bool:
     """Read until the block is full; a raw file may give less at a time."""
     at = 0
     while at < len(block):
@@ -239,7 +242,7 @@ def _changed(source: Path, size: int) -> StateError:
 
 
 @contextmanager
-def _draft(out: Path) -> Iterator[BinaryIO]:
+def draft_of(out: Path) -> Iterator[BinaryIO]:
     """A private file that gets its name when it is complete, and is gone otherwise."""
     draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.draft")
     # Not synced: after a power loss a parcel that is torn no longer verifies, and is asked for again.

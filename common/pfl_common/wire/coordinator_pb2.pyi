@@ -78,7 +78,7 @@ class Task(_message.Message):
     def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., phase: _Optional[str] = ..., since: _Optional[int] = ..., drop: _Optional[bool] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("run", "round", "attempt", "kind", "phase", "direction", "sender", "manifest", "groups")
+    __slots__ = ("run", "round", "attempt", "kind", "phase", "direction", "sender", "manifest", "groups", "state")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +88,7 @@ class Header(_message.Message):
     SENDER_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     run: str
     round: int
     attempt: int
@@ -97,7 +98,16 @@ class Header(_message.Message):
     sender: str
     manifest: str
     groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., phase: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., sender: _Optional[str] = ..., manifest: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    state: str
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., phase: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., sender: _Optional[str] = ..., manifest: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ...) -> None: ...
+
+class Seal(_message.Message):
+    __slots__ = ("wrap", "signature")
+    WRAP_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    wrap: bytes
+    signature: bytes
+    def __init__(self, wrap: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("input", "shape", "classes", "samples", "warnings")
@@ -122,12 +132,16 @@ class JoinAnswer(_message.Message):
     def __init__(self, gathering: _Optional[_Union[Done, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("spec", "init")
+    __slots__ = ("spec", "init", "seal", "card")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     INIT_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
     spec: bytes
     init: Blob
-    def __init__(self, spec: _Optional[bytes] = ..., init: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+    seal: Seal
+    card: bytes
+    def __init__(self, spec: _Optional[bytes] = ..., init: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., card: _Optional[bytes] = ...) -> None: ...
 
 class Mark(_message.Message):
     __slots__ = ("round", "attempt")
@@ -156,14 +170,16 @@ class NextTaskAnswer(_message.Message):
     def __init__(self, nothing: _Optional[_Union[Done, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., over: _Optional[_Union[Over, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("task", "header", "blob")
+    __slots__ = ("task", "header", "blob", "seal")
     TASK_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
     task: Task
     header: Header
     blob: Blob
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+    seal: Seal
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
 
 class Over(_message.Message):
     __slots__ = ("ending", "words")
@@ -174,14 +190,16 @@ class Over(_message.Message):
     def __init__(self, ending: _Optional[_Union[Ending, str]] = ..., words: _Optional[str] = ...) -> None: ...
 
 class OfferRequest(_message.Message):
-    __slots__ = ("key", "header", "blob")
+    __slots__ = ("key", "header", "blob", "seal")
     KEY_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
     key: str
     header: Header
     blob: Blob
-    def __init__(self, key: _Optional[str] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+    seal: Seal
+    def __init__(self, key: _Optional[str] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
 
 class OfferAnswer(_message.Message):
     __slots__ = ("room", "receipt")
@@ -198,16 +216,18 @@ class Room(_message.Message):
     def __init__(self, offset: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("run", "key", "site", "digest")
+    __slots__ = ("run", "key", "site", "digest", "signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     SITE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     run: str
     key: str
     site: str
     digest: str
-    def __init__(self, run: _Optional[str] = ..., key: _Optional[str] = ..., site: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, run: _Optional[str] = ..., key: _Optional[str] = ..., site: _Optional[str] = ..., digest: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("digest", "offset")
@@ -275,16 +295,20 @@ class LeaveRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("csr_pem",)
+    __slots__ = ("csr_pem", "card_request")
     CSR_PEM_FIELD_NUMBER: _ClassVar[int]
+    CARD_REQUEST_FIELD_NUMBER: _ClassVar[int]
     csr_pem: bytes
-    def __init__(self, csr_pem: _Optional[bytes] = ...) -> None: ...
+    card_request: bytes
+    def __init__(self, csr_pem: _Optional[bytes] = ..., card_request: _Optional[bytes] = ...) -> None: ...
 
 class RenewAnswer(_message.Message):
-    __slots__ = ("certificate_pem",)
+    __slots__ = ("certificate_pem", "card")
     CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
     certificate_pem: bytes
-    def __init__(self, certificate_pem: _Optional[bytes] = ...) -> None: ...
+    card: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ..., card: _Optional[bytes] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

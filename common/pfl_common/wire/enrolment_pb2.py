@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpfl_common/wire/enrolment.proto\x12\x06pfl.v1\"V\n\x0c\x45nrolRequest\x12\x18\n\x03way\x18\x01 \x01(\x0e\x32\x0b.pfl.v1.Way\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x0f\n\x07\x63sr_pem\x18\x03 \x01(\x0c\x12\r\n\x05proof\x18\x04 \x01(\x0c\"&\n\x0b\x45nrolAnswer\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\x0c*A\n\x03Way\x12\x13\n\x0fWAY_UNSPECIFIED\x10\x00\x12\x12\n\x0eWAY_INVITATION\x10\x01\x12\x11\n\rWAY_SAME_USER\x10\x02\x32?\n\tEnrolment\x12\x32\n\x05\x45nrol\x12\x14.pfl.v1.EnrolRequest\x1a\x13.pfl.v1.EnrolAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpfl_common/wire/enrolment.proto\x12\x06pfl.v1\"l\n\x0c\x45nrolRequest\x12\x18\n\x03way\x18\x01 \x01(\x0e\x32\x0b.pfl.v1.Way\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x0f\n\x07\x63sr_pem\x18\x03 \x01(\x0c\x12\r\n\x05proof\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63\x61rd_request\x18\x05 \x01(\x0c\"4\n\x0b\x45nrolAnswer\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\x0c\x12\x0c\n\x04\x63\x61rd\x18\x02 \x01(\x0c*A\n\x03Way\x12\x13\n\x0fWAY_UNSPECIFIED\x10\x00\x12\x12\n\x0eWAY_INVITATION\x10\x01\x12\x11\n\rWAY_SAME_USER\x10\x02\x32?\n\tEnrolment\x12\x32\n\x05\x45nrol\x12\x14.pfl.v1.EnrolRequest\x1a\x13.pfl.v1.EnrolAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pfl_common.wire.enrolment_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WAY']._serialized_start=171
-  _globals['_WAY']._serialized_end=236
+  _globals['_WAY']._serialized_start=207
+  _globals['_WAY']._serialized_end=272
   _globals['_ENROLREQUEST']._serialized_start=43
-  _globals['_ENROLREQUEST']._serialized_end=129
-  _globals['_ENROLANSWER']._serialized_start=131
-  _globals['_ENROLANSWER']._serialized_end=169
-  _globals['_ENROLMENT']._serialized_start=238
-  _globals['_ENROLMENT']._serialized_end=301
+  _globals['_ENROLREQUEST']._serialized_end=151
+  _globals['_ENROLANSWER']._serialized_start=153
+  _globals['_ENROLANSWER']._serialized_end=205
+  _globals['_ENROLMENT']._serialized_start=274
+  _globals['_ENROLMENT']._serialized_end=337
 # @@protoc_insertion_point(module_scope)

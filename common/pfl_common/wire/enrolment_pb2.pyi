@@ -15,19 +15,23 @@ WAY_INVITATION: Way
 WAY_SAME_USER: Way
 
 class EnrolRequest(_message.Message):
-    __slots__ = ("way", "site", "csr_pem", "proof")
+    __slots__ = ("way", "site", "csr_pem", "proof", "card_request")
     WAY_FIELD_NUMBER: _ClassVar[int]
     SITE_FIELD_NUMBER: _ClassVar[int]
     CSR_PEM_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
+    CARD_REQUEST_FIELD_NUMBER: _ClassVar[int]
     way: Way
     site: str
     csr_pem: bytes
     proof: bytes
-    def __init__(self, way: _Optional[_Union[Way, str]] = ..., site: _Optional[str] = ..., csr_pem: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    card_request: bytes
+    def __init__(self, way: _Optional[_Union[Way, str]] = ..., site: _Optional[str] = ..., csr_pem: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., card_request: _Optional[bytes] = ...) -> None: ...
 
 class EnrolAnswer(_message.Message):
-    __slots__ = ("certificate_pem",)
+    __slots__ = ("certificate_pem", "card")
     CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
     certificate_pem: bytes
-    def __init__(self, certificate_pem: _Optional[bytes] = ...) -> None: ...
+    card: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ..., card: _Optional[bytes] = ...) -> None: ...

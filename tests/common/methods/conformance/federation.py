@@ -10,7 +10,7 @@ import copy
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import cast
@@ -75,6 +75,15 @@ class Parcel:
     groups: tuple[str, ...]
     manifest: Manifest
     reversed: bool
+
+    @property
+    def header(self) -> Parcel:
+        """What is said of it; the tally asks for its groups alone."""
+        return self
+
+    def source(self) -> AbstractContextManager[codec.Source]:
+        """Its bytes, for the fold."""
+        return nullcontext(codec.Held(self.content))
 
     def up(self) -> Up:
         """The update."""

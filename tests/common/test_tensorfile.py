@@ -1,0 +1,69 @@
+"""The files we write by hand are read by the library that defines the format."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load
+
+from pfl_common import tensorfile
+
+torch.set_num_threads(1)
+
+
+def draw(dtype: torch.dtype, shape: list[int], seed: int) -> torch.Tensor:
+    """Some numbers of any type."""
+    chance = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, shape, generator=chance).to(dtype)
+
+
+tensors = st.dictionaries(
+    st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=5).filter("__metadata__".__ne__),
+    st.tuples(
+        st.sampled_from(sorted(tensorfile.NAMES, key=str)),
+        st.lists(st.integers(0, 4), max_size=3),
+        st.integers(0, 99),
+    ),
+    max_size=6,
+)
+
+
+@given(drawn=tensors, order=st.randoms(use_true_random=False))
+def test_the_library_reads_what_was_written(drawn: dict, order: object) -> None:
+    """Any names, types and shapes; the order in which tensors are given does not show."""
+    state = {name: draw(*words) for name, words in drawn.items()}
+    shuffled = list(state.items())
+    order.shuffle(shuffled)
+    one, other = io.BytesIO(), io.BytesIO()
+    digest = tensorfile.write(state, one)
+    assert digest == tensorfile.write(dict(shuffled), other) == hashlib.sha256(one.getvalue()).hexdigest()
+    assert one.getvalue() == other.getvalue()
+    back = load(one.getvalue())
+    assert state.keys() == back.keys()
+    for name, value in state.items():
+        assert (value.dtype, value.shape) == (back[name].dtype, back[name].shape)
+        assert torch.equal(value, back[name])
+
+
+def test_more_than_a_piece(tmp_path: Path) -> None:
+    """A tensor longer than what is written at a time, crosswise in memory."""
+    long = torch.arange(700_002.0).reshape(2, -1).T
+    with (tmp_path / "file").open("wb") as out:
+        digest = tensorfile.write({"long": long}, out)
+    content = (tmp_path / "file").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == digest
+    assert torch.equal(long, load(content)["long"])
+
+
+def test_a_type_the_format_lacks() -> None:
+    """It is an error that names the tensor, before anything is written."""
+    out = io.BytesIO()
+    with pytest.raises(TypeError, match=r"'odd' is torch\.complex64"):
+        tensorfile.write({"odd": torch.ones(1, dtype=torch.complex64)}, out)
+    assert b"" == out.getvalue()
