@@ -19,7 +19,7 @@ from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.messages import Blob, Receipt
 
-AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled"})
+AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "no_room", "session"})
 """Refusals of a stream after which a new Offer says how to go on."""
 
 Result = TypeVar("Result")
@@ -85,7 +85,9 @@ class Carrier:
         method = self._line.channel.unary_stream(
             f"/{speech.BULK}/Fetch", request_serializer=bytes, response_deserializer=bytes
         )
-        call = method(speech.say_fetch(blob.digest, at), timeout=self._patience.bulk_seconds)
+        request = speech.say_fetch(blob.digest, at)
+        signed = self._line.sign("Fetch", request)
+        call = method(request, metadata=signed, timeout=self._patience.bulk_seconds)
         frames = aiter(call)
         with into.open("ab") as file:
             while (frame := await self._watch(call, anext(frames, None))) is not None:
@@ -102,7 +104,8 @@ class Carrier:
         method = self._line.channel.stream_unary(
             f"/{speech.BULK}/Store", request_serializer=bytes, response_deserializer=bytes
         )
-        metadata = ((speech.STORE_METADATA, speech.say_store(key, at)),)
+        said = speech.say_store(key, at)
+        metadata = ((speech.STORE_METADATA, said), *self._line.sign("Store", said))
         call = method(  # type: ignore[call-arg] # the stubs forget that frames may be written one by one
             metadata=metadata, timeout=self._patience.bulk_seconds
         )

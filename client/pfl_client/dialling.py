@@ -15,6 +15,7 @@ from grpc import aio
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused, UserError
+from pfl_common.sealing.calls import CallSigner, NoSession, SignedCall
 
 Answer = TypeVar("Answer", bound=Message)
 Options: TypeAlias = tuple[tuple[str, int], ...]
@@ -79,17 +80,36 @@ class Line:
     address: str
     check_own_certificate: Callable[[], None]
     """Raises a UserError when our own certificate is the reason that a coordinator does not hear us."""
+    signer: CallSigner | None = None
+    """Signs what a site says; the operator and a site that enrols have nothing to sign with."""
 
     async def ask(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
         """One message there and one back; `call` is service/name."""
-        method = self.channel.unary_unary(
-            f"/{call}", request_serializer=_to_bytes, response_deserializer=answer.FromString
-        )
+        body = request.SerializeToString()
         try:
-            said: Answer = await method(request, timeout=seconds)
-            return said
+            return answer.FromString(await self._ask_once(call, body, seconds))
+        except NoSession:
+            # The first call of a line, or a coordinator that was started anew: it has given us a session.
+            return answer.FromString(await self._ask_once(call, body, seconds))
+
+    async def _ask_once(self, call: str, body: bytes, seconds: float) -> bytes:
+        method = self.channel.unary_unary(f"/{call}", request_serializer=bytes, response_deserializer=bytes)
+        name = call.rpartition("/")[2]
+        signed = self.signer.sign(name, body) if self.signer else None
+        try:
+            asked = method(body, metadata=_say(signed), timeout=seconds)
+            said: bytes = await asked
+            trailing = await asked.trailing_metadata()
         except (aio.AioRpcError, asyncio.CancelledError) as error:
             raise self.explain(error) from None
+        if self.signer is not None and signed is not None:
+            word = _find(trailing, speech.ANSWER_METADATA)
+            self.signer.check(name, asked=signed, body=said, signature=word)
+        return said
+
+    def sign(self, call: str, body: bytes) -> tuple[tuple[str, bytes], ...]:
+        """The metadata of a call that is a stream."""
+        return _say(self.signer.sign(call, body) if self.signer else None) or ()
 
     def explain(self, error: BaseException) -> BaseException:
         """What to raise instead of an error of gRPC's."""
@@ -101,6 +121,8 @@ class Line:
             return Unreachable(f"the line to {self.address} broke: {error}")
         refused = _find_refusal(error)
         if refused is not None:
+            if isinstance(refused, NoSession) and self.signer is not None:
+                self.signer.begin(refused)
             final = refused.code in speech.FINAL_REASONS
             return NotAdmitted(refused.words, refused.code) if final else refused
         return self._explain_status(error)
@@ -133,14 +155,18 @@ class Line:
         return Unreachable(f"no answer from {self.address}: {error.code().name.lower()}: {details}")
 
 
-def _to_bytes(message: Message) -> bytes:
-    return message.SerializeToString()
+def _say(signed: SignedCall | None) -> tuple[tuple[str, bytes], ...] | None:
+    return None if signed is None else ((speech.SIGNED_METADATA, speech.say_signed(signed)),)
+
+
+def _find(metadata: object, wanted: str) -> bytes:
+    # The stubs call these pairs by the name of one of grpc's own classes.
+    for name, value in cast(Iterable[tuple[str, str | bytes]], metadata or ()):
+        if name == wanted and isinstance(value, bytes):
+            return value
+    return b""
 
 
 def _find_refusal(error: aio.AioRpcError) -> Refused | None:
-    # The stubs call these pairs by the name of one of grpc's own classes.
-    metadata = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
-    for name, value in metadata:
-        if name == speech.REFUSAL_METADATA and isinstance(value, bytes):
-            return speech.hear_refusal(value)
-    return None
+    said = _find(error.trailing_metadata(), speech.REFUSAL_METADATA)
+    return speech.hear_refusal(said) if said else None

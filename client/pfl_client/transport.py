@@ -16,8 +16,10 @@ from pfl_client.link import NotAdmitted
 from pfl_common import speech
 from pfl_common.errors import Refused, UserError
 from pfl_common.identity import Keyring
+from pfl_common.identity.cards import COORDINATOR, Card, read_card
 from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
 from pfl_common.run import Description
+from pfl_common.sealing.calls import CallSigner
 from pfl_common.wire import coordinator_pb2 as pb
 
 
@@ -29,13 +31,18 @@ class GrpcLink:
         address: str,
         keyring: Keyring,
         *,
+        roots: bytes | None = None,
         patience: Patience | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._keyring, self._clock = keyring, clock
+        # A proxy that ends TLS has a certificate of its own: `roots` signed it, and no client certificate passes it.
+        # Who is who is then known by the signatures alone.
+        self._keyring, self._clock, self._roots = keyring, clock, roots
         self._patience = patience or Patience()
         self._check_certificate()
-        self._line = Line(open_channel(address, _credentials(keyring)), address, self._check_certificate)
+        signer = CallSigner(keyring.envelope_keys(), keyring.name, read_card=self._read_card)
+        channel = open_channel(address, self._credentials())
+        self._line = Line(channel, address, self._check_certificate, signer)
         self.carrier = Carrier(self._line, self._patience)
 
     async def __aenter__(self) -> Self:
@@ -106,7 +113,7 @@ class GrpcLink:
         keyring.store(said.certificate_pem, keyring.ca_pem)
         keyring.store_card(said.card)
         before = self._line.channel
-        self._line.channel = open_channel(self._line.address, _credentials(self._keyring))
+        self._line.channel = open_channel(self._line.address, self._credentials())
         # What is under way ends on the old line, or begins again on the new one after this time.
         await before.close(grace=self._patience.wait_seconds + self._patience.call_seconds)
         return True
@@ -123,6 +130,15 @@ class GrpcLink:
         seconds = self._patience.call_seconds + waiting
         return await self._line.ask(f"{speech.COORDINATOR}/{call}", request, answer, seconds=seconds)
 
+    def _credentials(self) -> grpc.ChannelCredentials:
+        if self._roots is not None:
+            return grpc.ssl_channel_credentials(self._roots)
+        keyring = self._keyring
+        return grpc.ssl_channel_credentials(keyring.ca_pem, keyring.key_pem, keyring.certificate_pem)
+
+    def _read_card(self, card: bytes) -> Card:
+        return read_card(card, self._keyring.ca_pem, name=COORDINATOR, now=self._clock())
+
     def _check_certificate(self) -> None:
         self._keyring.check(self._clock())
 
@@ -135,7 +151,3 @@ def _check_size(parcel: Path, expected: int) -> None:
             expected=f"the {expected} bytes that were offered",
             advice="a file in the site's state folder was changed; start the site again",
         )
-
-
-def _credentials(keyring: Keyring) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(keyring.ca_pem, keyring.key_pem, keyring.certificate_pem)

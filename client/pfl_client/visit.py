@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from pfl_client import disk
 from pfl_client.bench import Done, Job, Parcel
 from pfl_client.declined import Tampered
 from pfl_client.envelopes import Envelopes, Letter
@@ -71,15 +72,23 @@ class Visit:
     def first(self, joined: Joined) -> Letter | None:
         """Who vouches for the run's first model; None: it is here already."""
         note = self._folder / "init.json"
-        if self.init.exists() and note.exists() and json.loads(note.read_text()) == joined.init.digest:
+        if self.init.exists() and note.exists() and note.read_bytes() == _note_of(joined):
             return None
         return self._accept(header_of_init(self._spec), joined.init, joined.seal)
 
     def settle(self, joined: Joined, letter: Letter) -> None:
         """Open the first model where the trainer reads it, once and for all."""
-        file = self.download(joined.init)
-        letter.unpack(file, self.init)
-        (self._folder / "init.json").write_text(json.dumps(joined.init.digest))
+        file, note = self.download(joined.init), self._folder / "init.json"
+        note.unlink(missing_ok=True)
+        try:
+            letter.unpack(file, self.init)
+        except Refused as refused:
+            file.unlink(missing_ok=True)
+            raise _tampered(refused) from None
+        # The note says for all times that the model is whole: it must not outlive a model that was not synced.
+        disk.sync(self.init)
+        disk.write(note, _note_of(joined))
+        disk.settle(self._folder)
         file.unlink(missing_ok=True)
 
     def letter(self, assignment: Assignment) -> Letter:
@@ -175,6 +184,11 @@ class Visit:
 
     def audit(self, offer: Offer, receipt: Receipt) -> None:
         """List what left the building, once the coordinator's own word for it is here: names, bytes, hash, round."""
+        said = (receipt.run, receipt.key, receipt.site, receipt.digest)
+        if said != (self._spec.id, offer.key, self._site, offer.blob.digest):
+            raise Refused(
+                "seal", f"a receipt for {said}; expected: for the update of {offer.key} as it was sent"
+            )
         self._envelopes.confirm(receipt)
         header = offer.header
         names = [entry.name for entry in self._spec.manifest(header.kind, header.phase, "up")]
@@ -194,6 +208,10 @@ class Visit:
     def _note(self, file: str, line: dict[str, object]) -> None:
         with (self._folder / file).open("a", encoding="utf-8") as book:
             book.write(json.dumps(line, sort_keys=True) + "\n")
+
+
+def _note_of(joined: Joined) -> bytes:
+    return json.dumps(joined.init.digest).encode()
 
 
 def _tampered(refused: Refused) -> Tampered:

@@ -6,9 +6,9 @@ says of itself is ever trusted. The optional groups that are present are listed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, sqrt
-from typing import BinaryIO
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -32,8 +32,8 @@ __all__ = [
     "check_finite",
     "decode",
     "encode",
+    "finite",
     "flatten",
-    "measure",
     "open_file",
     "pin",
     "read",
@@ -59,7 +59,14 @@ def _in_group(entry: Entry, optional: set[str]) -> Entry:
     return Entry(entry.name, entry.dtype, entry.shape, branch if branch in optional else "")
 
 
-def encode(state: State, manifest: Manifest, out: BinaryIO) -> tuple[str, ...]:
+class Sink(Protocol):
+    """Where the bytes of a parcel go: a file, or room in memory."""
+
+    def write(self, content: memoryview, /) -> object:
+        """Take the next bytes, all of them."""
+
+
+def encode(state: State, manifest: Manifest, out: Sink) -> tuple[str, ...]:
     """Write a parcel; gives the optional groups it holds. A name too many or too few is an error."""
     groups = tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
     wanted = [e for e in manifest if not e.group or e.group in groups]
@@ -126,9 +133,19 @@ def unflatten(state: State) -> Up:
 def check_finite(state: State) -> None:
     """Refuse NaN, infinity, negative weights and truth values that are neither 0 nor 1."""
     for name, value in state.items():
-        numbers = value.detach().reshape(-1)
-        for start in range(0, len(numbers), BLOCK):
-            _examine(name, numbers[start : start + BLOCK])
+        for block in _blocks(value):
+            _examine(name, block)
+
+
+def finite(value: Tensor) -> bool:
+    """Whether all numbers of a floating-point tensor are finite; no memory of its size is needed."""
+    return all(_measure(block) is not None for block in _blocks(value))
+
+
+def _blocks(value: Tensor) -> Iterator[Tensor]:
+    numbers = value.detach().reshape(-1)
+    for start in range(0, len(numbers), BLOCK):
+        yield numbers[start : start + BLOCK]
 
 
 def _examine(name: str, block: Tensor) -> float:
@@ -137,7 +154,7 @@ def _examine(name: str, block: Tensor) -> float:
         if int(block.view(torch.uint8).max()) > 1:
             raise Refused("not_finite", f"{name!r} holds a truth value that is neither 0 nor 1")
         return 0.0
-    norm = measure(block) if block.is_floating_point() else 0.0
+    norm = _measure(block) if block.is_floating_point() else 0.0
     if norm is None:
         raise Refused("not_finite", f"{name!r} holds NaN or infinity: the site's training diverged")
     if name.startswith("weight.") and bool(block.min() < 0):
@@ -145,7 +162,7 @@ def _examine(name: str, block: Tensor) -> float:
     return norm
 
 
-def measure(block: Tensor) -> float | None:
+def _measure(block: Tensor) -> float | None:
     """The Euclidean norm of some numbers; None if one of them is NaN or infinite."""
     # One pass that is as fast as memory; only a norm that is not finite is worth a closer look.
     norm = float(torch.linalg.vector_norm(block, dtype=torch.promote_types(block.dtype, torch.float32)))

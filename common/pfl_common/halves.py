@@ -156,8 +156,8 @@ class Participant(nn.Module):
         raise TypeError(f"{type(self).__module__} has a Client without learn()")
 
     def report(self, data: LocalData, task: Task) -> Up:
-        """What goes back: by default what travels, weighted."""
-        own, weight = State.of(self, self.travels(task.phase)), self.weight(data)
+        """What goes back: by default what travels, weighted. It is sent before anything else is done here."""
+        own, weight = State.view(self, self.travels(task.phase)), self.weight(data)
         return Up(summed={name: Weighted(value, weight) for name, value in own.items()})
 
     def weight(self, data: LocalData) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Literal
 
 from google.protobuf.message import DecodeError
@@ -26,6 +27,7 @@ from pfl_common.messages import (
     SiteStatus,
 )
 from pfl_common.run import Description, Direction, Header, Kind, Task
+from pfl_common.sealing.calls import NoSession, SignedCall
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import refusal_pb2
 
@@ -37,6 +39,8 @@ ENROLMENT = "pfl.v1.Enrolment"
 BULK = "pfl.v1.Bulk"
 STORE_METADATA = "pfl-store-bin"
 REFUSAL_METADATA = "pfl-refusal-bin"
+SIGNED_METADATA = "pfl-signed-bin"
+ANSWER_METADATA = "pfl-answer-bin"
 
 REASONS = frozenset(name.removeprefix("REASON_").lower() for name in refusal_pb2.Reason.keys())  # noqa: SIM118  # no mapping
 FINAL_REASONS = frozenset(
@@ -57,7 +61,10 @@ def say_refusal(refused: Refused) -> bytes:
     # Metadata is short by nature: peers refuse more than 8 KiB of it.
     cut = words.encode(errors="replace")[:_LONGEST_WORDS].decode(errors="ignore")
     reason = code if known else "other"
-    return refusal_pb2.Refusal(reason=f"REASON_{reason.upper()}", words=cut).SerializeToString()
+    said = refusal_pb2.Refusal(reason=f"REASON_{reason.upper()}", words=cut)
+    if isinstance(refused, NoSession):
+        said.session, said.card = refused.session, refused.card
+    return said.SerializeToString()
 
 
 def hear_refusal(content: bytes) -> Refused:
@@ -66,7 +73,27 @@ def hear_refusal(content: bytes) -> Refused:
         refusal = refusal_pb2.Refusal.FromString(content)
     known = refusal.reason in refusal_pb2.Reason.values()
     code = refusal_pb2.Reason.Name(refusal.reason) if known else "other"
+    if refusal.session:
+        return NoSession(refusal.words, session=refusal.session, card=refusal.card)
     return Refused(code.removeprefix("REASON_").lower(), refusal.words)
+
+
+def say_signed(signed: SignedCall) -> bytes:
+    """Who calls, as the bytes of the metadata."""
+    return pb.Signed(
+        site=signed.site, session=signed.session, counter=signed.counter, signature=signed.signature
+    ).SerializeToString()
+
+
+def hear_signed(content: bytes | str | None) -> SignedCall:
+    """Who says that it calls."""
+    if not isinstance(content, bytes):
+        raise Refused(
+            "seal", f"a call without {SIGNED_METADATA}; expected: a signed one, compare the versions"
+        )
+    with _as_bad_request("a signature"):
+        said = pb.Signed.FromString(content)
+    return SignedCall(said.site, said.session, said.counter, said.signature)
 
 
 def say_description(description: Description) -> pb.JoinRequest:
@@ -174,13 +201,7 @@ def hear_offer(said: pb.OfferRequest) -> Offer:
 
 def say_receipt(receipt: Receipt) -> pb.Receipt:
     """The confirmation of an upload."""
-    return pb.Receipt(
-        run=receipt.run,
-        key=receipt.key,
-        site=receipt.site,
-        digest=receipt.digest,
-        signature=receipt.signature,
-    )
+    return pb.Receipt(**asdict(receipt))
 
 
 def hear_receipt(said: pb.Receipt) -> Receipt:

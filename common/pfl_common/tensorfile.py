@@ -1,4 +1,4 @@
-"""Tensors as a safetensors file, written here so that it is hashed on the way and the same values are the same bytes.
+"""Tensors as a safetensors file, written here so that the same values are the same bytes, hashed on the way.
 
 Form: the length of the header in eight bytes, the header in JSON with each tensor's type, shape and place, the
 numbers. Wider numbers come first, then names decide, so that every tensor begins where its type may begin.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from typing import BinaryIO
+from collections.abc import Mapping
+from typing import BinaryIO, Protocol
 
 import torch
 from torch import Tensor
@@ -30,28 +30,44 @@ _ALIGNED = 64
 _PIECE = 1 << 20
 
 
-def write(tensors: Mapping[str, Tensor], out: BinaryIO) -> str:
-    """Write all tensors; gives the SHA-256 of what was written. Only what does not lie in one piece is copied."""
-    digest = hashlib.sha256()
-    for piece in _pieces(tensors):
-        # Hashed while it is in the cache, a piece is not read a second time from memory or disk.
-        digest.update(piece)
-        out.write(piece)
-    return digest.hexdigest()
+class Out(Protocol):
+    """A file, or what stands before one."""
+
+    def write(self, content: bytes | memoryview, /) -> object:
+        """Write on."""
 
 
-def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+class Hashed:
+    """A file that is hashed while it is written: what is in the cache is not read a second time."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out, self._hash = out, hashlib.sha256()
+
+    def write(self, content: bytes | memoryview, /) -> None:
+        """Write on."""
+        self._hash.update(content)
+        self._out.write(content)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what was written so far."""
+        return self._hash.hexdigest()
+
+
+def write(tensors: Mapping[str, Tensor], out: Out, about: Mapping[str, str] | None = None) -> None:
+    """Write all tensors, and what is to be said of them. Only what does not lie in one piece is copied."""
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-    yield _header({name: tensors[name] for name in order})
+    out.write(_header({name: tensors[name] for name in order}, about or {}))
     for name in order:
         value = tensors[name].detach().to("cpu").contiguous()
         content = value.reshape(-1).view(torch.uint8).numpy().data
         for start in range(0, len(content), _PIECE):
-            yield content[start : start + _PIECE]
+            out.write(content[start : start + _PIECE])
 
 
-def _header(tensors: Mapping[str, Tensor]) -> bytes:
-    entries, offset = {}, 0
+def _header(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
+    entries: dict[str, object] = {"__metadata__": dict(sorted(about.items()))} if about else {}
+    offset = 0
     for name, value in tensors.items():
         if value.dtype not in NAMES:
             raise TypeError(f"{name!r} is {value.dtype}: a file can hold {', '.join(sorted(NAMES.values()))}")

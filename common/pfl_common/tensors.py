@@ -35,9 +35,14 @@ class State(Mapping[str, Tensor]):
     @classmethod
     def of(cls, module: nn.Module, names: Iterable[str] | None = None) -> State:
         """The current values of a module, cut loose from it; all of them, or the names asked for."""
+        return cls.view(module, names).apply(torch.clone)
+
+    @classmethod
+    def view(cls, module: nn.Module, names: Iterable[str] | None = None) -> State:
+        """The same, not copied: to be read before the module goes on, and never to be written to."""
         every = module.state_dict()
         wanted = every.keys() if names is None else names
-        return cls({name: every[name].detach().clone() for name in wanted})
+        return cls({name: every[name].detach() for name in wanted})
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]

@@ -22,7 +22,7 @@ from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.messages import Offer, Receipt
 from pfl_common.run import ClientId
-from pfl_server.calls import Context, name_caller, refusing
+from pfl_server.calls import Callers, Context, refusing
 from pfl_server.desk import Desk, Incoming
 
 STALL_SECONDS = 60.0
@@ -51,8 +51,11 @@ class _Lane:
 class Bulk:
     """Carries whole files in frames, and goes on where a broken stream ended."""
 
-    def __init__(self, desk: Desk, traffic: Traffic, *, stall_seconds: float = STALL_SECONDS) -> None:
-        self._desk, self._traffic, self._stall_seconds = desk, traffic, stall_seconds
+    def __init__(
+        self, desk: Desk, traffic: Traffic, callers: Callers, *, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        self._desk, self._traffic, self._callers = desk, traffic, callers
+        self._stall_seconds = stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
         self._verifying: set[asyncio.Task[Receipt]] = set()
 
@@ -86,7 +89,7 @@ class Bulk:
 
     async def _fetch(self, request: bytes, context: Context) -> None:
         async with refusing(context, self._traffic.refused):
-            name_caller(context, "site")
+            self._callers.site(context, "Fetch", request)
             digest, at = speech.hear_fetch(request)
             with _opened(self._desk.blob(digest), os.O_RDONLY) as file:
                 size = os.fstat(file).st_size
@@ -104,9 +107,10 @@ class Bulk:
 
     async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:
         async with refusing(context, self._traffic.refused):
-            site = name_caller(context, "site")
             sent = dict(context.invocation_metadata() or ())
-            key, start = speech.hear_store(sent.get(speech.STORE_METADATA))
+            said = sent.get(speech.STORE_METADATA, b"")
+            key, start = speech.hear_store(said)
+            site, _ = self._callers.site(context, "Store", bytes(said))
             receipt = await self._receive(site, key, start=start, frames=frames)
             return speech.say_receipt(receipt).SerializeToString()
 

@@ -8,17 +8,19 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from pfl_common import speech
 from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import Peer, Refusal, peer_of
 from pfl_common.run import ClientId
+from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
 
 Request = TypeVar("Request", bound=Message)
 Context: TypeAlias = "aio.ServicerContext[object, object]"
@@ -56,16 +58,37 @@ def open_port(server: aio.Server, host: str, *, port: int, credentials: grpc.Ser
         raise _explain_port(host, port) from None
 
 
-def name_caller(context: Context, role: str) -> ClientId:
-    """Who calls, by the certificate that TLS has verified; refused unless it has this role."""
-    peer = _read_peer(next(iter(context.auth_context()["x509_pem_cert"])))
-    if peer.role != role:
-        reason = "not_a_site" if role == "site" else "not_the_operator"
-        raise Refused(
-            reason,
-            f"a call by the {peer.role} {peer.name}; expected: the certificate of a {role} for this call",
-        )
-    return peer.name
+@dataclass(frozen=True)
+class Callers:
+    """Knows who calls: by the certificate that TLS has verified, and a site by its signature under the call too."""
+
+    book: CallBook
+    proxied: bool = False
+    """A proxy in front ends TLS: then sites are known by their signatures alone."""
+
+    def operator(self, context: Context) -> None:
+        """Refuse whoever has not the operator's certificate."""
+        self._check_certificate(context, "operator")
+
+    def site(self, context: Context, call: str, body: bytes) -> tuple[ClientId, SignedCall]:
+        """Which site calls, and how it signed that."""
+        name = None if self.proxied else self._check_certificate(context, "site")
+        sent = dict(context.invocation_metadata() or ())
+        signed = speech.hear_signed(sent.get(speech.SIGNED_METADATA))
+        if name is not None and signed.site != name:
+            raise Refused(
+                "not_a_site", f"a call of {name} signed as {signed.site[:63]!r}; expected: one name"
+            )
+        return self.book.check(call, body, signed), signed
+
+    def _check_certificate(self, context: Context, role: str) -> ClientId:
+        found = context.auth_context().get("x509_pem_cert")
+        peer = _read_peer(next(iter(found))) if found else None
+        if peer is None or peer.role != role:
+            reason = "not_a_site" if role == "site" else "not_the_operator"
+            seen = f"the {peer.role} {peer.name}" if peer else "somebody without a certificate"
+            raise Refused(reason, f"a call by {seen}; expected: the certificate of a {role} for this call")
+        return peer.name
 
 
 @asynccontextmanager
@@ -75,8 +98,9 @@ async def refusing(context: Context, refused: Counter[str]) -> AsyncIterator[Non
         yield
     except Refused as reason:
         told = _tell(reason)
-        refused[reason.code] += 1
-        _log.info("refused: %s", reason.code)
+        if not isinstance(reason, NoSession):  # how every line begins
+            refused[reason.code] += 1
+            _log.info("refused: %s", reason.code)
         await context.abort(
             grpc.StatusCode.FAILED_PRECONDITION,
             told.code,
@@ -90,28 +114,49 @@ async def refusing(context: Context, refused: Counter[str]) -> AsyncIterator[Non
         await context.abort(grpc.StatusCode.INTERNAL, "the coordinator failed at this call; its log says why")
 
 
-def answer_unary(
+def answer_site(
+    call: str,
     request_type: type[Request],
     answer: Callable[[ClientId, Request], Awaitable[Message]],
     *,
-    role: str,
+    callers: Callers,
     refused: Counter[str],
-) -> grpc.RpcMethodHandler[Request, Message]:
-    """One call of one message each way, for callers of one role."""
+) -> grpc.RpcMethodHandler[bytes, bytes]:
+    """One call of a site, one message each way, both signed."""
 
-    async def serve(request: Request, context: Context) -> Message:
+    async def serve(body: bytes, context: Context) -> bytes:
         async with refusing(context, refused):
-            return await answer(name_caller(context, role), request)
+            site, signed = callers.site(context, call, body)
+            said = (await answer(site, _read(request_type, body))).SerializeToString()
+            signature = callers.book.sign_answer(call, signed, said)
+            context.set_trailing_metadata(((speech.ANSWER_METADATA, signature),))
+            return said
 
-    return grpc.unary_unary_rpc_method_handler(
-        serve,
-        request_deserializer=request_type.FromString,
-        response_serializer=_to_bytes,
-    )
+    return grpc.unary_unary_rpc_method_handler(serve)
 
 
-def _to_bytes(message: Message) -> bytes:
-    return message.SerializeToString()
+def answer_operator(
+    request_type: type[Request],
+    answer: Callable[[Request], Awaitable[Message]],
+    *,
+    callers: Callers,
+    refused: Counter[str],
+) -> grpc.RpcMethodHandler[bytes, bytes]:
+    """One call of the operator, who works on this machine: mutual TLS is enough."""
+
+    async def serve(body: bytes, context: Context) -> bytes:
+        async with refusing(context, refused):
+            callers.operator(context)
+            return (await answer(_read(request_type, body))).SerializeToString()
+
+    return grpc.unary_unary_rpc_method_handler(serve)
+
+
+def _read(request_type: type[Request], body: bytes) -> Request:
+    try:
+        return request_type.FromString(body)
+    except DecodeError:
+        raise Refused("bad_request", f"no {request_type.__name__}; expected: one of this release") from None
 
 
 @lru_cache(maxsize=4096)  # reading a certificate takes longer than many a call

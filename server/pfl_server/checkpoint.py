@@ -42,16 +42,17 @@ class Checkpoints:
         """Write a generation whole, then its note, then let older generations go."""
         file = self._file(number)
         draft, note = file.with_suffix(".tmp"), file.with_suffix(".json")
-        with draft.open("wb") as out:
-            digest = tensorfile.write(state, out)
+        with draft.open("wb") as raw:
+            out = tensorfile.Hashed(raw)
+            tensorfile.write(state, out)
         self._settle(draft, file)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
-        draft.write_text(json.dumps({"round": number, "sha256": digest, "kept": kept}, sort_keys=True))
+        draft.write_text(json.dumps({"round": number, "sha256": out.digest, "kept": kept}, sort_keys=True))
         self._settle(draft, note)
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
             self._file(old.round).unlink()
-        return Checkpoint(number, digest, frozenset(kept.values()))
+        return Checkpoint(number, out.digest, frozenset(kept.values()))
 
     def read(self, number: int) -> State:
         """The state of a generation, as it was saved; its tensors look into the file."""

@@ -52,6 +52,7 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="Port of metrics and health.")] = None,
     advertise: Annotated[str | None, typer.Option(help="Name under which sites reach this machine.")] = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
+    durability: Annotated[str | None, typer.Option(help="What the state survives: power or process.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
     log_format: Annotated[str, typer.Option(help="auto, text or json.")] = "auto",
     list_methods: Annotated[bool, typer.Option("--list-methods", help="Print the methods.")] = False,

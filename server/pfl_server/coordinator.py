@@ -11,10 +11,11 @@ import structlog
 
 from pfl_common.errors import PflError, StateError, UserError
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
+from pfl_server.calls import Callers
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
 from pfl_server.runs import make_state_folder
-from pfl_server.sealed import seal_with
+from pfl_server.sealed import call_book, seal_with
 from pfl_server.settings import ServerSettings
 from pfl_server.transport import GrpcServer
 from pfl_server.web import WebServer
@@ -39,7 +40,7 @@ class Coordinator:
         self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
         self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret)
-        self._grpc = GrpcServer(renew=self._enrolment.renew)
+        self._grpc = GrpcServer(Callers(call_book(self.authority, now=now)), renew=self._enrolment.renew)
         self._web = WebServer(self.host, ready=lambda: not self._stopping.is_set())
         self._stopping = asyncio.Event()
 

@@ -1,22 +1,28 @@
 """What the coordinator has promised and decided, in one SQLite file: it survives a kill at any instant.
 
-One connection, used from one thread; every method is one transaction. Tensors never enter: they lie in
-checkpoints and in the spool, and the journal only names them.
+Each method that decides or promises something is done whole or not at all: called, it returns when it is on disk;
+in the event loop `await journal.receive.soon(…)` does the same without holding up anybody. Tensors never enter: they
+lie in checkpoints and in the spool, and the journal only names them.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pfl_common.messages import Receipt, Scores
 from pfl_common.run import ClientId
+from pfl_server.disk import Durability
 from pfl_server.sampling import Draw
+from pfl_server.scribe import Page, Scribe, entry
 
 SCHEMA = """
+begin;
 create table if not exists run (
     id text primary key, spec text not null, status text not null, words text not null);
 create table if not exists site (name text primary key, description text not null, late integer not null);
@@ -26,13 +32,18 @@ create table if not exists attempt (
     reason text not null default '', primary key (round, attempt));
 create table if not exists receipt (
     round integer, attempt integer, site text, key text not null, digest text not null, spooled text not null,
-    primary key (round, attempt, site));
+    signature text not null default '', primary key (round, attempt, site));
+create table if not exists answered (key text, site text, since integer not null, primary key (key, site));
 create table if not exists report (key text, site text, scores text not null, primary key (key, site));
 create table if not exists score (key text primary key, scores text not null);
+commit;
 """
 SETTLE = """
 update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
 """
+COMMITTED = "select round, attempt from attempt where status = 'committed' order by round"
+REPORTS = "select scores from report where key = ? order by site"
+SYNCHRONOUS = {"power": "full", "process": "off"}
 
 
 @dataclass(frozen=True)
@@ -49,38 +60,49 @@ class Attempt:
 class Journal:
     """The book of one run."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, durability: Durability = "power") -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-        self._db.execute("pragma journal_mode=truncate")
-        self._db.execute("pragma synchronous=full")
-        self._db.executescript(SCHEMA)
+        self.durability = durability
+        db = _connect(file, durability)
+        self._committed = dict(db.execute(COMMITTED).fetchall())
+        self.scribe = Scribe(db)
+        self._closing = weakref.finalize(self, self.scribe.close)
 
     def close(self) -> None:
-        """No more writing."""
-        self._db.close()
+        """Write what was asked so far, then no more."""
+        self._closing()
 
-    def begin(self, run: str, spec: str) -> None:
+    def flush(self) -> None:
+        """Return when all that was asked so far is on disk; at once if it is closed."""
+        if self._closing.alive:
+            self.status()
+
+    @entry
+    def begin(self, page: Page, run: str, spec: str) -> None:
         """The specification is frozen: from here on the run can be resumed."""
-        self._write("insert into run values (?, ?, 'running', '')", run, spec)
+        page.write("insert into run values (?, ?, 'running', '')", run, spec)
 
-    def spec(self) -> str | None:
+    @entry
+    def spec(self, page: Page) -> str | None:
         """The frozen specification, if there is one."""
-        row = self._db.execute("select spec from run").fetchone()
-        return row[0] if row else None
+        found = page.rows("select spec from run")
+        return found[0][0] if found else None
 
-    def status(self) -> tuple[str, str]:
+    @entry
+    def status(self, page: Page) -> tuple[str, str]:
         """running, finished, stopped or failed, and why."""
-        row = self._db.execute("select status, words from run").fetchone()
-        return (row[0], row[1]) if row else ("gathering", "")
+        found = page.rows("select status, words from run")
+        return (found[0][0], found[0][1]) if found else ("gathering", "")
 
-    def end(self, status: str, words: str = "") -> None:
+    @entry
+    def end(self, page: Page, status: str, words: str = "") -> None:
         """The run is over."""
-        self._write("update run set status = ?, words = ?", status, words)
+        page.write("update run set status = ?, words = ?", status, words)
 
-    def register(self, site: ClientId, description: str, *, late: bool) -> None:
+    @entry
+    def register(self, page: Page, site: ClientId, description: str, *, late: bool) -> None:
         """A site takes part from now on; registering again only renews its description."""
-        self._write(
+        page.write(
             "insert into site values (?, ?, ?)"
             " on conflict (name) do update set description = excluded.description",
             site,
@@ -88,116 +110,179 @@ class Journal:
             int(late),
         )
 
-    def sites(self) -> dict[ClientId, str]:
+    @entry
+    def sites(self, page: Page) -> dict[ClientId, str]:
         """All registered sites with their descriptions, by name."""
-        return dict(self._db.execute("select name, description from site order by name").fetchall())
+        return dict(page.rows("select name, description from site order by name"))
 
-    def open_attempt(self, number: int, candidates: Sequence[ClientId], draw: Draw) -> int:
+    @entry
+    def open_attempt(self, page: Page, number: int, candidates: Sequence[ClientId], draw: Draw) -> int:
         """Open a round, or find the attempt that a restarted coordinator had open; gives its number."""
-        row = self._db.execute(
-            "select attempt, status from attempt where round = ? order by attempt desc", (number,)
-        ).fetchone()
-        if row and row[1] == "open":
-            return int(row[0])
-        attempt = int(row[0]) + 1 if row else 1
-        values = (json.dumps(sorted(part)) for part in (candidates, draw.cohort, draw.drops))
-        self._write(
+        found = page.rows(
+            "select attempt, status from attempt where round = ? order by attempt desc limit 1", number
+        )
+        last, status = found[0] if found else (0, "")
+        if status == "open":
+            return int(last)
+        page.write(
             "insert into attempt (round, attempt, candidates, cohort, drops, status)"
             " values (?, ?, ?, ?, ?, 'open')",
             number,
-            attempt,
-            *values,
+            int(last) + 1,
+            *(json.dumps(sorted(part)) for part in (candidates, draw.cohort, draw.drops)),
         )
-        return attempt
+        return int(last) + 1
 
-    def attempt(self, number: int, attempt: int) -> Attempt:
+    @entry
+    def attempt(self, page: Page, number: int, attempt: int) -> Attempt:
         """An attempt as it was opened."""
-        candidates, cohort, drops, status = self._db.execute(
+        ((candidates, cohort, drops, status),) = page.rows(
             "select candidates, cohort, drops, status from attempt where round = ? and attempt = ?",
-            (number, attempt),
-        ).fetchone()
+            number,
+            attempt,
+        )
         draw = Draw(tuple(json.loads(cohort)), frozenset(json.loads(drops)))
         return Attempt(number, attempt, tuple(json.loads(candidates)), draw, status)
 
+    @entry
     def commit(
-        self, number: int, attempt: int, counted: Sequence[ClientId], losses: dict[ClientId, str]
+        self,
+        page: Page,
+        number: int,
+        attempt: int,
+        counted: Sequence[ClientId],
+        losses: Mapping[ClientId, str],
     ) -> None:
         """The round is closed and its checkpoint is on disk."""
-        words = json.dumps(list(counted)), json.dumps(losses, sort_keys=True)
-        self._write(SETTLE, "committed", *words, "", number, attempt)
+        words = json.dumps(list(counted)), json.dumps(dict(losses), sort_keys=True)
+        page.write(SETTLE, "committed", *words, "", number, attempt)
+        page.afterwards(partial(self._remember, number, attempt))
 
-    def abandon(self, number: int, attempt: int, losses: dict[ClientId, str], reason: str) -> None:
+    @entry
+    def abandon(
+        self, page: Page, number: int, attempt: int, losses: Mapping[ClientId, str], reason: str
+    ) -> None:
         """The attempt is given up; none of its updates counts."""
-        words = "[]", json.dumps(losses, sort_keys=True)
-        self._write(SETTLE, "abandoned", *words, reason, number, attempt)
+        words = "[]", json.dumps(dict(losses), sort_keys=True)
+        page.write(SETTLE, "abandoned", *words, reason, number, attempt)
 
-    def counted(self, number: int, attempt: int) -> tuple[ClientId, ...]:
+    @entry
+    def counted(self, page: Page, number: int, attempt: int) -> tuple[ClientId, ...]:
         """Whose updates a committed attempt counted, in site order."""
-        row = self._db.execute(
-            "select counted from attempt where round = ? and attempt = ?", (number, attempt)
-        ).fetchone()
-        return tuple(json.loads(row[0]))
+        rows = page.rows("select counted from attempt where round = ? and attempt = ?", number, attempt)
+        return tuple(json.loads(rows[0][0]))
 
-    def committed(self) -> dict[int, int]:
-        """Committed rounds with the attempt that counted."""
-        rows = self._db.execute(
-            "select round, attempt from attempt where status = 'committed' order by round"
-        )
-        return dict(rows.fetchall())
+    def committed(self) -> Mapping[int, int]:
+        """Committed rounds with the attempt that counted, from memory: it is asked for with every task handed out."""
+        return self._committed
 
-    def receive(self, receipt: Receipt, number: int, attempt: int, spooled: str) -> None:
-        """From here on the coordinator answers for this update."""
-        self._write(
-            "insert into receipt values (?, ?, ?, ?, ?, ?)",
+    @entry
+    def receive(  # noqa: PLR0913  # all that is known of an update, in one promise
+        self,
+        page: Page,
+        receipt: Receipt,
+        number: int,
+        attempt: int,
+        spooled: str,
+        *,
+        since: int = 0,
+        signature: str = "",
+    ) -> None:
+        """From here on the coordinator answers for this update, made from what the site had after round `since`."""
+        page.write(
+            "insert into receipt values (?, ?, ?, ?, ?, ?, ?)",
             number,
             attempt,
             receipt.site,
             receipt.key,
             receipt.digest,
             spooled,
+            signature,
         )
+        _answer(page, receipt.key, receipt.site, since)
 
-    def forget(self, site: ClientId, number: int, attempt: int) -> None:
+    @entry
+    def forget(self, page: Page, site: ClientId, number: int, attempt: int) -> None:
         """The update of a receipt is gone or torn (a power loss): the site will be asked for it again."""
-        self._write("delete from receipt where site = ? and round = ? and attempt = ?", site, number, attempt)
+        page.write("delete from receipt where site = ? and round = ? and attempt = ?", site, number, attempt)
 
-    def receipts(self, number: int, attempt: int) -> dict[ClientId, tuple[str, str]]:
+    @entry
+    def receipt(self, page: Page, site: ClientId, number: int, attempt: int) -> tuple[str, str, str] | None:
+        """A site's update, if it is here: its digest, its name in the spool, the signature under its receipt."""
+        rows = page.rows(
+            "select digest, spooled, signature from receipt where site = ? and round = ? and attempt = ?",
+            site,
+            number,
+            attempt,
+        )
+        return rows[0] if rows else None
+
+    @entry
+    def receipts(self, page: Page, number: int, attempt: int) -> dict[ClientId, tuple[str, str]]:
         """Sites whose update is here, with its digest and its name in the spool."""
-        rows = self._db.execute(
+        rows = page.rows(
             "select site, digest, spooled from receipt where round = ? and attempt = ? order by site",
-            (number, attempt),
+            number,
+            attempt,
         )
         return {site: (digest, spooled) for site, digest, spooled in rows}
 
-    def report(self, key: str, site: ClientId, scores: Scores) -> None:
+    @entry
+    def report(self, page: Page, key: str, site: ClientId, scores: Scores, *, since: int = 0) -> None:
         """One site's evaluation; kept only until it has been summed."""
-        self._write("insert or replace into report values (?, ?, ?)", key, site, json.dumps(scores))
+        page.write("insert or replace into report values (?, ?, ?)", key, site, json.dumps(scores))
+        _answer(page, key, site, since)
 
-    def reports(self, key: str) -> list[Scores]:
-        """The evaluations of a task, in site order."""
-        rows = self._db.execute("select scores from report where key = ? order by site", (key,))
-        return [json.loads(row[0]) for row in rows]
+    @entry
+    def reports(self, page: Page, *keys: str) -> list[Scores]:
+        """The evaluations of some tasks, task after task, each in site order."""
+        rows = [row for key in keys for row in page.rows(REPORTS, key)]
+        return [json.loads(text) for (text,) in rows]
 
-    def sum_up(self, keys: Sequence[str], scores: Scores) -> None:
+    @entry
+    def answers(self, page: Page) -> dict[str, dict[ClientId, int]]:
+        """By task and site, after which committed round of its own a site did a task; kept for ever, for replay."""
+        found: dict[str, dict[ClientId, int]] = {}
+        for key, site, since in page.rows("select key, site, since from answered order by key, site"):
+            found.setdefault(key, {})[site] = since
+        return found
+
+    @entry
+    def sum_up(self, page: Page, keys: Sequence[str], scores: Scores) -> None:
         """Keep the sum of some tasks' evaluations under the first one's key and forget the single ones."""
-        with self._db:
-            self._db.execute("begin")
-            self._db.execute("insert or replace into score values (?, ?)", (keys[0], json.dumps(scores)))
-            self._db.executemany("delete from report where key = ?", [(key,) for key in keys])
+        page.write("insert or replace into score values (?, ?)", keys[0], json.dumps(scores))
+        for key in keys:
+            page.write("delete from report where key = ?", key)
 
-    def scores(self) -> dict[str, Scores]:
+    @entry
+    def scores(self, page: Page) -> dict[str, Scores]:
         """All summed evaluations, by task."""
-        rows = self._db.execute("select key, scores from score order by key")
-        return {key: json.loads(text) for key, text in rows}
+        return {
+            key: json.loads(text) for key, text in page.rows("select key, scores from score order by key")
+        }
 
-    def rounds(self) -> list[dict[str, object]]:
+    @entry
+    def rounds(self, page: Page) -> list[dict[str, object]]:
         """Every attempt as plain values, for status, report and replay."""
         names = ("round", "attempt", "candidates", "cohort", "drops", "status", "counted", "losses", "reason")
-        rows = self._db.execute(f"select {', '.join(names)} from attempt order by round, attempt")
+        rows = page.rows(f"select {', '.join(names)} from attempt order by round, attempt")
         return [_plain(dict(zip(names, row, strict=True))) for row in rows]
 
-    def _write(self, statement: str, *values: object) -> None:
-        self._db.execute(statement, values)
+    def _remember(self, number: int, attempt: int) -> None:
+        # Another mapping and not the same one with more in it: others look into the old one at this very moment.
+        self._committed = {**self._committed, number: attempt}
+
+
+def _connect(file: Path, durability: Durability) -> sqlite3.Connection:
+    db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    db.execute("pragma journal_mode=truncate")
+    db.execute(f"pragma synchronous={SYNCHRONOUS[durability]}")
+    db.executescript(SCHEMA)
+    return db
+
+
+def _answer(page: Page, key: str, site: ClientId, since: int) -> None:
+    page.write("insert or replace into answered values (?, ?, ?)", key, site, since)
 
 
 def _plain(row: dict[str, object]) -> dict[str, object]:

@@ -5,79 +5,126 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from pfl_common.draws import derive
 from pfl_common.errors import StateError
 from pfl_common.run import ClientId, Description, RunSpec
+from pfl_server import disk
 from pfl_server.books import Books, open_books
 from pfl_server.envelopes import Envelopes
 from pfl_server.journal import Journal
 from pfl_server.opening import freeze
 from pfl_server.settings import ServerSettings
 
+DRAFT = ".draft"
+"""Ends the name of a run's folder until the run is begun."""
+
 
 class Runs:
-    """`runs/<id>/` each with a journal; `current` names the last one begun."""
+    """`runs/<id>/` each with a journal; `current` names the last one begun.
+
+    A run is prepared whole under another name. It is begun at the moment `current` names it; whoever is killed
+    before has begun nothing, and what is left to do after that moment is done by the next one who comes.
+    """
 
     def __init__(self, state: Path, envelopes: Envelopes) -> None:
-        self._state, self._envelopes = state, envelopes
+        self._state, self._folder, self._envelopes = state, state / "runs", envelopes
+        self._journal: Journal | None = None
         make_state_folder(state)
         self._lock = _lock(state)
+        try:
+            self._tidy()
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     def unfinished(self, settings: ServerSettings) -> Books | None:
         """The run to go on with; None: begin one. Other settings in mid-run are an error, not a surprise."""
         folder = self._current()
-        if folder is None or settings.new_run:
+        if folder is None:
             return None
-        asked = json.loads((folder / "asked.json").read_text())
-        journal = Journal(folder / "journal.sqlite")
-        text, (status, _) = journal.spec(), journal.status()
-        same = asked == json.loads(json.dumps(settings.run_part()))
-        if text is None or (status not in ("running", "failed") and not same):
+        journal = self._open(folder, settings)
+        try:
+            text = _text_to_go_on_with(folder, journal, settings)
+        except StateError:
+            journal.close()
+            raise
+        if text is None:
             journal.close()
             return None
-        if not same:
-            changed = ", ".join(sorted(n for n, v in settings.run_part().items() if asked.get(n) != v))
-            raise StateError(
-                f"run {folder.name} in {self._state} is unfinished; its settings were others ({changed})",
-                expected="the settings it was begun with",
-                advice="start with those settings to go on, or with --new-run to begin another run",
-            )
         return open_books(folder, RunSpec.from_json(text), journal, self._envelopes)
 
     def begin(self, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
         """Freeze a new run with these sites and write it down before anybody hears of it."""
-        number = len(list((self._state / "runs").iterdir())) + 1
+        number = len([run for run in self._folder.iterdir() if run.suffix != DRAFT]) + 1
         name = f"{settings.method}-{number:03d}-{derive(settings.seed, number, *sorted(sites)) % 16**4:04x}"
         return self.adopt(freeze(settings, sites, run=name), sites, settings)
 
     def adopt(self, spec: RunSpec, sites: Mapping[ClientId, Description], settings: ServerSettings) -> Books:
         """Begin the very run that a specification pins: another one's bytes can be reproduced with it."""
-        folder = self._state / "runs" / spec.id
+        folder = self._folder / spec.id
         if folder.exists():
             raise StateError(
                 f"{self._state} already holds run {spec.id}",
                 expected="a state folder without it",
                 advice="name another folder, or start with the settings it was begun with to go on",
             )
-        folder.mkdir(mode=0o700)
-        journal = Journal(folder / "journal.sqlite")
-        for site, description in sorted(sites.items()):
-            journal.register(site, description.to_json(), late=False)
-        journal.begin(spec.id, spec.to_json())
-        (folder / "asked.json").write_text(json.dumps(settings.run_part()))
-        _write_name(self._state / "current", spec.id)
-        return open_books(folder, spec, journal, self._envelopes)
+        self._tidy()
+        draft = self._prepare(folder.with_name(spec.id + DRAFT), spec, sites)
+        asked = {**settings.run_part(), "new_run": settings.new_run}
+        disk.write(draft / "asked.json", json.dumps(asked))
+        disk.settle(self._folder)
+        disk.write(self._state / "current", spec.id)
+        disk.move(draft, folder)
+        return open_books(folder, spec, self._open(folder, settings), self._envelopes)
 
     def close(self) -> None:
-        """Let another coordinator have the folder."""
+        """Let another coordinator have the folder, when all that was asked of the journal is on disk."""
+        if self._journal is not None:
+            self._journal.flush()
         os.close(self._lock)
 
-    def _current(self) -> Path | None:
+    def _prepare(self, draft: Path, spec: RunSpec, sites: Mapping[ClientId, Description]) -> Path:
+        draft.mkdir(mode=0o700)
+        journal = Journal(draft / "journal.sqlite")
+        try:
+            for site, description in sorted(sites.items()):
+                journal.register(site, description.to_json(), late=False)
+            journal.begin(spec.id, spec.to_json())
+        finally:
+            journal.close()
+        return draft
+
+    def _open(self, folder: Path, settings: ServerSettings) -> Journal:
+        self._journal = Journal(folder / "journal.sqlite", durability=settings.durability)
+        return self._journal
+
+    def _tidy(self) -> None:
+        """Finish, or clear away, what a coordinator was beginning when it was killed."""
+        begun = self._named()
+        for draft in self._folder.glob(f"*{DRAFT}"):
+            if draft.stem == begun:
+                disk.move(draft, self._folder / begun)
+            else:
+                shutil.rmtree(draft)
+
+    def _named(self) -> str:
         pointer = self._state / "current"
-        return self._state / "runs" / pointer.read_text().strip() if pointer.exists() else None
+        return pointer.read_text().strip() if pointer.exists() else ""
+
+    def _current(self) -> Path | None:
+        if not (name := self._named()):
+            return None
+        if not (self._folder / name).is_dir():
+            raise StateError(
+                f"{self._state / 'current'} names run {name}, but {self._folder} does not hold it",
+                expected="the folder of the run that was begun last",
+                advice=f"put it back, or remove {self._state / 'current'} to begin another run",
+            )
+        return self._folder / name
 
 
 def make_state_folder(state: Path) -> None:
@@ -90,10 +137,23 @@ def make_state_folder(state: Path) -> None:
         ) from None
 
 
-def _write_name(pointer: Path, name: str) -> None:
-    draft = pointer.with_suffix(".tmp")
-    draft.write_text(name)
-    os.replace(draft, pointer)
+def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings) -> str | None:
+    """The specification of a run, if these settings ask for it and not for another."""
+    text, asked = journal.spec(), json.loads((folder / "asked.json").read_text())
+    wanted = json.loads(json.dumps(settings.run_part()))
+    changed = ", ".join(sorted(name for name, value in wanted.items() if asked.get(name) != value))
+    over = journal.status()[0] not in ("running", "failed")
+    # The same command once more, killed before its new run had a round: it is this run that it asked for.
+    begun_so = asked.get("new_run") and not (changed or over or journal.rounds())
+    if text is None or (settings.new_run and not begun_so) or (over and changed):
+        return None
+    if changed:
+        raise StateError(
+            f"run {folder.name} in {folder.parent.parent} is unfinished; its settings were others ({changed})",
+            expected="the settings it was begun with",
+            advice="start with those settings to go on, or with --new-run to begin another run",
+        )
+    return text
 
 
 def _lock(state: Path) -> int:

@@ -19,6 +19,7 @@ from pfl_common.identity.cards import Card, EnvelopeKeys, open_card
 from pfl_common.messages import COORDINATOR, Blob, Offer, Receipt, Seal
 from pfl_common.parcels import Source
 from pfl_common.run import ClientId, Header
+from pfl_common.sealing.calls import CallBook
 from pfl_server.envelopes import Posted
 
 
@@ -47,19 +48,19 @@ class SealedEnvelopes:
             os.replace(draft, folder / sealed.digest)
         finally:
             draft.unlink(missing_ok=True)
-        return Posted(
-            header,
-            Blob(sealed.digest, sealed.size),
-            signature=sealing.sign_down(self._keys, sealed),
-            own=sealing.wrap(sealed.content_key, self._own, header_hash=sealed.binding.hash),
-            key=sealed.content_key,
-        )
+        own = sealing.wrap(sealed.content_key, self._own, header_hash=sealed.binding.hash)
+        signature = sealing.sign_down(self._keys, sealed, wrap=own)
+        blob = Blob(sealed.digest, sealed.size)
+        return Posted(header, blob, signature=signature, own=own, key=sealed.content_key)
 
     def reopen(self, posted: Posted, file: Path) -> Posted | None:
         """The same bytes once more, so that whoever has half of them need not begin again."""
-        binding = sealing.bind(posted.header.to_json().encode())
+        said = posted.header.to_json().encode()
+        envelope = sealing.Envelope(said, posted.blob.digest, posted.blob.size, posted.own, posted.signature)
         try:
-            key = sealing.unwrap(posted.own, self._keys, name=COORDINATOR, header_hash=binding.hash)
+            # Its own signature first: what somebody else laid on this shelf must not be signed for the sites.
+            vouched = sealing.verify_down(self._own, envelope)
+            key = sealing.unwrap(posted.own, self._keys, name=COORDINATOR, header_hash=vouched.binding.hash)
         except sealing.Tampered:
             return None
         # A power loss can tear what was never synced.
@@ -68,13 +69,13 @@ class SealedEnvelopes:
         return replace(posted, key=key) if whole else None
 
     def address(self, posted: Posted, site: ClientId) -> Seal:
-        """The content key for one site alone, and the signature all share."""
+        """The content key for one site alone, and a signature over just this wrap of it."""
         if not isinstance(posted.key, sealing.ContentKey):
             raise TypeError("a parcel without its key can be addressed to nobody")
-        header_hash = sealing.bind(posted.header.to_json().encode()).hash
-        return Seal(
-            sealing.wrap(posted.key, self._find_card(site), header_hash=header_hash), posted.signature
-        )
+        binding = sealing.bind(posted.header.to_json().encode())
+        wrapped = sealing.wrap(posted.key, self._find_card(site), header_hash=binding.hash)
+        parcel = sealing.Vouched(binding, posted.blob.digest, posted.blob.size)
+        return Seal(wrapped, sealing.sign_down(self._keys, parcel, wrap=wrapped))
 
     def accept(self, site: ClientId, offer: Offer) -> SealedLetter:
         """Signed by the site that offers, and wrapped for this coordinator."""
@@ -112,6 +113,15 @@ def seal_with(authority: Authority, *, now: datetime) -> SealedEnvelopes:
         authority.coordinator_keys(),
         card,
         own=open_card(card, authority.ca_pem),
+        find_card=lambda site: authority.card_of(site, now=datetime.now(UTC)),
+    )
+
+
+def call_book(authority: Authority, *, now: datetime) -> CallBook:
+    """What a federation's coordinator knows its callers by."""
+    return CallBook(
+        authority.coordinator_keys(),
+        authority.coordinator_card(now=now),
         find_card=lambda site: authority.card_of(site, now=datetime.now(UTC)),
     )
 

@@ -12,8 +12,11 @@ from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
 from pfl_common.halves import STRICT
+from pfl_server.disk import Durability
 
-HERE_ONLY = frozenset({"state", "host", "port", "enrol_port", "http_port", "advertise", "new_run"})
+HERE_ONLY = frozenset(
+    {"state", "host", "port", "enrol_port", "http_port", "advertise", "new_run", "durability"}
+)
 """Settings of this process; changing them does not make another run."""
 
 
@@ -67,6 +70,10 @@ class ServerSettings:
     """Name or address under which sites reach this machine; empty: the host."""
     new_run: bool = False
     """Begin a new run although the last one is not finished."""
+    durability: Durability = "power"
+    """What the coordinator's state survives: a power cut (`power`), or only that the process is killed (`process`);
+    with `process` no round waits for the disk, and after a power cut the run may be lost.
+    """
 
     @property
     def reachable_name(self) -> str:

@@ -47,17 +47,17 @@ class Training:
 
     async def run(self) -> None:
         """Play all rounds that are not committed yet, then let every site finish."""
-        number, state = self._resume()
+        number, state = await self._resume()
         # A run that was stopped stays so: the same command once more only serves its last state. One that failed
         # is tried again: its operator has mended something.
-        self._stopping |= self._books.journal.status()[0] not in ("running", "failed")
+        self._stopping |= (await self._books.journal.status.soon())[0] not in ("running", "failed")
         try:
             while number < self._spec.rounds and not self._stopping:
                 state = await self._play(number + 1, state)
                 number += 1
         except RunFailed as failed:
             self.watch.status = "failed"
-            self._books.journal.end("failed", str(failed))
+            await self._books.journal.end.soon("failed", str(failed))
             self._fleet.end(Over("failed", str(failed)))
             raise
         await self._finish(number, state)
@@ -86,8 +86,8 @@ class Training:
     async def _play(self, number: int, state: State) -> State:
         for tried in range(ATTEMPTS):
             candidates, draw = await self._draw(number, again=tried > 0)
-            attempt = self._books.journal.open_attempt(number, candidates, draw)
-            draw = self._books.journal.attempt(number, attempt).draw
+            attempt = await self._books.journal.open_attempt.soon(number, candidates, draw)
+            draw = (await self._books.journal.attempt.soon(number, attempt)).draw
             closed = await self._attempt(number, attempt, draw, state)
             if closed is not None:
                 return closed
@@ -152,7 +152,7 @@ class Training:
                     case Close(counted):
                         return await self._close(opened, counted)
                     case Abandon(reason):
-                        self._abandon(opened.task, opened.round, reason)
+                        await self._abandon(opened.task, opened.round, reason)
                         return None
             self.watch.awaited = opened.round.awaited
 
@@ -203,22 +203,22 @@ class Training:
                 self._books.half.close, opened.state, opened.tally.arrivals(), task
             )
         await asyncio.to_thread(self._books.checkpoints.save, task.round, closed)
-        self._books.journal.commit(task.round, task.attempt, counted, opened.round.losses)
-        self._observe(task, counted, opened.round)
-        self._sweep(task)
+        await self._books.journal.commit.soon(task.round, task.attempt, counted, opened.round.losses)
+        await self._observe(task, counted, opened.round)
+        await self._sweep(task)
         return closed
 
-    def _abandon(self, task: Task, round_: Round, reason: str) -> None:
-        self._books.journal.abandon(task.round, task.attempt, round_.losses, reason)
+    async def _abandon(self, task: Task, round_: Round, reason: str) -> None:
+        await self._books.journal.abandon.soon(task.round, task.attempt, round_.losses, reason)
         self.watch.outcomes["abandoned"] += 1
         self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
         log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
 
-    def _observe(self, task: Task, counted: Sequence[ClientId], round_: Round) -> None:
+    async def _observe(self, task: Task, counted: Sequence[ClientId], round_: Round) -> None:
         self.watch.outcomes["committed"] += 1
         self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
         self.watch.counted, self.watch.awaited = len(counted), ()
-        self._sum_round(task)
+        await self._sum_round(task)
         log.info(
             "round closed",
             round=task.round,
@@ -228,33 +228,32 @@ class Training:
             **{name: round(s["acc_macro"], 4) for name, s in self.watch.scores.items()},
         )
 
-    def _sum_round(self, task: Task) -> None:
+    async def _sum_round(self, task: Task) -> None:
         # Sites that only measure are not waited for; whoever is late with that is not in the sum.
-        self._sum_scores(task.key, replace(task, kind=Kind.EVALUATE).key)
+        await self._sum_scores(task.key, replace(task, kind=Kind.EVALUATE).key)
 
-    def _sum_left(self, task: Task) -> None:
+    async def _sum_left(self, task: Task) -> None:
         """Killed between a round's commit and its sum: the reports are still there."""
-        if task.key not in self._books.journal.scores():
-            self._sum_round(task)
+        if task.key not in await self._books.journal.scores.soon():
+            await self._sum_round(task)
 
-    def _sum_scores(self, *keys: str) -> None:
-        reports = [report for key in keys for report in self._books.journal.reports(key)]
+    async def _sum_scores(self, *keys: str) -> None:
+        reports = await self._books.journal.reports.soon(*keys)
         if reports:
             total = scores.add(reports)
-            self._books.journal.sum_up(keys, total)
+            await self._books.journal.sum_up.soon(keys, total)
             self.watch.scores = {
                 name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
             }
 
-    def _sweep(self, task: Task) -> None:
+    async def _sweep(self, task: Task) -> None:
         """Let go of updates that no kept checkpoint needs; the last rounds' stay, to make one again."""
         generations = self._books.checkpoints.generations()
         kept = {name for checkpoint in generations for name in checkpoint.kept}
         committed = self._books.journal.committed()
         for number in (task.round, task.round - 1):
-            kept |= {
-                name for _, name in self._books.journal.receipts(number, committed.get(number, 0)).values()
-            }
+            receipts = await self._books.journal.receipts.soon(number, committed.get(number, 0))
+            kept |= {name for _, name in receipts.values()}
         self._books.spool.sweep(kept)
 
     def _clear_shelf(self, number: int, attempt: int) -> None:
@@ -291,11 +290,11 @@ class Training:
             opened.round.handle(await opened.events.get())
             self.watch.awaited = opened.round.awaited
         leases.cancel()
-        if opened.task.key not in self._books.journal.scores():
+        if opened.task.key not in await self._books.journal.scores.soon():
             # Served once more, a finished run keeps its sum: a site that comes again is not the whole of it.
-            self._sum_scores(opened.task.key)
+            await self._sum_scores(opened.task.key)
         done = "stopped" if number < self._spec.rounds else "finished"
-        self._books.journal.end(done)
+        await self._books.journal.end.soon(done)
         self.watch.status = done
         log.info("run over", status=done, rounds=number, absent=sorted(opened.round.losses))
         self._fleet.end(Over(done))
@@ -308,22 +307,22 @@ class Training:
                     opened.events.put_nowait(Lost(site, "lease"))
         opened.events.put_nowait(TimeUp())
 
-    def _resume(self) -> tuple[int, State]:
+    async def _resume(self) -> tuple[int, State]:
         committed = self._books.journal.committed()
         last = max(committed, default=0)
         found = self._books.checkpoints.load(upto=last)
         number, state = found if found else (0, self._books.first)
         for missing in range(number + 1, last + 1):
-            state = self._remake(missing, committed[missing], state)
+            state = await self._remake(missing, committed[missing], state)
         if last:
-            self._sum_left(self._task(Kind.TRAIN, last, committed[last]))
+            await self._sum_left(self._task(Kind.TRAIN, last, committed[last]))
             log.info("run resumed", after_round=last)
         return last, state
 
-    def _remake(self, number: int, attempt: int, state: State) -> State:
+    async def _remake(self, number: int, attempt: int, state: State) -> State:
         """A checkpoint was damaged: make it again from the one before and the counted updates."""
-        receipts = self._books.journal.receipts(number, attempt)
-        counted = self._books.journal.counted(number, attempt)
+        receipts = await self._books.journal.receipts.soon(number, attempt)
+        counted = await self._books.journal.counted.soon(number, attempt)
         if not all(self._books.spool.whole(receipts[site][1], receipts[site][0]) for site in counted):
             raise StateError(
                 f"the checkpoint of round {number} is damaged and so are updates it was made of",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -21,20 +22,23 @@ from pfl_common.messages import Receipt
 from pfl_common.run import ClientId
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.bulk import STALL_SECONDS, Bulk, Traffic
-from pfl_server.calls import OPTIONS, answer_unary, open_port
+from pfl_server.calls import OPTIONS, Callers, answer_operator, answer_site, open_port
 from pfl_server.desk import Desk
 
 LONGEST_WAIT_SECONDS = 30.0
 
 Result = TypeVar("Result")
+Answering: TypeAlias = "Callable[..., grpc.RpcMethodHandler[bytes, bytes]]"
 Renewal: TypeAlias = Callable[[ClientId, bytes, bytes], Awaitable[tuple[bytes, bytes]]]
 
 
 class GrpcServer:
     """One port for all sites and the operator, mutual TLS only."""
 
-    def __init__(self, *, renew: Renewal | None = None, stall_seconds: float = STALL_SECONDS) -> None:
-        self.traffic = Traffic()
+    def __init__(
+        self, callers: Callers, *, renew: Renewal | None = None, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        self.traffic, self._callers = Traffic(), callers
         self._renew, self._stall_seconds = renew, stall_seconds
         self._server: aio.Server | None = None
         self._bulk: Bulk | None = None
@@ -43,17 +47,21 @@ class GrpcServer:
     async def start(self, desk: Desk, *, host: str, port: int, pair: KeyPair, ca_pem: bytes) -> int:
         """Open the port and answer; gives its number. Callers must come from the CA `ca_pem`."""
         self._draining.clear()
-        self._bulk = Bulk(desk, self.traffic, stall_seconds=self._stall_seconds)
+        self._bulk = Bulk(desk, self.traffic, self._callers, stall_seconds=self._stall_seconds)
         server = aio.server(options=OPTIONS)
-        sites = _SiteCalls(desk, self._bulk, draining=self._draining, renew=self._renew)
+        answer = partial(answer_site, callers=self._callers, refused=self.traffic.refused)
+        operator = _operator_calls(desk, self.traffic, self._callers)
+        sites = _SiteCalls(desk, self._bulk, answer, draining=self._draining, renew=self._renew)
         server.add_generic_rpc_handlers(
             (
-                grpc.method_handlers_generic_handler(speech.COORDINATOR, sites.handlers(self.traffic)),
-                grpc.method_handlers_generic_handler(speech.OPERATOR, _operator_calls(desk, self.traffic)),
+                grpc.method_handlers_generic_handler(speech.COORDINATOR, sites.handlers()),
+                grpc.method_handlers_generic_handler(speech.OPERATOR, operator),
                 self._bulk.handlers(),
             )
         )
-        credentials = grpc.ssl_server_credentials([pair], ca_pem, require_client_auth=True)
+        credentials = grpc.ssl_server_credentials(
+            [pair], ca_pem, require_client_auth=not self._callers.proxied
+        )
         opened = open_port(server, host, port=port, credentials=credentials)
         await server.start()
         self._server = server
@@ -74,23 +82,23 @@ class GrpcServer:
 class _SiteCalls:
     """Each control call of a site: hear, ask the Desk, say."""
 
-    def __init__(self, desk: Desk, bulk: Bulk, *, draining: asyncio.Event, renew: Renewal | None) -> None:
-        self._desk, self._bulk, self._draining, self._renew = desk, bulk, draining, renew
+    def __init__(
+        self, desk: Desk, bulk: Bulk, answer: Answering, *, draining: asyncio.Event, renew: Renewal | None
+    ) -> None:
+        self._desk, self._bulk, self._answer = desk, bulk, answer
+        self._draining, self._renew = draining, renew
 
-    def handlers(
-        self, traffic: Traffic
-    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:  # each has its own types
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
         """The calls by name."""
-        refused = traffic.refused
         return {
-            "Join": answer_unary(pb.JoinRequest, self._join, role="site", refused=refused),
-            "NextTask": answer_unary(pb.NextTaskRequest, self._next_task, role="site", refused=refused),
-            "Offer": answer_unary(pb.OfferRequest, self._offer, role="site", refused=refused),
-            "Report": answer_unary(pb.ReportRequest, self._report, role="site", refused=refused),
-            "Decline": answer_unary(pb.DeclineRequest, self._decline, role="site", refused=refused),
-            "Heartbeat": answer_unary(pb.HeartbeatRequest, self._heartbeat, role="site", refused=refused),
-            "Leave": answer_unary(pb.LeaveRequest, self._leave, role="site", refused=refused),
-            "Renew": answer_unary(pb.RenewRequest, self._renewed, role="site", refused=refused),
+            "Join": self._answer("Join", pb.JoinRequest, self._join),
+            "NextTask": self._answer("NextTask", pb.NextTaskRequest, self._next_task),
+            "Offer": self._answer("Offer", pb.OfferRequest, self._offer),
+            "Report": self._answer("Report", pb.ReportRequest, self._report),
+            "Decline": self._answer("Decline", pb.DeclineRequest, self._decline),
+            "Heartbeat": self._answer("Heartbeat", pb.HeartbeatRequest, self._heartbeat),
+            "Leave": self._answer("Leave", pb.LeaveRequest, self._leave),
+            "Renew": self._answer("Renew", pb.RenewRequest, self._renewed),
         }
 
     async def _join(self, site: ClientId, said: pb.JoinRequest) -> Message:
@@ -133,17 +141,19 @@ class _SiteCalls:
         return pb.RenewAnswer(certificate_pem=certificate, card=card)
 
 
-def _operator_calls(desk: Desk, traffic: Traffic) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:  # as above
-    async def status(_: str, __: pb.StatusRequest) -> Message:
+def _operator_calls(
+    desk: Desk, traffic: Traffic, callers: Callers
+) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+    async def status(_: pb.StatusRequest) -> Message:
         return speech.say_status(desk.status())
 
-    async def stop(_: str, __: pb.StopRequest) -> Message:
+    async def stop(_: pb.StopRequest) -> Message:
         desk.stop()
         return pb.Done()
 
     return {
-        "Status": answer_unary(pb.StatusRequest, status, role="operator", refused=traffic.refused),
-        "Stop": answer_unary(pb.StopRequest, stop, role="operator", refused=traffic.refused),
+        "Status": answer_operator(pb.StatusRequest, status, callers=callers, refused=traffic.refused),
+        "Stop": answer_operator(pb.StopRequest, stop, callers=callers, refused=traffic.refused),
     }
 
 

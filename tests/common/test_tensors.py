@@ -121,6 +121,19 @@ def test_values_are_cut_loose_from_the_module() -> None:
     assert not state["weight"].requires_grad
 
 
+def test_a_view_follows_the_module() -> None:
+    """Nothing is copied: what the module does next shows, and gradients stay out of it."""
+    module = nn.Linear(2, 1)
+    view, copied = State.view(module, ["weight"]), State.of(module, ["weight"])
+    before = module.weight.tolist()
+    with torch.no_grad():
+        module.weight.add_(1)
+    assert module.weight.tolist() == view["weight"].tolist()
+    assert before == copied["weight"].tolist()
+    assert not view["weight"].requires_grad
+    assert module.state_dict().keys() == State.view(module).keys()
+
+
 def test_a_module_gives_its_buffers_too() -> None:
     """Without names, all parameters and buffers are meant."""
     assert set(nn.BatchNorm1d(2).state_dict()) == set(State.of(nn.BatchNorm1d(2)))

@@ -48,6 +48,7 @@ IPC = {
 SEALING = {
     "pfl_client.sealed",
     "pfl_common.sealing",
+    "pfl_common.sealing.calls",
     "pfl_common.sealing.content",
     "pfl_common.sealing.frames",
     "pfl_common.sealing.layout",

@@ -8,7 +8,9 @@ from pathlib import Path
 from pfl_client.dialling import Patience
 from pfl_client.transport import GrpcLink
 from pfl_common.identity import Addresses, Authority, Found, KeyPair, Keyring, Ledger, new_secret
+from pfl_server.calls import Callers
 from pfl_server.enrolment import EnrolmentServer
+from pfl_server.sealed import call_book
 from pfl_server.transport import GrpcServer
 from tests.network.file_desk import FileDesk
 
@@ -27,7 +29,7 @@ class Federation:
         self.ledger = Ledger(folder / "ledger", self.authority.ca_pem)
         self.local_secret = new_secret()
         self.office = EnrolmentServer(self.authority, self.ledger, local_secret=self.local_secret)
-        self.server = GrpcServer(renew=self.office.renew)
+        self.server = GrpcServer(self.callers(), renew=self.office.renew)
         (folder / "desk").mkdir()
         self.desk = FileDesk(folder / "desk")
         self.pair: KeyPair = self.authority.server_certificate(hosts, now=self.now)
@@ -71,7 +73,14 @@ class Federation:
         keyring = Keyring.open(self.folder / f"keys-{name}")
         certificate = self.authority.sign_site(keyring.csr(name), name, now=since or self.now)
         keyring.store(certificate, self.authority.ca_pem)
+        asked = keyring.card_request(name, self.authority.federation_id)
+        card = self.authority.sign_card(asked, keyring.csr(name), name=name, now=since or self.now)
+        keyring.store_card(card)
         return keyring
+
+    def callers(self) -> Callers:
+        """What the coordinator knows its callers by."""
+        return Callers(call_book(self.authority, now=self.now))
 
     def link(self, name: str, *, port: int = 0, patience: Patience = HASTY) -> GrpcLink:
         """A site's line to this coordinator, directly or by another port."""

@@ -208,7 +208,8 @@ async def test_an_older_stream_of_the_same_upload_is_over(federation: Federation
     (tmp_path / "up").write_bytes(content)
     async with federation.link("hospital_a") as link:
         await link._offer(offer)
-        metadata = ((speech.STORE_METADATA, speech.say_store(offer.key, 0)),)
+        said = speech.say_store(offer.key, 0)
+        metadata = ((speech.STORE_METADATA, said), *link._line.sign("Store", said))
         old = link._line.channel.stream_unary(f"/{speech.BULK}/Store")(metadata=metadata, timeout=10)
         await old.write(content[: 1 << 20])
         assert await link._offer(offer) in (0, 1 << 20)
@@ -240,11 +241,12 @@ async def test_verification_goes_on_without_the_site(federation: Federation, tmp
 async def test_a_silent_stream_is_given_up_by_the_coordinator(federation: Federation) -> None:
     """A site that opens a stream and sends nothing does not hold it for ever."""
     await federation.server.stop(0)
-    federation.server = GrpcServer(stall_seconds=0.05)
+    federation.server = GrpcServer(federation.callers(), stall_seconds=0.05)
     federation.port = await federation.start_control()
     async with federation.link("hospital_a") as link:
         await link._offer(upload("hospital_a", b"update"))
-        metadata = ((speech.STORE_METADATA, speech.say_store("000001-1-train", 0)),)
+        said = speech.say_store("000001-1-train", 0)
+        metadata = ((speech.STORE_METADATA, said), *link._line.sign("Store", said))
         silent = link._line.channel.stream_unary(f"/{speech.BULK}/Store")(metadata=metadata, timeout=10)
         assert "stalled" == await silent.details()
 

@@ -132,11 +132,12 @@ async def test_sites_are_kept_apart(federation: Federation, tmp_path: Path) -> N
 
 async def test_who_asks_for_a_path_gets_nothing(federation: Federation, tmp_path: Path) -> None:
     """A digest that is no digest is refused before anything looks for a file of that name."""
-    keyring = federation.keyring("hospital_a")
     (federation.desk.folder.parent / "outside").write_bytes(b"secret")
-    credentials = grpc.ssl_channel_credentials(keyring.ca_pem, keyring.key_pem, keyring.certificate_pem)
-    async with open_channel(federation.addresses.control, credentials) as channel:
-        call = channel.unary_stream(f"/{speech.BULK}/Fetch")(speech.say_fetch("../outside", 0), timeout=10)
+    async with federation.link("hospital_a") as link:
+        await link.leave()
+        asked = speech.say_fetch("../outside", 0)
+        fetch = link._line.channel.unary_stream(f"/{speech.BULK}/Fetch")
+        call = fetch(asked, metadata=link._line.sign("Fetch", asked), timeout=10)
         assert grpc.StatusCode.FAILED_PRECONDITION is await call.code()
         assert "bad_request" == await call.details()
 
@@ -209,7 +210,7 @@ async def test_a_certificate_is_renewed_before_its_end(federation: Federation) -
 async def test_a_port_in_use_is_named(federation: Federation) -> None:
     """A second coordinator on the same port says so instead of sharing it."""
     with pytest.raises(SettingError, match=rf"port {federation.port}: another program is listening there"):
-        await GrpcServer().start(
+        await GrpcServer(federation.callers()).start(
             federation.desk,
             host="127.0.0.1",
             port=federation.port,

@@ -15,27 +15,23 @@ from pfl_common.messages import Scores
 from pfl_common.partition import has_batch_norm
 from pfl_common.run import Kind, Task
 from pfl_common.scores import vector
-from pfl_common.tensors import State, load_into
+from pfl_common.tensors import State
 
 EVALUATION_BATCH = 256
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task leaves: evaluations, what the vault keeps, and, after training, what goes up."""
+    """What a task leaves: evaluations, what the vault keeps, and, after training, what goes up.
+
+    Its tensors may be the participant's own: they are written before it does anything else.
+    """
 
     kept: State
     scores: Scores = field(default_factory=dict)
     metrics: Metrics = field(default_factory=dict)
     up: Up | None = None
     serving: State | None = None
-
-
-def restore(participant: Participant, init: State, kept: State) -> Participant:
-    """Put a participant where the site's vault left it: the first model, and over it what was kept."""
-    load_into(participant, init)
-    load_into(participant, kept)
-    return participant
 
 
 def perform(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
@@ -59,7 +55,7 @@ def train(participant: Participant, data: LocalData, down: State, task: Task) ->
     if point in ("post", "both"):
         scores |= score(participant, data, "post")
     up = None if task.drop else participant.report(data, task)
-    return Outcome(State.of(participant, participant.stays(task.phase)), scores, metrics, up)
+    return Outcome(State.view(participant, participant.stays(task.phase)), scores, metrics, up)
 
 
 def evaluate(participant: Participant, data: LocalData, down: State, task: Task) -> Scores:
@@ -75,7 +71,7 @@ def finish(participant: Participant, data: LocalData, down: State, task: Task) -
     prepare(participant, data, down, task)
     scores = score(participant, data, "pre")
     participant.finish(data, task)
-    everything = State.of(participant)
+    everything = State.view(participant)
     kept = everything.only(participant.stays(task.phase))
     return Outcome(kept, scores, serving=everything)
 

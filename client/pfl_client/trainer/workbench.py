@@ -6,7 +6,8 @@ Errors a person can mend are `UserError`; `declined.Declined` among them says wh
 
 from __future__ import annotations
 
-import io
+import copy
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,23 +15,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from pfl_client import data
 from pfl_client.bench import DataFolder, Done, Job, Parcel, Progress
 from pfl_client.declined import Diverged, OutOfMemory, WrongShape, disk_full
 from pfl_client.trainer import work
-from pfl_common import codec, methods, seeding
+from pfl_common import codec, mapped, methods, seeding, tensorfile
 from pfl_common.errors import Refused, StateError
 from pfl_common.halves import LocalData, Participant, Up
 from pfl_common.run import Description, Kind, Manifest, RunSpec, Task
-from pfl_common.tensors import State
+from pfl_common.tensors import State, load_into
 
 MESSAGE_LIMIT = 64 << 20
 """A larger update goes as a file: copies of it in memory, here and in the daemon, are not worth the speed."""
+
+_TEMPLATES: WeakValueDictionary[tuple[str, str, str], Participant] = WeakValueDictionary()
+"""First models that some bench holds, by run, bytes and device. They are copied, never trained."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,16 @@ class _Opened:
     init: Path
     data: LocalData
     device: str
+    template: Participant | None
+    """The first model, to be copied for each task; None when that would hold too much memory between tasks."""
+
+    def participant(self) -> Participant:
+        """As every site starts."""
+        return (
+            _first(self.spec, self.init, self.device)
+            if self.template is None
+            else copy.deepcopy(self.template)
+        )
 
 
 class Workbench:
@@ -59,8 +74,8 @@ class Workbench:
         device = choose_device(folder.device)
         with _explained(run, device):
             # Tried once here, so that a wrong first model ends the joining and not the first round.
-            work.restore(methods.build_participant(run), _read_parcel(init, run.init_manifest, ()), State())
-            self._opened = _Opened(run, init, _on_device(local, device), device)
+            template = _template(run, init, device)
+            self._opened = _Opened(run, init, _on_device(local, device), device, template)
 
     def work(self, job: Job, progress: Progress) -> Done:
         """Do a task: from the vault's generation and the download to files and an update."""
@@ -94,23 +109,55 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
     return Done(outcome.scores, outcome.metrics, up, groups, seconds)
 
 
+def _template(spec: RunSpec, init: Path, device: str) -> Participant | None:
+    """A first model to copy, which is quicker than making one; sites in one process share it."""
+    with init.open("rb") as content:
+        key = spec.hash, hashlib.file_digest(content, "sha256").hexdigest(), device
+    template = _TEMPLATES.get(key)
+    if template is None:
+        template = _first(spec, init, device)
+        _TEMPLATES[key] = template
+    return template if init.stat().st_size <= mapped.LARGE else None
+
+
+def _first(spec: RunSpec, init: Path, device: str) -> Participant:
+    """The first model, as it came from the coordinator when the run was opened."""
+    participant = methods.build_participant(spec)
+    participant.to(device)
+    load_into(participant, _read_parcel(init, spec.init_manifest, ()))
+    return participant
+
+
 def _prepare(opened: _Opened, job: Job, progress: Progress) -> Participant:
     """A participant made anew: a warm trainer must not know more than one that was just started."""
-    kept = State() if job.kept is None else State(load_file(job.kept))
-    participant = methods.build_participant(opened.spec)
-    participant.to(opened.device)
-    work.restore(participant, _read_parcel(opened.init, opened.spec.init_manifest, ()), kept)
+    participant = opened.participant()
+    if job.kept is not None:
+        load_into(participant, load_file(job.kept))
     # A plain function: evaluating copies the participant, and with a method its whole object would be copied.
     participant.progress = lambda samples: progress(samples)
     return participant
 
 
 def _read_parcel(parcel: Parcel, manifest: Manifest, groups: tuple[str, ...]) -> State:
+    # Torch wants memory it may write to: a copy of the bytes, or a file mapped so that it stays as it is.
     if not isinstance(parcel, Path):
-        return codec.decode(bytearray(parcel), manifest, groups)
-    # Copy on write: torch wants memory it may write to, and the file stays as it is.
+        room = _Room(len(parcel))
+        room.write(memoryview(parcel))
+        return codec.decode(room.content, manifest, groups)
     empty = parcel.stat().st_size == 0
     return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups)
+
+
+class _Room:
+    """Memory for a parcel that is got at once: growing bit by bit costs more than writing."""
+
+    def __init__(self, size: int) -> None:
+        self.content, self._end = mapped.zeros((size,), torch.uint8).numpy().data, 0
+
+    def write(self, content: memoryview, /) -> None:
+        """Add the next bytes."""
+        self.content[self._end : self._end + len(content)] = content
+        self._end += len(content)
 
 
 def _encode(up: Up, spec: RunSpec, job: Job) -> tuple[Parcel, tuple[str, ...]]:
@@ -119,30 +166,32 @@ def _encode(up: Up, spec: RunSpec, job: Job) -> tuple[Parcel, tuple[str, ...]]:
         codec.check_finite(state)
     except Refused as error:
         raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
-    if job.parcel_as is not None and sum(value.nbytes for value in state.values()) > MESSAGE_LIMIT:
+    size = sum(value.nbytes for value in state.values())
+    if job.parcel_as is not None and size > MESSAGE_LIMIT:
         with job.parcel_as.open("wb") as file:
             return job.parcel_as, codec.encode(state, manifest, file)
-    buffer = io.BytesIO()
-    groups = codec.encode(state, manifest, buffer)
-    return buffer.getvalue(), groups
+    room = _Room(size)
+    groups = codec.encode(state, manifest, room)
+    return room.content, groups
 
 
 def _write(state: State, path: Path, about: dict[str, str] | None = None) -> None:
     """Write whole or not at all. Not synced: the daemon does that for the generation it commits."""
     part = path.with_name(path.name + ".part")
-    save_file({name: value.to("cpu").contiguous() for name, value in state.items()}, part, about)
+    with part.open("wb") as out:
+        tensorfile.write(state, out, about)
     os.replace(part, path)
 
 
 def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
-    """What a serving model says of itself. One entry: safetensors writes several in an order that changes."""
+    """What a serving model says of itself."""
     about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
     return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}
 
 
 def _check_converging(participant: Participant, task: Task) -> None:
     for name, value in participant.named_parameters():
-        if not bool(torch.isfinite(value).all()):
+        if not codec.finite(value):
             raise _diverged(f"{name!r} holds NaN or infinity", participant.settings.lr, task)
 
 

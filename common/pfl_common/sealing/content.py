@@ -73,10 +73,13 @@ class Opener:
         self._header_hash = header_hash
 
     def opens(self, frame: Buffer, into: memoryview, *, nonce: bytes) -> bool:
-        """Whether the frame is genuine at this place; if so, its content is in `into`."""
+        """Whether the frame is genuine at this place; if so, its content is in `into`, otherwise zeros are."""
+        content = into[: len(frame) - TAG]
         try:
-            self._cipher.decrypt_into(nonce, frame, self._header_hash, into[: len(frame) - TAG])
+            self._cipher.decrypt_into(nonce, frame, self._header_hash, content)
         except InvalidTag:
+            # GCM decrypts before it knows: what a stranger chose shall not lie where content is expected.
+            content[:] = bytes(len(content))
             return False
         return True
 

@@ -2,7 +2,8 @@
 
 Going up one recipient knows the key, and the hash of all frame tags stands for the bytes. Going down many
 sites know it, and whoever knows a GCM key can make other bytes with the same tags: there the SHA-256 of the
-sealed bytes themselves is signed.
+sealed bytes themselves is signed. Both ways the recipient's wrap is signed too: whoever knows the key can make
+a wrap for anybody, and so hand on what was sealed for one site to another that expects the same header.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from pfl_common.run import Direction
 from pfl_common.sealing.frames import Sealed, Vouched
 from pfl_common.sealing.layout import Binding, Tampered, bind, plain_size
 
-_DOWN_LABEL = b"pfl parcel down 1\0"
-_UP_LABEL = b"pfl parcel up 1\0"
+_PARCEL_LABELS: dict[Direction, bytes] = {"down": b"pfl parcel down 1\0", "up": b"pfl parcel up 1\0"}
 _RECEIPT_LABEL = b"pfl receipt 1\0"
 
 
@@ -35,31 +35,26 @@ class Envelope:
     signature: bytes = field(repr=False)
 
 
-def sign_down(keys: EnvelopeKeys, sealed: Sealed) -> bytes:
-    """The coordinator's signature over a parcel it seals once for many sites."""
-    _check_direction(sealed.binding, "down")
-    return keys.signing.sign(_say_down(sealed.binding, sealed.digest))
+def sign_down(keys: EnvelopeKeys, parcel: Sealed | Vouched, *, wrap: bytes) -> bytes:
+    """The coordinator's signature for one recipient of a parcel that it sealed, now or before a restart."""
+    _check_direction(parcel.binding, "down")
+    return keys.signing.sign(_say_parcel(parcel, wrap))
 
 
 def verify_down(card: Card, envelope: Envelope) -> Vouched:
     """Check that the party of this card signed this parcel; the bytes may be fetched before or after."""
-    binding = _check_header(card, envelope, "down")
-    _check(card, envelope.signature, _say_down(binding, envelope.digest))
-    return Vouched(binding, envelope.digest, envelope.size)
+    return _verify(card, envelope, "down")
 
 
-def sign_up(keys: EnvelopeKeys, sealed: Sealed, *, wrap: bytes) -> bytes:
-    """A site's signature over the parcel it seals for the coordinator, its wrap and its size included."""
-    _check_direction(sealed.binding, "up")
-    return keys.signing.sign(_say_up(sealed.binding, sealed.digest, wrap=wrap, size=sealed.size))
+def sign_up(keys: EnvelopeKeys, parcel: Sealed | Vouched, *, wrap: bytes) -> bytes:
+    """A site's signature over the parcel it seals for the coordinator."""
+    _check_direction(parcel.binding, "up")
+    return keys.signing.sign(_say_parcel(parcel, wrap))
 
 
 def verify_up(card: Card, envelope: Envelope) -> Vouched:
     """Check that the party of this card signed this parcel, before its first byte is taken."""
-    binding = _check_header(card, envelope, "up")
-    said = _say_up(binding, envelope.digest, wrap=envelope.wrap, size=envelope.size)
-    _check(card, envelope.signature, said)
-    return Vouched(binding, envelope.digest, envelope.size)
+    return _verify(card, envelope, "up")
 
 
 def sign_receipt(keys: EnvelopeKeys, receipt: Receipt) -> bytes:
@@ -74,13 +69,21 @@ def verify_receipt(card: Card, receipt: Receipt, signature: bytes) -> None:
     _check(card, signature, _say_receipt(receipt))
 
 
-def _say_down(binding: Binding, digest: str) -> bytes:
-    return _DOWN_LABEL + binding.hash + _digest_bytes(digest)
+def _verify(card: Card, envelope: Envelope, direction: Direction) -> Vouched:
+    binding = bind(envelope.header)
+    _check_direction(binding, direction)
+    if binding.sender != card.name:
+        raise Tampered("header", f"a header of sender {binding.sender[:63]!r}; expected: {card.name!r}")
+    vouched = Vouched(binding, envelope.digest, envelope.size)
+    _check(card, envelope.signature, _say_parcel(vouched, envelope.wrap))
+    return vouched
 
 
-def _say_up(binding: Binding, digest: str, *, wrap: bytes, size: int) -> bytes:
-    sizes = size.to_bytes(8, "big") + plain_size(size).to_bytes(8, "big")
-    return _UP_LABEL + binding.hash + _digest_bytes(digest) + hashlib.sha256(wrap).digest() + sizes
+def _say_parcel(parcel: Sealed | Vouched, wrap: bytes) -> bytes:
+    """The header's hash, the digest, the recipient's wrap, and how many bytes it is sealed and open."""
+    sizes = b"".join(size.to_bytes(8, "big") for size in (parcel.size, plain_size(parcel.size)))
+    label = _PARCEL_LABELS[parcel.binding.direction]
+    return label + parcel.binding.hash + _digest_bytes(parcel.digest) + hashlib.sha256(wrap).digest() + sizes
 
 
 def _say_receipt(receipt: Receipt) -> bytes:
@@ -97,15 +100,6 @@ def _digest_bytes(digest: str) -> bytes:
     if len(found) != hashlib.sha256().digest_size or found.hex() != digest:
         raise Tampered("signature", "a digest that is none; expected: 64 hexadecimal digits")
     return found
-
-
-def _check_header(card: Card, envelope: Envelope, direction: Direction) -> Binding:
-    binding = bind(envelope.header)
-    _check_direction(binding, direction)
-    if binding.sender != card.name:
-        raise Tampered("header", f"a header of sender {binding.sender[:63]!r}; expected: {card.name!r}")
-    plain_size(envelope.size)
-    return binding
 
 
 def _check_direction(binding: Binding, direction: Direction) -> None:

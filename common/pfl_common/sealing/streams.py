@@ -27,9 +27,12 @@ class SealWriter:
         self._sealer, self._fingerprint = Sealer(self._binding), Fingerprint(self._binding.direction)
         self._frame = memoryview(bytearray(FRAME + TAG))
         self._rest, self._held, self._size = memoryview(bytearray(FRAME)), 0, 0
+        self._finished = False
 
     def write(self, piece: Buffer) -> int:
         """Take the next piece."""
+        if self._finished:
+            raise ValueError("a piece after the last one")
         view = memoryview(piece).cast("B")
         at = 0
         while at < len(view):
@@ -48,6 +51,7 @@ class SealWriter:
 
     def finish(self) -> Sealed:
         """Seal what is left as the last frame; nothing can be written after it."""
+        self._finished = True
         self._seal(self._rest[: self._held], last=True)
         found = self._fingerprint
         return Sealed(self._sealer.key, self._binding, found.digest, found.tags_hash, self._size)

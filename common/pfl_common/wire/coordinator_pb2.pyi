@@ -51,6 +51,18 @@ class Done(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Signed(_message.Message):
+    __slots__ = ("site", "session", "counter", "signature")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    session: bytes
+    counter: int
+    signature: bytes
+    def __init__(self, site: _Optional[str] = ..., session: _Optional[bytes] = ..., counter: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
 class Blob(_message.Message):
     __slots__ = ("digest", "size")
     DIGEST_FIELD_NUMBER: _ClassVar[int]

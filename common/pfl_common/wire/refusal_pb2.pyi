@@ -22,6 +22,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_SCORES: _ClassVar[Reason]
     REASON_REASON: _ClassVar[Reason]
     REASON_RUN_FAILED: _ClassVar[Reason]
+    REASON_SESSION: _ClassVar[Reason]
     REASON_NOT_OFFERED: _ClassVar[Reason]
     REASON_WRONG_OFFSET: _ClassVar[Reason]
     REASON_SUPERSEDED: _ClassVar[Reason]
@@ -60,6 +61,7 @@ REASON_NO_RENEWAL: Reason
 REASON_SCORES: Reason
 REASON_REASON: Reason
 REASON_RUN_FAILED: Reason
+REASON_SESSION: Reason
 REASON_NOT_OFFERED: Reason
 REASON_WRONG_OFFSET: Reason
 REASON_SUPERSEDED: Reason
@@ -85,9 +87,13 @@ REASON_EXPIRED: Reason
 REASON_NAME_TAKEN: Reason
 
 class Refusal(_message.Message):
-    __slots__ = ("reason", "words")
+    __slots__ = ("reason", "words", "session", "card")
     REASON_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
     reason: Reason
     words: str
-    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., words: _Optional[str] = ...) -> None: ...
+    session: bytes
+    card: bytes
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., words: _Optional[str] = ..., session: _Optional[bytes] = ..., card: _Optional[bytes] = ...) -> None: ...

@@ -80,8 +80,8 @@ def send(content: bytes, path: Path, header: bytes, *, sender: Party, recipient:
     """Seal, wrap and sign as the header's direction asks."""
     sealed = seal_bytes(content, path, header)
     wrapped = wrap(sealed.content_key, recipient.card, header_hash=sealed.binding.hash)
-    up = sealed.binding.direction == "up"
-    signature = sign_up(sender.keys, sealed, wrap=wrapped) if up else sign_down(sender.keys, sealed)
+    sign = sign_up if sealed.binding.direction == "up" else sign_down
+    signature = sign(sender.keys, sealed, wrap=wrapped)
     return Parcel(path, sealed, Envelope(header, sealed.digest, sealed.size, wrapped, signature))
 
 

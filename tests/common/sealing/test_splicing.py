@@ -75,11 +75,16 @@ class TestSplicing:
         assert "frame" == code_of(tmp_path / "mixed", other.envelope, way)
 
     def test_its_wrap_in_another(self, parcel: Parcel, tmp_path: Path, change: dict[str, object]) -> None:
-        """A wrap opens for its header only; going up it is signed as well."""
+        """A wrap is signed with its header."""
         way = parcel.sealed.binding.direction
         other = WAYS[way][0](PLAIN, tmp_path / "other", **change)
         envelope = replace(other.envelope, wrap=parcel.envelope.wrap)
-        assert {"up": "signature", "down": "wrap"}[way] == code_of(other.path, envelope, way)
+        assert "signature" == code_of(other.path, envelope, way)
+        with pytest.raises(Tampered) as caught:
+            keys = (COORDINATOR if way == "up" else SITE).keys
+            name = (COORDINATOR if way == "up" else SITE).name
+            unwrap(parcel.envelope.wrap, keys, name=name, header_hash=bind(other.envelope.header).hash)
+        assert "wrap" == caught.value.code
 
     def test_by_one_who_knows_the_key(
         self, parcel: Parcel, tmp_path: Path, change: dict[str, object]
@@ -132,7 +137,7 @@ def test_a_parcel_cannot_be_sent_back(tmp_path: Path) -> None:
     with pytest.raises(Tampered):
         sign_up(SITE.keys, down.sealed, wrap=down.envelope.wrap)
     with pytest.raises(Tampered):
-        sign_down(COORDINATOR.keys, up.sealed)
+        sign_down(COORDINATOR.keys, up.sealed, wrap=up.envelope.wrap)
 
 
 def test_a_frame_cannot_change_direction(tmp_path: Path) -> None:
@@ -166,7 +171,8 @@ def test_each_recipient_has_a_wrap_of_its_own(tmp_path: Path) -> None:
         for party in (SITE, OTHER)
     }
     for party, wrapped in wraps.items():
-        vouched = verify_down(COORDINATOR.card, sent.envelope)
+        signature = sign_down(COORDINATOR.keys, sent.sealed, wrap=wrapped)
+        vouched = verify_down(COORDINATOR.card, replace(sent.envelope, wrap=wrapped, signature=signature))
         key = unwrap(wrapped, party.keys, name=party.name, header_hash=vouched.binding.hash)
         assert same(PLAIN, open_to_bytes(sent.path, key=key, vouched=vouched))
     with pytest.raises(Tampered):
@@ -174,10 +180,26 @@ def test_each_recipient_has_a_wrap_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_wrap_of_another_key(tmp_path: Path) -> None:
-    """A wrap made by a stranger, which anyone can do, gives a key that opens nothing."""
+    """A wrap made by a stranger, which anyone can do, is not signed, and its key opens nothing."""
     sent, other = send_down(PLAIN, tmp_path / "a"), send_down(PLAIN, tmp_path / "b")
     forged = wrap(other.sealed.content_key, SITE.card, header_hash=sent.sealed.binding.hash)
-    assert "frame" == code_of(sent.path, replace(sent.envelope, wrap=forged), "down")
+    assert "signature" == code_of(sent.path, replace(sent.envelope, wrap=forged), "down")
+    signature = sign_down(COORDINATOR.keys, sent.sealed, wrap=forged)
+    assert "frame" == code_of(sent.path, replace(sent.envelope, wrap=forged, signature=signature), "down")
+
+
+def test_a_site_cannot_hand_on_what_was_sealed_for_it(tmp_path: Path) -> None:
+    """It knows its parcel's key and can wrap it for another that expects the very same header: not signed."""
+    own = send_down(PLAIN, tmp_path / "a")
+    bound = own.sealed.binding.hash
+    key = unwrap(own.envelope.wrap, SITE.keys, name=SITE.name, header_hash=bound)
+    handed_on = replace(own.envelope, wrap=wrap(key, OTHER.card, header_hash=bound))
+    opened = unwrap(handed_on.wrap, OTHER.keys, name=OTHER.name, header_hash=bound)
+    known = {"key": opened, "vouched": Vouched(own.sealed.binding, own.sealed.digest, own.sealed.size)}
+    assert same(PLAIN, open_to_bytes(own.path, **known)), "only the signature stands between"
+    with pytest.raises(Tampered) as caught:
+        verify_down(COORDINATOR.card, handed_on)
+    assert "signature" == caught.value.code
 
 
 @pytest.mark.parametrize("wrapped", [b"", bytes(80), bytes(79), bytes(81), b"\xff" * 80])

@@ -85,19 +85,25 @@ def test_bytes_appended(parcel: Parcel, tmp_path: Path, extra: bytes) -> None:
 
 
 def test_a_cut_with_a_size_that_fits(parcel: Parcel, tmp_path: Path) -> None:
-    """Who cuts the bytes and the announced size alike meets the last flag, or going up the signature."""
+    """Who cuts the bytes and the announced size alike meets the signature, and behind it the last flag."""
     way = parcel.sealed.binding.direction
     (tmp_path / "spoilt").write_bytes(b"".join(frames_of(parcel)[:2]))
     envelope = replace(parcel.envelope, size=2 * SEALED_FRAME)
-    assert {"up": "signature", "down": "truncated"}[way] == code_of(tmp_path / "spoilt", envelope, way)
+    assert "signature" == code_of(tmp_path / "spoilt", envelope, way)
+    vouched = Vouched(parcel.sealed.binding, parcel.sealed.digest, envelope.size)
+    with pytest.raises(Tampered) as caught:
+        open_to_bytes(tmp_path / "spoilt", key=parcel.sealed.content_key, vouched=vouched)
+    assert "truncated" == caught.value.code
 
 
 def test_a_last_frame_in_the_middle(parcel: Parcel, tmp_path: Path) -> None:
     """A parcel that claims to go on after its own end is refused for its size."""
     shorter = send_down(PLAIN[:FRAME], tmp_path / "short")
     (tmp_path / "spoilt").write_bytes(shorter.path.read_bytes() + bytes(TAG + 1))
-    envelope = replace(shorter.envelope, size=SEALED_FRAME + TAG + 1)
-    assert "size" == code_of(tmp_path / "spoilt", envelope, "down")
+    vouched = Vouched(shorter.sealed.binding, shorter.sealed.digest, SEALED_FRAME + TAG + 1)
+    with pytest.raises(Tampered) as caught:
+        open_to_bytes(tmp_path / "spoilt", key=shorter.sealed.content_key, vouched=vouched)
+    assert "size" == caught.value.code
 
 
 @settings(max_examples=150, deadline=None)
@@ -146,10 +152,12 @@ def test_junk_in_every_field(parcel: Parcel, size: int, junk: bytes) -> None:
 
 
 def test_a_lie_about_the_size_takes_no_memory(tmp_path: Path) -> None:
-    """Going down the size is not signed: bytes that are not there are seen before room is made for them."""
+    """Even signed, bytes that are not there are seen before room is made for them."""
     sent = send_down(PLAIN, tmp_path / "a")
-    envelope = replace(sent.envelope, size=sealed_size(1 << 50))
-    assert "truncated" == code_of(sent.path, envelope, "down")
+    vouched = Vouched(sent.sealed.binding, sent.sealed.digest, sealed_size(1 << 50))
+    with pytest.raises(Tampered) as caught:
+        open_to_bytes(sent.path, key=sent.sealed.content_key, vouched=vouched)
+    assert "truncated" == caught.value.code
 
 
 def test_a_fellow_recipient_cannot_change_a_broadcast(tmp_path: Path) -> None:

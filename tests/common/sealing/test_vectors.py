@@ -61,10 +61,10 @@ WRAPS = {
 SIGNATURES = {
     "up": "9f8912ed08f328bbff050e08b6e8994c3f34f97aaa81534c6172ec5cd0c75b4076d1ef349957ac853cf2f213144dc05c"
     "0668a329d47393823bed9a24a4f28d0f",
-    "down": "4e6e503326afc11336ed6a705927865257ecfe80e0cf9ef946a470c9790034c080c75d6abbc26b74277e549bdbdb2099"
-    "ac86a42ee68b0b2b5aaa0ee7e64dcd0b",
+    "down": "c49c6617f09b102d19df6f1db72402cba38d1be8908f490ff3792e36532d304990cde1078a8cc5f07e6569e87fecce56"
+    "97b9681d3aacddb1bf687203b8602b01",
 }
-UP_WRAP = b"w" * 80
+WRAP = b"w" * 80
 RECEIPT = Receipt("run-a", "000003-1-train", "hospital_a", "ab" * 32)
 RECEIPT_SIGNATURE = (
     "2df8d5127aa2f4a19f784a3b8e585136dd675a04a349e8a09e192e70fcb4d73faf6da212b9bfd2365090268db78da75d"
@@ -120,8 +120,7 @@ def test_old_parcels_still_open(way: str, tmp_path: Path) -> None:
     header_hash = bind(HEADERS[way]).hash
     key = unwrap(bytes.fromhex(WRAPS[way]), KEYS, name="hospital_a", header_hash=header_hash)
     (tmp_path / "a").write_bytes(bytes.fromhex(SEALED[way]))
-    wrapped = UP_WRAP if way == "up" else bytes.fromhex(WRAPS[way])
-    envelope = Envelope(HEADERS[way], DIGEST[way], 25, wrapped, bytes.fromhex(SIGNATURES[way]))
+    envelope = Envelope(HEADERS[way], DIGEST[way], 25, WRAP, bytes.fromhex(SIGNATURES[way]))
     verify = verify_up if way == "up" else verify_down
     vouched = verify(card(SENDERS[way]), envelope)
     assert PLAIN == open_to_bytes(tmp_path / "a", key=key, vouched=vouched)
@@ -130,15 +129,14 @@ def test_old_parcels_still_open(way: str, tmp_path: Path) -> None:
 def test_signatures_are_frozen(way: str, tmp_path: Path) -> None:
     """Ed25519 draws nothing: the same parcel and key, the same signature."""
     sealed = seal_bytes(PLAIN, tmp_path / "a", HEADERS[way])
-    made = sign_up(KEYS, sealed, wrap=UP_WRAP) if way == "up" else sign_down(KEYS, sealed)
-    assert SIGNATURES[way] == made.hex()
+    sign = sign_up if way == "up" else sign_down
+    assert SIGNATURES[way] == sign(KEYS, sealed, wrap=WRAP).hex()
 
 
 def test_signed_words_are_as_written_down(way: str) -> None:
-    """Label, header hash and digest; going up the wrap's hash and both sizes too."""
+    """Label, header hash, digest, the wrap's hash, and both sizes."""
     message = b"pfl parcel %s 1\0" % way.encode() + bind(HEADERS[way]).hash + bytes.fromhex(DIGEST[way])
-    if way == "up":
-        message += hashlib.sha256(UP_WRAP).digest() + (25).to_bytes(8, "big") + (9).to_bytes(8, "big")
+    message += hashlib.sha256(WRAP).digest() + (25).to_bytes(8, "big") + (9).to_bytes(8, "big")
     card("a").verifier.verify(bytes.fromhex(SIGNATURES[way]), message)
 
 

@@ -23,7 +23,8 @@ from pfl_common import codec
 from pfl_common.halves import LocalData, Participant, Up
 from pfl_common.methods import Method
 from pfl_common.run import ClientId, Json, Kind, Manifest, Model, RunSpec, Task
-from pfl_common.tensors import State
+from pfl_common.sums import Weighted
+from pfl_common.tensors import State, load_into
 from pfl_server.rehearsal import rehearse
 from pfl_server.round import Abandon, Arrived, Close, Event, Fold, Lost, Round
 from pfl_server.sampling import Draw
@@ -108,6 +109,20 @@ class Parcels:
     def open(self, name: str) -> Parcel:
         """An update by its id."""
         return self._held[name]
+
+
+def restore(participant: Participant, init: State, kept: State) -> Participant:
+    """Put a participant where the site's vault left it: the first model, and over it what was kept."""
+    load_into(participant, init)
+    load_into(participant, kept)
+    return participant
+
+
+def _copied(up: Up | None) -> Up | None:
+    if up is None:
+        return None
+    terms = {name: Weighted(term.value.clone(), term.weight.clone()) for name, term in up.summed.items()}
+    return Up(terms, up.shown.apply(torch.clone))
 
 
 @dataclass(frozen=True)
@@ -216,7 +231,7 @@ class Federation:
             return self._living[site]
         # As a process just started would: a new object, the first model, and over it what was kept.
         fresh = self._build().to(self.habits.dtype)
-        self._living[site] = work.restore(fresh, self.history.init, self._turn(self._newest(site)[1]))
+        self._living[site] = restore(fresh, self.history.init, self._turn(self._newest(site)[1]))
         return self._living[site]
 
     # -- parcels
@@ -264,17 +279,19 @@ class Federation:
         participant, data = self._participant(site), self._data[site]
         before = State.of(participant)
         outcome = work.perform(participant, data, self._download(site, task), task)
-        self._vaults[site][task.round, task.attempt] = outcome.kept
-        parcel = self._seal(site, task, outcome.up) if outcome.up else None
+        # A participant may live on here: what it hands out is copied where a site would write it.
+        up, kept = _copied(outcome.up), outcome.kept.apply(torch.clone)
+        self._vaults[site][task.round, task.attempt] = kept
+        parcel = self._seal(site, task, up) if up else None
         return Trained(
             site,
             task,
             before,
             State.of(participant),
-            outcome.kept,
+            kept,
             frozenset(participant.stays(task.phase)),
             _scores(copy.deepcopy(participant), data) if self.habits.watched else None,
-            outcome.up,
+            up,
             parcel,
             data.train.x,
         )
@@ -347,7 +364,7 @@ class Federation:
         """What an evaluation measures, seen from inside; on an object of its own, so nothing is disturbed."""
         task = self._task(Kind.EVALUATE, site, number)
         participant = self._build().to(self.habits.dtype)
-        work.restore(participant, self.history.init, self._turn(self._newest(site)[1]))
+        restore(participant, self.history.init, self._turn(self._newest(site)[1]))
         work.prepare(participant, self._data[site], self._download(site, task), task)
         scores = _scores(participant, self._data[site])
         return Measured(State.of(participant), scores)

@@ -1,0 +1,167 @@
+"""The one hand that writes in a journal: a thread of its own; what is asked of it at one moment shares a commit.
+
+While a transaction waits for the disk, others ask; all they asked together is the next transaction. Nobody has an
+answer before what was asked is on disk, and whoever asks to read sees all that was asked to be written before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from pfl_common.errors import StateError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+K = TypeVar("K", bound="Kept")
+
+
+class Page:
+    """One transaction: what is asked is read and written through it."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._due: list[Callable[[], None]] = []
+
+    def write(self, statement: str, *values: object) -> None:
+        """One statement that changes something."""
+        self._db.execute(statement, values)
+
+    def rows(
+        self, statement: str, *values: object
+    ) -> list[tuple[Any, ...]]:  # a column is what its table says
+        """All that a statement finds."""
+        return self._db.execute(statement, values).fetchall()
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Call this when the transaction is on disk, before anybody has an answer; never if it fails."""
+        self._due.append(call)
+
+    def settle(self) -> None:
+        """The transaction is on disk."""
+        for call in self._due:
+            call()
+
+    def attempt(self, work: Callable[[Page], T]) -> Callable[[Future[T]], None]:
+        """Do one of several things; if it fails, nothing of it stays and the others are untouched. Gives what
+        to tell whoever asked.
+        """
+        due = len(self._due)
+        self.write("savepoint attempt")
+        try:
+            done = work(self)
+        except Exception as error:
+            # A full disk undoes the whole transaction by itself: then nothing is left to go back to.
+            if not self._db.in_transaction:
+                raise
+            self.write("rollback to attempt")
+            self.write("release attempt")
+            del self._due[due:]
+            return partial(Future.set_exception, exception=error)
+        self.write("release attempt")
+        return partial(Future.set_result, result=done)
+
+
+class Scribe:
+    """The thread around a connection; from here on only it uses the connection."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._asked: SimpleQueue[tuple[Callable[[Page], Any], Future[Any]] | None] = SimpleQueue()
+        self._door, self._closed = threading.Lock(), False
+        self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
+        self._thread.start()
+
+    def ask(self, work: Callable[[Page], T]) -> Future[T]:
+        """Have something read or written; whoever is cancelled while waiting for the answer cannot take it back."""
+        answer: Future[T] = Future()
+        answer.set_running_or_notify_cancel()
+        with self._door:
+            if self._closed:
+                raise StateError("the journal is closed", expected="it to be open while its run is played")
+            self._asked.put((work, answer))
+        return answer
+
+    def close(self) -> None:
+        """Write what was asked so far, then no more; a second time does nothing."""
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._asked.put(None)
+        # Whoever forgot to close is closed when its memory is let go of, and that may happen in any thread.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _write_on(self) -> None:
+        while self._turn():
+            pass
+        self._db.close()
+
+    def _turn(self) -> bool:
+        """One transaction with all that is asked by now; whether there will be another."""
+        asked = [self._asked.get()]
+        while not self._asked.empty():
+            asked.append(self._asked.get())
+        self._write([deed for deed in asked if deed is not None])
+        return None not in asked
+
+    def _write(self, deeds: list[tuple[Callable[[Page], Any], Future[Any]]]) -> None:
+        page = Page(self._db)
+        try:
+            page.write("begin")
+            outcomes = [page.attempt(work) for work, _ in deeds]
+            page.write("commit")
+        except BaseException as error:  # told to whoever asked: they must not wait for ever
+            if self._db.in_transaction:
+                self._db.rollback()
+            outcomes = [partial(Future.set_exception, exception=error)] * len(deeds)
+        else:
+            page.settle()
+        for (_, answer), tell in zip(deeds, outcomes, strict=True):
+            tell(answer)
+
+
+class Kept(Protocol):
+    """Something a scribe writes in."""
+
+    scribe: Scribe
+
+
+class Asked(Generic[P, T]):
+    """Something to ask of a scribe: called, it waits for the answer; in an event loop it is awaited with `soon`."""
+
+    def __init__(self, kept: Kept, work: Callable[Concatenate[Any, Page, P], T]) -> None:  # Any: its class
+        self._kept, self._work = kept, work
+
+    def __call__(self, *words: P.args, **named: P.kwargs) -> T:
+        """Ask, and wait until it is on disk."""
+        return self._ask(*words, **named).result()
+
+    def soon(self, *words: P.args, **named: P.kwargs) -> asyncio.Future[T]:
+        """Ask at once; the event loop goes on until it is on disk."""
+        return asyncio.wrap_future(self._ask(*words, **named))
+
+    def _ask(self, *words: P.args, **named: P.kwargs) -> Future[T]:
+        return self._kept.scribe.ask(lambda page: self._work(self._kept, page, *words, **named))
+
+
+class Entry(Generic[K, P, T]):
+    """Makes a method that is given a page into one that its scribe is asked for."""
+
+    def __init__(self, work: Callable[Concatenate[K, Page, P], T]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __get__(self, kept: K, owner: type[K]) -> Asked[P, T]:
+        return Asked(kept, self._work)
+
+
+def entry(work: Callable[Concatenate[K, Page, P], T]) -> Entry[K, P, T]:
+    """Decorates each method that reads or writes a page: it is done in one transaction, by the scribe."""
+    return Entry(work)
