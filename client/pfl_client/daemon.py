@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import structlog
 
-from pfl_client.bench import Bench, DataFolder, TrainerLost
+from pfl_client.bench import Bench, DataFolder, Done, Progress, TrainerLost
 from pfl_client.declined import Declined, disk_full
-from pfl_client.envelopes import Envelopes
+from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.link import Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch
@@ -143,13 +143,18 @@ class Daemon:
             with disk_full(self._state):
                 await self._bring(blob, visit.download(blob))
                 self.watch.received += blob.size
-                down = await asyncio.to_thread(visit.open, letter, blob)
             kind = assignment.task.kind
             self.watch.doing = "training" if kind is Kind.TRAIN else kind.value
-            done = await self._twice(lambda: self._bench.work(visit.job(assignment, down), heart.beat))
+            done = await self._twice(lambda: self._train(visit, assignment, letter, heart.beat))
         await asyncio.to_thread(visit.keep, assignment, done)
         visit.clean_up(blob)
         self.watch.learn(assignment.task, done)
+
+    async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, progress: Progress) -> Done:
+        # Opened for each try: what a trainer that died had begun to answer may lie where it was.
+        with disk_full(self._state):
+            down = await asyncio.to_thread(visit.open, letter, assignment.blob)
+        return await self._bench.work(visit.job(assignment, down), progress)
 
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """A trainer that dies is started once more; what kills it twice is not asked a third time."""

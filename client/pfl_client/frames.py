@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pfl_client import declined
 from pfl_client.bench import DataFolder, Done, Job, Parcel
+from pfl_client.warm import Pool
 from pfl_common import errors
 from pfl_common.messages import Scores
 from pfl_common.run import Description, Task
@@ -28,6 +29,9 @@ FRAME = 1 << 20
 PARCEL_LIMIT = 64 << 20
 HIGH_WATER = 4
 """Messages that wait for a reader: one question or its answer, and a few of progress."""
+
+_HEAD, _SIZE = 3, 8
+"""Frames before the body: secret, letter, size; and the bytes of the last."""
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -150,24 +154,60 @@ class Garbled(Exception):
 
 
 def pack(secret: bytes, letter: Letter, body: Buffer = b"") -> list[Buffer]:
-    """A letter, and what goes beside it, as frames."""
+    """A letter, how much goes beside it, and that, as frames."""
     if len(body) > PARCEL_LIMIT:
         raise ValueError(f"{len(body)} bytes are too many for a message: write them to a file, send its path")
     whole = memoryview(body)
     pieces = [whole[start : start + FRAME] for start in range(0, len(whole), FRAME)]
     head = json.dumps(asdict(letter), default=str).encode()
-    return [secret, head, *pieces]
+    return [secret, head, len(whole).to_bytes(_SIZE, "big"), *pieces]
 
 
-def unpack(secret: bytes, frames: Sequence[zmq.Frame]) -> tuple[Letter, bytes]:
-    """The letter and the bytes beside it; anything without the secret is not looked at."""
-    if len(frames) < 2 or not hmac.compare_digest(frames[0].bytes, secret):
-        raise Garbled("a message without this launch's secret")
-    try:
-        letter = _LETTER.validate_json(frames[1].bytes)
-    except ValidationError as error:
-        raise Garbled(f"a letter that cannot be read: {error.error_count()} errors") from None
-    return letter, b"".join(frame.buffer for frame in frames[2:])
+class Arrival:
+    """A message that arrives frame by frame; what goes beside the letter comes together in warm memory."""
+
+    def __init__(self, secret: bytes, pool: Pool) -> None:
+        self._secret, self._pool = secret, pool
+        self._head: list[bytes] = []
+        self._body, self._filled = memoryview(b""), 0
+
+    def take(self, frame: zmq.Frame) -> None:
+        """The next frame; anything without the secret is not looked at."""
+        if len(self._head) < _HEAD:
+            self._head.append(frame.bytes)
+            if not hmac.compare_digest(self._head[0], self._secret):
+                raise Garbled("a message without this launch's secret")
+            if len(self._head) == _HEAD:
+                self._make_room(int.from_bytes(self._head[2], "big"))
+            return
+        end = self._filled + len(frame)
+        if end > len(self._body):
+            raise Garbled("a message with more beside it than it said")
+        self._body[self._filled : end] = frame.buffer
+        self._filled = end
+
+    def read(self) -> tuple[Letter, memoryview]:
+        """The letter and what is beside it, good until the next message."""
+        if len(self._head) < _HEAD or self._filled != len(self._body):
+            raise Garbled("a message that ends too early")
+        try:
+            return _LETTER.validate_json(self._head[1]), self._body
+        except ValidationError as error:
+            raise Garbled(f"a letter that cannot be read: {error.error_count()} errors") from None
+
+    def _make_room(self, size: int) -> None:
+        if size > PARCEL_LIMIT:
+            raise Garbled(f"a message of {size} bytes; at most {PARCEL_LIMIT}")
+        if size:
+            self._body = self._pool.take(size)
+
+
+def unpack(secret: bytes, frames: Iterable[zmq.Frame]) -> tuple[Letter, memoryview]:
+    """A whole message that is here already."""
+    arrival = Arrival(secret, Pool())
+    for frame in frames:
+        arrival.take(frame)
+    return arrival.read()
 
 
 def limit(socket: zmq.Socket[bytes] | zmq.asyncio.Socket) -> None:
@@ -193,7 +233,7 @@ def ask_for(job: Job) -> tuple[Work, Buffer]:
     return letter, body
 
 
-def read_job(letter: Work, body: bytes) -> Job:
+def read_job(letter: Work, body: Buffer) -> Job:
     """The reverse of `ask_for`."""
     return Job(
         task=letter.task,
@@ -214,7 +254,7 @@ def answer_with(done: Done) -> tuple[Finished, Buffer]:
     return letter, body
 
 
-def read_done(letter: Finished, body: bytes) -> Done:
+def read_done(letter: Finished, body: Buffer) -> Done:
     """The reverse of `answer_with`."""
     up: Parcel | None = body if letter.beside else letter.up
     return Done(letter.scores, letter.metrics, up, letter.groups, letter.seconds)

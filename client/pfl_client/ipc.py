@@ -21,6 +21,7 @@ import zmq.asyncio
 
 from pfl_client import frames
 from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
+from pfl_client.warm import Pool
 from pfl_common.run import Description
 
 LONGEST_SOCKET_PATH = 103
@@ -41,9 +42,15 @@ class TrainerProcess:
     """
 
     def __init__(
-        self, folder: Path, *, warm: bool = True, start_seconds: float = 120.0, grace_seconds: float = 5.0
+        self,
+        folder: Path,
+        *,
+        warm: bool = True,
+        pool: Pool | None = None,
+        start_seconds: float = 120.0,
+        grace_seconds: float = 5.0,
     ) -> None:
-        self._folder, self._warm = folder, warm
+        self._folder, self._warm, self._pool = folder, warm, pool or Pool()
         self._start_seconds, self._grace_seconds = start_seconds, grace_seconds
         self._running: _Running | None = None
         self._opened: tuple[DataFolder, str, Path] | None = None
@@ -93,10 +100,10 @@ class TrainerProcess:
         *,
         expect: type[Answer],
         progress: Progress = lambda samples: None,
-    ) -> tuple[Answer, bytes]:
+    ) -> tuple[Answer, memoryview]:
         try:
             if self._running is None:
-                self._running = await _start(self._folder, self._start_seconds)
+                self._running = await _start(self._folder, self._pool, seconds=self._start_seconds)
             await self._running.send(letter, body)
             answer, beside = await self._listen(self._running, progress)
         except BaseException:
@@ -110,7 +117,7 @@ class TrainerProcess:
         await self._end()
         raise TrainerFailed(answer.words if isinstance(answer, frames.Broken) else f"it said {answer.says!r}")
 
-    async def _listen(self, running: _Running, progress: Progress) -> tuple[frames.Letter, bytes]:
+    async def _listen(self, running: _Running, progress: Progress) -> tuple[frames.Letter, memoryview]:
         while True:
             letter, body = await running.receive()
             if not isinstance(letter, frames.Moved):
@@ -128,26 +135,36 @@ class _Running:
     """A trainer that has been started: its process, its socket, its secret."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, socket: zmq.asyncio.Socket, secret: bytes
+        self, process: asyncio.subprocess.Process, socket: zmq.asyncio.Socket, secret: bytes, pool: Pool
     ) -> None:
-        self.process, self._socket, self._secret = process, socket, secret
+        self.process, self._socket, self._secret, self._pool = process, socket, secret, pool
         self._gone = asyncio.create_task(process.wait())
 
     async def send(self, letter: frames.Letter, body: frames.Buffer = b"") -> None:
         await self._socket.send_multipart(frames.pack(self._secret, letter, body), copy=False)
 
-    async def receive(self) -> tuple[frames.Letter, bytes]:
+    async def receive(self) -> tuple[frames.Letter, memoryview]:
         """The next letter; TrainerLost as soon as there can be none."""
-        arriving = asyncio.ensure_future(self._socket.recv_multipart(copy=False))
+        arriving = asyncio.ensure_future(self._arrive())
         try:
             await asyncio.wait({arriving, self._gone}, return_when=asyncio.FIRST_COMPLETED)
             if not arriving.done() or arriving.cancelled():  # cancelled: close() was called meanwhile
                 raise TrainerLost(describe_end(await asyncio.shield(self._gone)))
-            return frames.unpack(self._secret, arriving.result())
+            return arriving.result()
         except frames.Garbled as error:
             raise TrainerLost(f"the trainer was not understood: {error}") from None
         finally:
             arriving.cancel()
+
+    async def _arrive(self) -> tuple[frames.Letter, memoryview]:
+        arrival = frames.Arrival(self._secret, self._pool)
+        more = True
+        while more:
+            # Frame by frame, each let go at once: a whole message more would double the daemon.
+            frame = await self._socket.recv(copy=False)
+            arrival.take(frame)
+            more = frame.more
+        return arrival.read()
 
     async def end(self, grace_seconds: float) -> None:
         """End the process, first politely."""
@@ -164,7 +181,7 @@ class _Running:
             await self._gone
 
 
-async def _start(folder: Path, seconds: float) -> _Running:
+async def _start(folder: Path, pool: Pool, *, seconds: float) -> _Running:
     place = _private_place(folder)
     # One context for the process: it owns a thread, and sockets of one-off trainers come and go.
     socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
@@ -173,7 +190,7 @@ async def _start(folder: Path, seconds: float) -> _Running:
         address = f"ipc://{place / 's'}"
         socket.bind(address)
         secret = secrets.token_bytes(frames.SECRET_BYTES)
-        running = _Running(await _launch(address, secret), socket, secret)
+        running = _Running(await _launch(address, secret), socket, secret, pool)
         await _greet(running, seconds)
     except BaseException:
         socket.close()

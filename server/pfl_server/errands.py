@@ -39,6 +39,8 @@ class Errand:
     reserved: int = 0
     since: int = 0
     verifying: bool = False
+    promised: bool = False
+    """Its receipt is being written down: from here on nobody can give it up."""
 
     def renew(self, progress: int, now: float) -> None:
         """A lease is renewed by progress only: a site that hangs but still sends heartbeats is given up."""

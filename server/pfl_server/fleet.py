@@ -91,13 +91,13 @@ class Fleet:
 
     async def _held(self, client: ClientId, task: Task) -> str:
         """The update a receipt was given for before a restart, if the spool still has it whole."""
-        receipt = self._journal.receipts(task.round, task.attempt).get(client)
+        receipt = await self._journal.receipt.soon(client, task.round, task.attempt)
         if receipt is None:
             return ""
-        digest, name = receipt
+        digest, name, _ = receipt
         if await asyncio.to_thread(self._books.spool.whole, name, digest):
             return name
-        self._journal.forget(client, task.round, task.attempt)
+        await self._journal.forget.soon(client, task.round, task.attempt)
         return ""
 
     def give_up(self, client: ClientId, reason: str) -> None:
@@ -125,7 +125,7 @@ class Fleet:
     async def join(self, site: ClientId, description: Description) -> Joined | None:
         """Register a site, early or late, if its data fit the run."""
         fits(description, self.spec.model, site)
-        self._journal.register(site, description.to_json(), late=site not in self.spec.roster)
+        await self._journal.register.soon(site, description.to_json(), late=site not in self.spec.roster)
         place = self._places.setdefault(site, Place(site, self._now()))
         place.seen = self._now()
         envelopes, init = self._books.envelopes, self._books.init
@@ -169,7 +169,7 @@ class Fleet:
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload of exactly the size the manifest gives, or repeat its receipt."""
         header = offer.header
-        held = self._journal.receipts(header.round, header.attempt).get(site)
+        held = await self._journal.receipt.soon(site, header.round, header.attempt)
         if held and _key(header) == offer.key:
             if held[0] != offer.blob.digest:
                 raise self._refuse("different", f"another update of {site} for {offer.key} is already here")
@@ -229,14 +229,27 @@ class Fleet:
             errand.incoming.unlink(missing_ok=True)
             self._settle(errand, SiteLost(f"refused:{refused.code}"))
             raise self._refuse(refused.code, refused.words) from None
-        # No await from here to the settling: whoever has a receipt is counted, and nobody else.
         if errand.answer.done():
             raise self._refuse("late", f"{site} was given up while {key} was being verified")
         receipt = self._receipt(site, errand.offer)
-        self._journal.receive(receipt, errand.task.round, errand.task.attempt, name)
-        self.bytes["up"] += errand.offer.blob.size
-        self._settle(errand, name)
+        # No await from the look to the promise: whoever has a receipt is counted, and nobody else.
+        errand.promised = True
+        # Shielded: a site whose line breaks now has its receipt all the same, and its errand must settle.
+        await asyncio.shield(asyncio.ensure_future(self._promise(errand, receipt, name)))
         return receipt
+
+    async def _promise(self, errand: Errand, receipt: Receipt, name: str) -> None:
+        """Write a receipt down; receipts of one moment are written together."""
+        task, signature = errand.task, receipt.signature.hex()
+        try:
+            await self._journal.receive.soon(
+                receipt, task.round, task.attempt, name, since=errand.since, signature=signature
+            )
+        except BaseException:
+            errand.promised = False
+            raise
+        self.bytes["up"] += errand.offer.blob.size if errand.offer else 0
+        self._settle(errand, name)
 
     async def report(self, site: ClientId, key: str, report: Scores) -> None:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
@@ -245,7 +258,7 @@ class Fleet:
             scores.check(report)
         except ValueError as error:
             raise self._refuse("scores", f"{site}: {error}") from None
-        self._journal.report(key, site, report)
+        await self._journal.report.soon(key, site, report, since=errand.since)
         if not errand.uploads:
             self._settle(errand, "")
 
@@ -304,7 +317,7 @@ class Fleet:
         return self._books.envelopes.sign(Receipt(self.spec.id, offer.key, site, offer.blob.digest))
 
     def _settle(self, errand: Errand, outcome: str | SiteLost) -> None:
-        if errand.answer.done():
+        if errand.answer.done() or (errand.promised and isinstance(outcome, SiteLost)):
             return
         # At once, and not when `ask` wakes up: a site that asks again must not be given what it has just answered.
         if (place := self._places[errand.client]).errand is errand:

@@ -249,7 +249,7 @@ def test_a_letter_is_read_as_it_was_written() -> None:
     up = os.urandom((5 << 20) // 2)
     done = Done({"pre/test/combined": [0.1, 1 / 3]}, {"loss": float("inf")}, up, ("slot",), {"train": 1e-9})
     parts = frames.pack(SECRET, *frames.answer_with(done))
-    assert [1 << 20, 1 << 20, 1 << 19] == [len(part) for part in parts[2:]]
+    assert [1 << 20, 1 << 20, 1 << 19] == [len(part) for part in parts[3:]]
     letter, body = frames.unpack(SECRET, as_frames(parts))
     assert done == frames.read_done(letter, body)
     nan, _ = frames.unpack(

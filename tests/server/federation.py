@@ -71,9 +71,8 @@ def pin_spec(up: tuple[Entry, ...], **fields: Any) -> RunSpec:
 
 def open_run(folder: Path, spec: RunSpec) -> Books:
     """The books of a run, begun now or in an earlier life."""
-    journal = Journal(folder / "journal.sqlite")
     # These tests kill the process, not the power: what the operating system was given is as good as written.
-    journal._db.execute("pragma synchronous=off")
+    journal = Journal(folder / "journal.sqlite", durability="process")
     if journal.spec() is None:
         for site in spec.roster:
             journal.register(site, DESCRIPTION.to_json(), late=False)

@@ -60,7 +60,15 @@ def test_no_attempt_is_burnt_while_too_few_are_here(tmp_path: Path, monkeypatch:
     fleet = ScriptedFleet(books)
     fleet.here = {"a"}
     abandoned, abandon = asyncio.Event(), books.journal.abandon
-    monkeypatch.setattr(books.journal, "abandon", lambda *words: (abandon(*words), abandoned.set()))
+
+    class Heard:
+        """Says when an attempt has been abandoned."""
+
+        async def soon(self, *words: object) -> None:
+            await abandon.soon(*words)
+            abandoned.set()
+
+    monkeypatch.setattr(books.journal, "abandon", Heard())
 
     async def come_back() -> None:
         training = asyncio.create_task(Training(books, fleet, tick=TICK).run())

@@ -52,6 +52,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         (("--rounds", "many"), ("'--rounds'", "a valid integer")),
         (("--participation", "2"), ("participation is '2'", "a ratio in (0, 1]")),
         (("--backbone", "resnet81"), ("no backbone 'resnet81'", "did you mean 'resnet8'?")),
+        (("--durability", "disk"), ("setting 'durability' is 'disk'", "'power' or 'process'")),
         (("--candidates", "all"), ("setting 'candidates' is 'all'", "'roster' or 'present'")),
         (("--methd", "fedavg"), ("No such option: --methd", "--method")),
     ],

@@ -55,13 +55,27 @@ class Fragile:
         if name not in self._steps:
             return found
 
-        def step(*words: Any, **named: Any) -> Any:
-            self._fuse.burn()
-            answer = found(*words, **named)
-            self._fuse.burn()
-            return answer
+        return Step(found, self._fuse)
 
-        return step
+
+class Step:
+    """One of them, called or awaited."""
+
+    def __init__(self, found: Any, fuse: Fuse) -> None:
+        self._found, self._fuse = found, fuse
+
+    def __call__(self, *words: Any, **named: Any) -> Any:
+        self._fuse.burn()
+        answer = self._found(*words, **named)
+        self._fuse.burn()
+        return answer
+
+    async def soon(self, *words: Any, **named: Any) -> Any:
+        """Killed before it is asked, or when it is on disk and nobody has heard of it."""
+        self._fuse.burn()
+        answer = await self._found.soon(*words, **named)
+        self._fuse.burn()
+        return answer
 
 
 def live(folder: Path, spec: RunSpec, steps: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from pfl_common.messages import Receipt
 from pfl_server.journal import Journal
 from pfl_server.sampling import Draw
+from pfl_server.scribe import Page
 
 DRAW = Draw(("a", "b"), frozenset({"b"}))
 OTHER = Draw(("c",), frozenset())
@@ -32,17 +35,27 @@ def journal(file: Path):
     journal.close()
 
 
+def look(journal: Journal, statement: str) -> list[tuple[object, ...]]:
+    """What lies in the file itself."""
+    return journal.scribe.ask(lambda page: page.rows(statement)).result()
+
+
 def receipt(site: str = "a", digest: str = "d1") -> Receipt:
     return Receipt("run-1", "000001-1-train", site, digest)
 
 
-def test_durability_is_asked_for(journal: Journal) -> None:
-    """A commit is on disk when it returns: rollback journal, full synchronisation."""
-    (mode,), (level,) = (
-        journal._db.execute(f"pragma {word}").fetchone() for word in ("journal_mode", "synchronous")
-    )
-    assert "truncate" == mode
-    assert level >= 2
+@pytest.mark.parametrize(("durability", "level"), [("power", 2), ("process", 0)])
+def test_durability_is_asked_for(tmp_path: Path, durability: str, level: int) -> None:
+    """A commit is on disk when it returns, by a rollback journal and full synchronisation, if power may fail."""
+    journal = Journal(tmp_path / durability, durability=durability)
+    pragmas = [look(journal, f"pragma {word}") for word in ("journal_mode", "synchronous")]
+    journal.close()
+    assert [[("truncate",)], [(level,)]] == pragmas
+
+
+def test_full_durability_is_the_default(journal: Journal) -> None:
+    """Who asks for nothing loses nothing."""
+    assert ("power", [(2,)]) == (journal.durability, look(journal, "pragma synchronous"))
 
 
 def test_an_open_attempt_is_found_again(journal: Journal, file: Path) -> None:
@@ -128,4 +141,93 @@ def test_registering_again_renews_the_description(journal: Journal) -> None:
     journal.register("a", "two", late=True)
     journal.register("b", "three", late=True)
     assert [("a", "two"), ("b", "three")] == list(journal.sites().items())
-    assert [("a", 1), ("b", 0)] == journal._db.execute("select name, late from site order by name").fetchall()
+    assert [("a", 1), ("b", 0)] == look(journal, "select name, late from site order by name")
+
+
+def test_a_receipt_keeps_its_signature(journal: Journal, file: Path) -> None:
+    """The very receipt that was given is given again: by site and attempt, or there is none."""
+    journal.receive(receipt(), 1, 1, "000001-1-a", signature="5e")
+    journal.receive(receipt("b"), 1, 1, "000001-1-b")
+    again = reopened(journal, file)
+    assert ("d1", "000001-1-a", "5e") == again.receipt("a", 1, 1)
+    assert ("d1", "000001-1-b", "") == again.receipt("b", 1, 1)
+    assert [None, None] == [again.receipt("a", 1, 2), again.receipt("c", 1, 1)]
+    again.close()
+
+
+def test_it_is_known_what_a_site_had_when_it_answered(journal: Journal, file: Path) -> None:
+    """Beside each update and each report stands the round the site went on from; a sum does not wipe it out."""
+    journal.receive(receipt("a"), 1, 1, "x", since=3)
+    journal.report("000001-1-train", "a", {}, since=3)
+    journal.report("000001-1-evaluate", "b", {}, since=2)
+    journal.sum_up(["000001-1-train", "000001-1-evaluate"], {})
+    again = reopened(journal, file)
+    assert {"000001-1-train": {"a": 3}, "000001-1-evaluate": {"b": 2}} == again.answers()
+    again.close()
+
+
+def test_a_torn_update_is_answered_anew(journal: Journal) -> None:
+    """The answer that counts is the last one; a receipt that is refused says nothing of its site."""
+    journal.receive(receipt(), 1, 1, "x", since=3)
+    with pytest.raises(sqlite3.IntegrityError):
+        journal.receive(receipt(), 1, 1, "x", since=5)
+    assert {"000001-1-train": {"a": 3}} == journal.answers()
+    journal.forget("a", 1, 1)
+    journal.receive(receipt(), 1, 1, "x", since=4)
+    assert {"000001-1-train": {"a": 4}} == journal.answers()
+
+
+def test_committed_rounds_are_in_memory(journal: Journal, file: Path) -> None:
+    """Asking for them costs no look into the file, and a restart knows them all."""
+    for number in (1, 2):
+        journal.open_attempt(number, "ab", DRAW)
+        journal.commit(number, 1, ["a"], {})
+    journal.open_attempt(3, "ab", DRAW)
+    journal.abandon(3, 1, {}, "too few")
+    journal.close()
+    assert {1: 1, 2: 1} == journal.committed()
+    again = Journal(file)
+    again.close()
+    assert {1: 1, 2: 1} == again.committed()
+
+
+async def test_a_round_is_committed_when_it_is_on_disk(journal: Journal) -> None:
+    """A commit whose transaction the disk did not take is not remembered; asked again, it is."""
+    go_on = threading.Event()
+
+    def fill(page: Page) -> None:
+        page.write("rollback")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    await journal.open_attempt.soon(1, "ab", DRAW)
+    journal.scribe.ask(lambda page: go_on.wait(20))
+    asked = [journal.commit.soon(1, 1, ["a"], {}), asyncio.wrap_future(journal.scribe.ask(fill))]
+    go_on.set()
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert ["database or disk is full"] * 2 == [str(outcome) for outcome in outcomes]
+    assert {} == journal.committed()
+    await journal.commit.soon(1, 1, ["a"], {})
+    assert {1: 1} == journal.committed()
+
+
+async def test_the_awaited_form(journal: Journal) -> None:
+    """In the event loop the same methods are awaited: their answers and their errors are the same."""
+    assert 1 == await journal.open_attempt.soon(1, "ab", DRAW)
+    await journal.receive.soon(receipt(), 1, 1, "x", since=2, signature="5e")
+    with pytest.raises(sqlite3.IntegrityError):
+        await journal.receive.soon(receipt(), 1, 1, "x")
+    assert ("d1", "x", "5e") == await journal.receipt.soon("a", 1, 1)
+    await journal.commit.soon(1, 1, ["a"], {"b": "lease"})
+    assert {1: 1} == journal.committed()
+
+
+async def test_what_is_asked_at_one_moment(journal: Journal) -> None:
+    """Receipts and reports of many sites come in at once; none is lost, and one that is refused harms none."""
+    sites = [f"s{number:02d}" for number in range(30)]
+    asked = [journal.receive.soon(receipt(site), 1, 1, site) for site in [*sites, "s07"]]
+    asked += [journal.report.soon("000001-1-train", site, {"x": [1.0]}) for site in sites]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [30] == [n for n, outcome in enumerate(outcomes) if outcome is not None]
+    assert isinstance(outcomes[30], sqlite3.IntegrityError)
+    assert sites == list(journal.receipts(1, 1))
+    assert 30 == len(journal.reports("000001-1-train"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,3 +115,75 @@ def test_the_very_run_of_a_specification(tmp_path: Path, runs: Runs) -> None:
     assert (pinned.spec.hash, pinned.init) == (adopted.spec.hash, adopted.init)
     adopted.journal.close()
     other.close()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from pfl_deploy.loopback import OpenEnvelopes
+from pfl_server.runs import Runs
+runs = Runs(Path(sys.argv[1]), OpenEnvelopes())
+sys.stdout.write("held")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+"""Another coordinator: takes the folder, says so, and holds it until its input ends."""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A coordinator of its own that has the folder."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "state")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert b"held" == process.stdout.read(4)
+        yield process
+        process.kill()
+
+
+def test_another_path_to_the_folder_is_the_same_folder(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    """A link to the state folder, or to one above it, does not get round the one who has it."""
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "above").symlink_to(tmp_path)
+    for path in (tmp_path / "link", tmp_path / "above" / "state", tmp_path / "x" / ".." / "state"):
+        with pytest.raises(StateError, match="another coordinator is using"):
+            Runs(path, OpenEnvelopes())
+    holder.kill()
+    holder.wait(20)
+    Runs(tmp_path / "link", OpenEnvelopes()).close()
+
+
+def test_a_stopped_coordinator_still_has_its_folder(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+    """One that was stopped may wake up and write at any moment: only its end lets another in."""
+    holder.send_signal(signal.SIGSTOP)
+    _, status = os.waitpid(holder.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    with pytest.raises(StateError, match="another coordinator is using"):
+        Runs(tmp_path / "state", OpenEnvelopes())
+    holder.kill()
+    holder.wait(20)
+    Runs(tmp_path / "state", OpenEnvelopes()).close()
+
+
+@pytest.mark.parametrize("durability", ["power", "process"])
+def test_what_the_state_survives_is_asked_of_the_journal(tmp_path: Path, durability: str) -> None:
+    """For a run that is begun and for one that goes on; it may be another each time."""
+    runs = Runs(tmp_path, OpenEnvelopes())
+    begun = runs.begin(settings(tmp_path, durability=durability), SITES)
+    begun.journal.close()
+    again = runs.unfinished(settings(tmp_path, durability="power"))
+    assert again is not None
+    again.journal.close()
+    runs.close()
+    assert (durability, "power") == (begun.journal.durability, again.journal.durability)
+
+
+def test_letting_go_of_the_folder(tmp_path: Path) -> None:
+    """When another may have it, all that was asked of the journal is on disk."""
+    runs = Runs(tmp_path, OpenEnvelopes())
+    books = runs.begin(settings(tmp_path), SITES)
+    waiting = [books.journal.scribe.ask(lambda page: page.write("update run set words = 'x'")) for _ in "123"]
+    runs.close()
+    assert all(answer.done() for answer in waiting)
+    books.journal.close()

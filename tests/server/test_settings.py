@@ -26,6 +26,7 @@ from pfl_server.settings import HERE_ONLY, ServerSettings
         ("evaluate_every", 0),
         ("threads", 0),
         ("candidates", "everybody"),
+        ("durability", "nothing"),
         ("rounds", "many"),
     ],
 )
@@ -45,7 +46,8 @@ def test_where_it_runs_is_no_part_of_the_run() -> None:
     """Ports and folders may change while a run lasts; everything else pins it."""
     part = ServerSettings(method="fedavg", port=1).run_part()
     assert set() == HERE_ONLY & part.keys()
-    assert part == ServerSettings(method="fedavg", port=2, state=Path("elsewhere")).run_part()
+    elsewhere = {"port": 2, "state": Path("elsewhere"), "durability": "process"}
+    assert part == ServerSettings(method="fedavg", **elsewhere).run_part()
     assert part != ServerSettings(method="fedavg", rounds=31).run_part()
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from pfl_client import frames
+from pfl_client.warm import Pool
 from pfl_common import logs
 from pfl_common.errors import UserError
 
@@ -61,23 +62,28 @@ class _Wire:
     """The socket and the secret that goes with each message."""
 
     def __init__(self, socket: zmq.Socket[bytes], secret: bytes) -> None:
-        self._socket, self._secret = socket, secret
+        self._socket, self._secret, self._pool = socket, secret, Pool()
 
     def send(self, letter: frames.Letter, body: frames.Buffer = b"") -> None:
         self._socket.send_multipart(frames.pack(self._secret, letter, body), copy=False)
 
-    def receive(self) -> tuple[frames.Letter, bytes]:
-        return frames.unpack(self._secret, self._socket.recv_multipart(copy=False))
+    def receive(self) -> tuple[frames.Letter, memoryview]:
+        arrival, more = frames.Arrival(self._secret, self._pool), True
+        while more:
+            frame = self._socket.recv(copy=False)
+            arrival.take(frame)
+            more = frame.more
+        return arrival.read()
 
 
 def _answer(
-    letter: frames.Letter, body: bytes, bench: Workbench, *, moved: Callable[[int], None]
+    letter: frames.Letter, body: frames.Buffer, bench: Workbench, *, moved: Callable[[int], None]
 ) -> tuple[frames.Letter, frames.Buffer]:
     match letter:
         case frames.Describe():
             return frames.Described(bench.describe(letter.folder)), b""
         case frames.Open():
-            bench.open(letter.folder, body.decode(), letter.init)
+            bench.open(letter.folder, bytes(body).decode(), letter.init)
             return frames.Opened(), b""
         case frames.Work():
             return frames.answer_with(bench.work(frames.read_job(letter, body), moved))
