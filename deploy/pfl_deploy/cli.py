@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal  # a command's words are of any type until they are settled
 
 import typer
 from rich.console import Console
@@ -101,7 +102,11 @@ def split(
 @app.command()
 def simulate(
     data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
-    out: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("pfl-simulation"),
+    out: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(help="Play this run again (pfl-state/runs/RUN): the same bytes, or an error."),
+    ] = None,
     method: Annotated[str | None, typer.Option(help="Which method trains.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of the run.")] = None,
     seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
@@ -118,13 +123,16 @@ def simulate(
     """Run a whole federation in this process, without network."""
     flags = dict(locals())
     configure(level="info" if not as_json else "warning")
+    if replay is not None:
+        _replay(flags)
+        return
     from pfl_deploy import showing
     from pfl_deploy.simulate import find_sites
     from pfl_deploy.simulate import simulate as play
 
-    folders = find_sites(data)
-    settings, pinned = showing.server_settings(flags, folders=folders, state=out / "coordinator")
-    result = play(settings, folders, out / "sites", pinned=pinned)
+    folders, kept = find_sites(data), out or Path("pfl-simulation")
+    settings, pinned = showing.server_settings(flags, folders=folders, state=kept / "coordinator")
+    result = play(settings, folders, kept / "sites", pinned=pinned)
     table = {site: dict(curve.points[-1][1]) for site, curve in result.curves().items()}
     if as_json:
         console.print_json(json.dumps({"run": result.spec.id, "accuracy": table}))
@@ -172,6 +180,19 @@ def demo(
     play(plan, console)
     if open_:
         typer.launch(plan.report.as_uri())
+
+
+def _replay(flags: Mapping[str, Any]) -> None:
+    from pfl_deploy import replaying
+
+    replaying.check_words(flags)
+    found = replaying.replay_kept(flags["replay"], flags["data"], flags["out"])
+    if flags["as_json"]:
+        console.print_json(json.dumps(asdict(found)))
+    else:
+        console.print(
+            f"run {found.run} played again: the same bytes after round {found.round} (SHA-256 {found.sha256})"
+        )
 
 
 def _form(text: str) -> Literal["npz", "images"]:

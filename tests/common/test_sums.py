@@ -167,7 +167,13 @@ KINDS = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-WEIGHTS = {"float32": torch.float32, "int64": torch.int64, "int32": torch.int32, "uint8": torch.uint8}
+WEIGHTS = {
+    "bool": torch.bool,
+    "float32": torch.float32,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "uint8": torch.uint8,
+}
 
 
 def term(seed: int, shape: tuple[int, ...], spread: str, kinds: tuple[str, str]) -> Weighted:

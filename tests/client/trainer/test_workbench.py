@@ -18,7 +18,7 @@ from pfl_client.bench import DataFolder, Done, Job
 from pfl_client.declined import Declined, DiskFull, Diverged, OutOfMemory, WrongShape
 from pfl_client.trainer import work, workbench
 from pfl_client.trainer.workbench import Workbench
-from pfl_common import codec
+from pfl_common import codec, mapped
 from pfl_common.errors import StateError
 from pfl_common.halves import Up
 from pfl_common.run import Kind
@@ -39,7 +39,7 @@ def open_bench(desk: Desk) -> Workbench:
 
 def read_up(desk: Desk, done: Done) -> Up:
     """The update as the coordinator reads it."""
-    content = done.up if isinstance(done.up, bytes) else done.up.read_bytes()
+    content = done.up.read_bytes() if isinstance(done.up, Path) else done.up
     return codec.unflatten(
         codec.decode(bytearray(content), desk.spec.manifests["train/train/up"], done.groups)
     )
@@ -99,6 +99,24 @@ def test_a_warm_bench_knows_no_more_than_a_new_one(tmp_path: Path, method: str) 
         digest(tmp_path / "kept-2.safetensors"),
     )
     assert first.up == fresh.work(desk.job(), ignore).up
+
+
+@pytest.mark.parametrize("large", [0, 64 << 20], ids=["made anew", "copied"])
+def test_sites_in_one_process_start_from_one_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    """It is held once for all of them, or not at all when it is large, and no site's training shows in it."""
+    monkeypatch.setattr(mapped, "LARGE", large)
+    desk = Desk(tmp_path, lr=0.0125)
+    before = set(workbench._TEMPLATES)
+    benches = [open_bench(desk) for _ in range(2)]
+    held = set(workbench._TEMPLATES) - before
+    assert (1 if large else 0) == len(held)
+    first, second = (bench.work(desk.job(), ignore) for bench in benches)
+    assert first.up == second.up == open_bench(desk).work(desk.job(), ignore).up
+    for bench in benches:
+        bench.close()
+    assert set() == held & set(workbench._TEMPLATES), "nobody holds it any more"
 
 
 def test_a_generation_is_taken_up_again(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def offer_of(
     """What an honest site with these keys offers, and its sealed bytes."""
     sealed = sealing.seal_bytes(plain, file, header.to_json().encode())
     wrapped = sealing.wrap(sealed.content_key, to, header_hash=sealed.binding.hash)
-    seal = Seal(wrapped, sealing.sign_up(keys, sealed, wrap=wrapped))
-    return Offer(task.key, header, Blob(sealed.digest, sealed.size), seal), file.read_bytes()
+    blob = Blob(sealed.digest, sealed.size)
+    return Offer(task.key, header, blob, vouch(keys, header, blob, wrap=wrapped)), file.read_bytes()
 
 
 def vouch(keys: EnvelopeKeys, header: Header, blob: Blob, *, wrap: bytes) -> Seal:
