@@ -114,6 +114,7 @@ class RunSpec:
     lease_seconds: float = 15.0
     candidates: Literal["roster", "present"] = "roster"
     evaluate_every: int = 1
+    largest_norm: float = 1e9
     threads: int = 1
     repeatable: bool = True
     manifests: dict[str, Manifest] = field(default_factory=dict)

@@ -39,6 +39,9 @@ def serve(
     round_seconds: Annotated[float | None, typer.Option(help="Deadline of a round.")] = None,
     lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
+    largest_norm: Annotated[
+        float | None, typer.Option(help="Largest norm of an update that is taken.")
+    ] = None,
     backbone: Annotated[str | None, typer.Option(help="Network; chosen by the data if not given.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,

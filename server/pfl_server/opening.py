@@ -36,6 +36,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         round_seconds=settings.round_seconds,
         lease_seconds=settings.lease_seconds,
         evaluate_every=settings.evaluate_every,
+        largest_norm=settings.largest_norm,
         threads=settings.threads,
         repeatable=settings.threads == 1,
         versions=versions(),

@@ -46,6 +46,8 @@ class ServerSettings:
     """How long a site may show no progress once the others are done."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Sites that do not train measure the model every so many rounds."""
+    largest_norm: Annotated[float, Field(gt=0)] = 1e9
+    """Largest Euclidean norm of an update's values; a larger one is refused: one site must not drown the sum."""
     backbone: str = ""
     """Network; empty: chosen by the data's kind and size."""
     image_size: Annotated[int, Field(ge=0)] = 0

@@ -105,7 +105,7 @@ class Spool:
         # Nothing of it is looked at before all of it has verified.
         letter.check(parcel)
         with letter.source(parcel) as source:
-            codec.check(source, manifest, header.groups)
+            codec.check(source, manifest, header.groups, largest=self._spec.largest_norm)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.raw"

@@ -106,10 +106,24 @@ def test_numbers_that_would_spoil_a_sum(
     assert code == refused.value.code
 
 
-def test_large_and_negative_values_are_no_error(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
-    """The largest float32 is finite, and only weights have a sign that matters."""
+def test_large_and_negative_values_are_no_error(tmp_path: Path, spec: RunSpec) -> None:
+    """Within the run's bound the largest float32 is finite, and only weights have a sign that matters."""
+    spool = Spool(tmp_path / "spool", replace(spec, largest_norm=1e39), OpenEnvelopes())
     file, header = parcel(tmp_path, spec, put("sum.w", 2, -3.4e38))
     assert "000003-2-a" == spool.admit("a", file, build_offer(header, file))
+
+
+def test_an_update_that_would_drown_the_others(tmp_path: Path, spec: RunSpec) -> None:
+    """The norm of all values together is bounded by the run; one below is taken, one above refused."""
+    file, header = parcel(tmp_path, spec)  # six ones: a norm of 2.449
+    for largest, outcome in ((2.4, "norm"), (2.5, "taken")):
+        spool = Spool(tmp_path / outcome, replace(spec, largest_norm=largest), OpenEnvelopes())
+        try:
+            admit(spool, "a", (file, header))
+        except Refused as refused:
+            assert outcome == refused.code
+        else:
+            assert "taken" == outcome
 
 
 def test_a_truth_value_of_two(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
