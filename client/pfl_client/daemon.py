@@ -9,13 +9,14 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
 from pfl_client.bench import Bench, DataFolder, Done, Progress, TrainerLost
-from pfl_client.declined import Declined, disk_full
+from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.link import Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
@@ -43,6 +44,7 @@ class Daemon:
         self._envelopes = envelopes
         self.watch = Watch(folder.site)
         self._longest_pause = LONGEST_PAUSE
+        self._in_vain = 0
 
     async def run(self) -> Over:
         """Take part until the coordinator says that the run is over."""
@@ -70,7 +72,7 @@ class Daemon:
         joined = await self._join(description)
         spec = RunSpec.from_json(joined.spec)
         self._envelopes.meet(joined.card)
-        visit = Visit(self._state / "runs" / spec.id, spec, self._folder.site, envelopes=self._envelopes)
+        visit = await self._with_room(lambda: self._open(spec))
         try:
             log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
             await self._enter(visit, spec, joined)
@@ -82,6 +84,9 @@ class Daemon:
             return None
         finally:
             visit.close()
+
+    async def _open(self, spec: RunSpec) -> Visit:
+        return Visit(self._state / "runs" / spec.id, spec, self._folder.site, envelopes=self._envelopes)
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""
@@ -96,12 +101,16 @@ class Daemon:
         letter = visit.first(joined)
         async with _Heart(self._link, OPENING, visit.download(joined.init)):
             if letter is not None:
-                await self._bring(joined.init, visit.download(joined.init))
-                await asyncio.to_thread(visit.settle, joined, letter)
+                await self._with_room(partial(self._bring_init, visit, joined, letter))
             await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
         self.watch.enter(spec)
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
         self._longest_pause = min(LONGEST_PAUSE, spec.lease_seconds / 2)
+
+    async def _bring_init(self, visit: Visit, joined: Joined, letter: Letter) -> None:
+        visit.check_room_for_init(joined)
+        await self._bring(joined.init, visit.download(joined.init))
+        await asyncio.to_thread(visit.settle, joined, letter)
 
     async def _serve(self, visit: Visit) -> Over:
         while True:
@@ -125,6 +134,11 @@ class Daemon:
             if not visit.has_answer(assignment.key, task):
                 await self._work(visit, assignment)
             await self._answer(visit, assignment)
+            self._in_vain = 0
+            return
+        except DiskFull as full:
+            await self._stop_short(visit, assignment, full)
+            return
         except Declined as declined:
             await self._decline(assignment.key, declined.reason, declined)
         except DataError as changed:
@@ -135,14 +149,31 @@ class Daemon:
             # Too late, or already known there: the next task will say what counted.
             self.watch.refused += 1
             log.warning("not taken", task=assignment.key, code=refused.code, words=refused.words)
+            if refused.code == "late":
+                return
+        await self._pause_in_vain()
+
+    async def _pause_in_vain(self) -> None:
+        """What went wrong may go wrong again at once: a round that is tried over and over is tried in peace."""
+        pause = min(FIRST_PAUSE * 2**self._in_vain, self._longest_pause)
+        self._in_vain += 1
+        await asyncio.sleep(pause)
+
+    async def _stop_short(self, visit: Visit, assignment: Assignment, full: DiskFull) -> None:
+        """No room for a task: say so, and take no other before there is room for such a one."""
+        await asyncio.to_thread(visit.discard, assignment)
+        await self._decline(assignment.key, full.reason, full)
+        # Who ran out in mid-task has less room than it looks (a quota, others who write): a pause in any case.
+        await self._pause_in_vain()
+        await self._with_room(partial(_check_room, visit, assignment))
 
     async def _work(self, visit: Visit, assignment: Assignment) -> None:
+        visit.check_room(assignment)
         self.watch.doing = "downloading"
         blob, letter = assignment.blob, visit.letter(assignment)
         async with _Heart(self._link, assignment.key, visit.download(blob)) as heart:
-            with disk_full(self._state):
-                await self._bring(blob, visit.download(blob))
-                self.watch.received += blob.size
+            await self._bring(blob, visit.download(blob))
+            self.watch.received += blob.size
             kind = assignment.task.kind
             self.watch.doing = "training" if kind is Kind.TRAIN else kind.value
             done = await self._twice(lambda: self._train(visit, assignment, letter, heart.beat))
@@ -154,7 +185,7 @@ class Daemon:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.
         with disk_full(self._state):
             down = await asyncio.to_thread(visit.open, letter, assignment.blob)
-        return await self._bench.work(visit.job(assignment, down), progress)
+            return await self._bench.work(visit.job(assignment, down), progress)
 
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """A trainer that dies is started once more; what kills it twice is not asked a third time."""
@@ -181,7 +212,7 @@ class Daemon:
         self.watch.doing = "uploading"
         receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
         self.watch.sent += offer.blob.size
-        visit.audit(offer, receipt)
+        await self._with_room(partial(asyncio.to_thread, visit.audit, offer, receipt))
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.declined += 1
@@ -192,23 +223,62 @@ class Daemon:
             await self._patiently(lambda: self._link.decline(key, reason, words))
 
     async def _bring(self, blob: Blob, file: Path) -> None:
-        await self._patiently(lambda: self._link.fetch(blob, file))
+        with disk_full(self._state):
+            await self._patiently(lambda: self._link.fetch(blob, file))
+
+    async def _with_room(self, act: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Do something that needs room on this site's disk; while there is none, say so and wait."""
+        pause, said = FIRST_PAUSE, False
+        while True:
+            try:
+                with disk_full(self._state):
+                    done = await act()
+            except DiskFull as full:
+                self.watch.doing = "waiting for room on the disk"
+                if not said:
+                    log.error("waiting for room on the disk", seen=full.seen, advice=full.advice)
+                said = True
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._longest_pause)
+            else:
+                if said:
+                    log.info("there is room again")
+                return done
 
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call until the coordinator answers: a line that is down is no reason to give up, only to wait longer."""
-        pause = FIRST_PAUSE
+        pause, silent_since = FIRST_PAUSE, 0.0
+        clock = asyncio.get_running_loop().time
         while True:
             try:
                 answer = await call()
-            except Unreachable as why:
-                self.watch.connected = False
-                log.warning("the coordinator does not answer", why=str(why), again_in_seconds=round(pause, 1))
+            except (Unreachable, Refused, NotAdmitted) as why:
+                lacking = _lacks_room(why)
+                if not (lacking or isinstance(why, Unreachable)):
+                    raise
+                self.watch.connected = bool(lacking)
+                silent_since = silent_since or clock()
+                seen = "the coordinator has no room" if lacking else "the coordinator does not answer"
+                log.warning(seen, why=lacking or str(why), again_in_seconds=round(pause, 1))
                 # Jitter: a hundred sites that lost the same coordinator shall not come back in the same second.
                 await asyncio.sleep(pause * (0.5 + os.urandom(1)[0] / 255))
                 pause = min(2 * pause, self._longest_pause)
             else:
+                if silent_since:
+                    log.info("the coordinator answers again", after_seconds=round(clock() - silent_since))
                 self.watch.connected = True
                 return answer
+
+
+async def _check_room(visit: Visit, assignment: Assignment) -> None:
+    visit.check_room(assignment, wary=True)
+
+
+def _lacks_room(error: Exception) -> str:
+    """The coordinator's words, if it only has no room on its disk: it will take the same later."""
+    refused = error if isinstance(error, Refused | NotAdmitted) else error.__cause__
+    lacking = isinstance(refused, Refused | NotAdmitted) and refused.code == "no_room"
+    return str(refused) if lacking else ""
 
 
 class _Heart:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
-from pfl_client import enrolment
+from pfl_client import clocks, enrolment
 from pfl_client.bench import DataFolder, TrainerLost
 from pfl_client.daemon import Daemon
+from pfl_client.declined import NO_ROOM
 from pfl_client.ipc import TrainerProcess
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.metrics import HealthServer
+from pfl_client.moving import MovingLink
 from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
 from pfl_client.vault import FolderLock
 from pfl_common.errors import DataError, PflError, RunFailed, SettingError, StateError, UserError
-from pfl_common.identity import Keyring, check_site_name, discovery, read_join_file, site_name
+from pfl_common.identity import IdentityError, Keyring, check_site_name, discovery, read_join_file, site_name
 from pfl_common.messages import Over
 
 log = structlog.get_logger("pfl.site")
@@ -38,6 +40,8 @@ class Site:
         self._data = _data_folder(settings)
         self.name = check_site_name(settings.name) if settings.name else site_name(self._data)
         self._stopping = asyncio.Event()
+        self._door: tuple[str, bytes] | None = None
+        """Where the coordinator shows its certificate to everybody, and the authority that signed it."""
 
     async def serve(self) -> Over | None:
         """Take part until the end of the run; None when a signal ended it."""
@@ -51,6 +55,10 @@ class Site:
             return await story if story.done() else None
         except NotAdmitted as refusal:
             raise _in_words(refusal) from None
+        except UserError as error:
+            raise await self._blame_clocks(error) from None
+        except OSError as error:
+            raise _lacks_room(error, self._settings.state_folder) from error
         except TrainerLost as lost:
             raise UserError(
                 f"the trainer ended twice while it read the data: {lost}",
@@ -71,7 +79,7 @@ class Site:
             self._data, self.name, strict=self._settings.strict_data, device=self._settings.device
         )
         try:
-            async with GrpcLink(address, keyring) as link:
+            async with aclosing(self._link(address, keyring)) as link:
                 bench = TrainerProcess(folder / "trainer", warm=self._settings.trainer == "warm")
                 envelopes = SealedEnvelopes(keyring)
                 daemon = Daemon(folder_of_data, link=link, bench=bench, envelopes=envelopes, state=folder)
@@ -89,12 +97,32 @@ class Site:
         finally:
             lock.release()
 
+    def _link(self, address: str, keyring: Keyring) -> MovingLink:
+        """The line to the coordinator; one of this user on this machine is found again at another address."""
+
+        def look() -> str | None:
+            if self._settings.join is not None:
+                return None
+            with suppress(UserError, OSError):
+                return discovery.find(keyring.federation_id).addresses.control
+            return None
+
+        return MovingLink(address, dial=lambda at: GrpcLink(at, keyring), look=look)
+
+    async def _blame_clocks(self, error: UserError) -> UserError:
+        """A certificate that is not taken may be the clocks' fault: then that is what has to be said."""
+        if self._door is None or type(error) not in (UserError, IdentityError):
+            return error
+        explained = await asyncio.to_thread(clocks.explain, *self._door, now=datetime.now(UTC))
+        return explained or error
+
     async def _identify(self) -> tuple[str, Path, Keyring]:
         """Who am I, and who is the coordinator: from an invitation, or from this machine's own coordinator."""
         now = datetime.now(UTC)
         if self._settings.join is not None:
             return await self._identify_invited(self._settings.join, now)
         found = await asyncio.to_thread(discovery.find, self._settings.server)
+        self._door = (found.addresses.enrolment, found.ca_pem)
         folder = self._own_folder(found.federation_id)
         keyring = Keyring.open(folder / "keys")
         if not keyring.enrolled or keyring.expired(now):
@@ -106,6 +134,7 @@ class Site:
         invitation = read_join_file(join, now=BEFORE_ANY_LAST_DAY)
         self._check_invited(invitation.site)
         self.name = invitation.site
+        self._door = (invitation.addresses.enrolment, invitation.ca_pem)
         folder = self._own_folder(invitation.federation_id)
         keyring = Keyring.open(folder / "keys")
         if not keyring.enrolled or keyring.expired(now):
@@ -160,7 +189,7 @@ async def _enrolled(enrolling: object) -> None:
         ) from None
 
 
-async def _renew(link: GrpcLink) -> None:
+async def _renew(link: MovingLink) -> None:
     """Short-lived certificates are renewed long before their end; a coordinator that is away is asked again."""
     while True:
         try:
@@ -169,6 +198,17 @@ async def _renew(link: GrpcLink) -> None:
         except (Unreachable, NotAdmitted, PflError) as error:
             log.warning("the certificate was not renewed", why=str(error), again_in_seconds=RENEW_SECONDS)
         await asyncio.sleep(RENEW_SECONDS)
+
+
+def _lacks_room(error: OSError, folder: Path) -> Exception:
+    """Before the run nothing can be lost: a full disk ends the program in words."""
+    if error.errno not in NO_ROOM:
+        return error
+    return StateError(
+        f"no room is left on the disk of {folder}",
+        expected="room for the site's keys, the model and one upload",
+        advice="make room, or name another folder with --state, then start pfl-client again",
+    )
 
 
 def _in_words(refusal: NotAdmitted) -> PflError:

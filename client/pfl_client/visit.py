@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
 
-from pfl_client import disk
+from pfl_client import disk, room
 from pfl_client.bench import Done, Job, Parcel
-from pfl_client.declined import Tampered
+from pfl_client.declined import Tampered, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.outbox import Outbox
 from pfl_client.vault import Owner, ServingModel, Vault
@@ -38,14 +39,18 @@ class Visit:
     def __init__(self, folder: Path, spec: RunSpec, site: ClientId, *, envelopes: Envelopes) -> None:
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self._vault = Vault(folder, Owner(spec.id, spec.hash, site))
-        self._outbox = Outbox(folder / "outbox", envelopes)
-        self._outbox.sweep({self._vault.upload} if self._vault.upload else ())
-        self._serving = ServingModel(folder / "serving")
-        self._downloads = folder / "downloads"
-        self._downloads.mkdir(exist_ok=True, mode=0o700)
-        for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.open")):
-            draft.unlink()
-        (folder / "spec.json").write_text(spec.to_json())
+        try:
+            self._outbox = Outbox(folder / "outbox", envelopes)
+            self._outbox.sweep({self._vault.upload} if self._vault.upload else ())
+            self._serving = ServingModel(folder / "serving")
+            self._downloads = folder / "downloads"
+            self._downloads.mkdir(exist_ok=True, mode=0o700)
+            for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.open")):
+                draft.unlink()
+            _write_once(folder / "spec.json", spec.to_json())
+        except BaseException:
+            self._vault.close()
+            raise
 
     @property
     def init(self) -> Path:
@@ -117,6 +122,46 @@ class Visit:
             file.unlink(missing_ok=True)
             raise _tampered(refused) from None
 
+    def check_room_for_init(self, joined: Joined) -> None:
+        """Refuse to begin what the first model, as it comes and opened, has no room for."""
+        plain = self._envelopes.plain(joined.init.size)
+        room.check(self._folder, self._lacking(joined.init) + plain)
+
+    def check_room(self, assignment: Assignment, *, wary: bool = False) -> None:
+        """Refuse to begin a task whose files have no room. What the next state will hold is only known from the
+        one before; `wary` counts with a whole model instead, for a site that has run out of room in mid-task.
+        """
+        room.check(self._folder, self._needed(assignment, wary=wary))
+
+    def _needed(self, assignment: Assignment, *, wary: bool) -> int:
+        task, blob = assignment.task, assignment.blob
+        model, down = room.size_of(self._spec.init_manifest), self._envelopes.plain(blob.size)
+        needed = self._lacking(blob) + (down if down > MESSAGE_LIMIT else 0)
+        if task.kind is Kind.EVALUATE:
+            return needed
+        kept = self._vault.at(task.since)
+        state = kept.stat().st_size if kept is not None else max(0, model - down)
+        needed += max(model, state) if wary else state
+        if task.kind is Kind.FINISH:
+            return needed + model + (model if self._serving.current.exists() else 0)
+        up = 0 if task.drop else room.size_of(self._spec.manifest(task.kind, task.phase, "up"))
+        # A large update lies open for a moment beside its sealed form.
+        return needed + up + (up if up > MESSAGE_LIMIT else 0)
+
+    def _lacking(self, blob: Blob) -> int:
+        """What is still to be fetched of a download."""
+        file = self.download(blob)
+        return max(0, blob.size - (file.stat().st_size if file.exists() else 0))
+
+    def discard(self, assignment: Assignment) -> None:
+        """Forget what a task that is not done has written so far: its room is needed."""
+        self.clean_up(assignment.blob)
+        if self._vault.upload != assignment.key:
+            self._outbox.drop(assignment.key)
+        for draft in (self._vault.draft, self._serving.draft):
+            for path in (draft, draft.with_name(draft.name + ".part")):
+                disk.remove(path)
+
     def clean_up(self, blob: Blob) -> None:
         """Forget a download whose task is done."""
         for path in (self.download(blob), self._downloads / f"{blob.digest}.open"):
@@ -150,6 +195,10 @@ class Visit:
 
     def keep(self, assignment: Assignment, done: Done) -> None:
         """Make a finished task last, before anything of it is sent: its generation and its upload together."""
+        with disk_full(self._folder):
+            self._keep(assignment, done)
+
+    def _keep(self, assignment: Assignment, done: Done) -> None:
         task, key = assignment.task, assignment.key
         (self._folder / "scores.json").write_text(json.dumps({key: done.scores}))
         self._note("history.jsonl", {"task": key, "scores": _short(done.scores), "metrics": done.metrics})
@@ -206,8 +255,19 @@ class Visit:
         self._outbox.store(assignment.key, replace(header, groups=done.groups), update)
 
     def _note(self, file: str, line: dict[str, object]) -> None:
-        with (self._folder / file).open("a", encoding="utf-8") as book:
-            book.write(json.dumps(line, sort_keys=True) + "\n")
+        text = json.dumps(line, sort_keys=True) + "\n"
+        with disk_full(self._folder), (self._folder / file).open("ab", buffering=0) as book:
+            end = book.tell()
+            if book.write(text.encode()) < len(text.encode()):
+                # Half a line would spoil the next one.
+                book.truncate(end)
+                raise OSError(errno.ENOSPC, "no room for a whole line")
+
+
+def _write_once(path: Path, text: str) -> None:
+    """A disk that is full must not cost what was written there before."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
 def _note_of(joined: Joined) -> bytes:

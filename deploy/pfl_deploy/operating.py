@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.operator import OperatorLink
@@ -82,5 +83,7 @@ def show(status: RunStatus, console: Console) -> None:
         console.print(f"accuracy over sites: mean {mean:.3f}, deviation {spread:.3f}")
     table = Table("site", "state", "last heard", "doing")
     for site in status.sites:
-        table.add_row(site.site, site.state, f"{site.seen_seconds:.0f} s ago", site.doing)
+        # A peer's own words are among them: shown as they are, and never as a markup.
+        cells = (site.site, site.state, f"{site.seen_seconds:.0f} s ago", site.doing)
+        table.add_row(*map(Text, cells))
     console.print(table)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pfl_common import methods, seeding
+from pfl_common import mapped, methods, seeding
 from pfl_common.halves import Participant, ServerHalf
 from pfl_common.messages import header_of_init
 from pfl_common.methods import Method
@@ -39,6 +39,12 @@ class Books:
         """How parcels are closed and opened."""
         return self.shelf.envelopes
 
+    def settle(self, number: int, state: State) -> State:
+        """Make the state after a round last; a large one is then looked at in its file and not held in memory."""
+        self.checkpoints.save(number, state)
+        large = sum(tensor.nbytes for tensor in state.values()) > mapped.LARGE
+        return self.checkpoints.read(number) if large else state
+
     def digest_after(self, number: int) -> str:
         """The hash of the shared state after a round; the first one follows from the specification."""
         digests = {checkpoint.round: checkpoint.digest for checkpoint in self.checkpoints.generations()}
@@ -58,16 +64,19 @@ def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelop
     with torch.no_grad():
         template = build_template(spec)
     shelf = Shelf(folder / "shelf", envelopes)
-    init = shelf.put(State.of(template), header_of_init(spec), spec.init_manifest)
+    init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
     spool = Spool(folder / "spool", spec, envelopes)
+    checkpoints = Checkpoints(folder / "checkpoints", spool, lasting=journal.durability == "power")
+    with mapped.inside(checkpoints.folder):
+        first = mapped.put_away(half.start(template, spec.seed))
     return Books(
         spec=spec,
         method=method,
         half=half,
         journal=journal,
         spool=spool,
-        checkpoints=Checkpoints(folder / "checkpoints", spool),
+        checkpoints=checkpoints,
         shelf=shelf,
         init=init,
-        first=half.start(template, spec.seed),
+        first=first,
     )

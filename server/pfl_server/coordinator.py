@@ -14,6 +14,7 @@ from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, 
 from pfl_server.calls import Callers
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
+from pfl_server.room import is_full
 from pfl_server.runs import make_state_folder
 from pfl_server.sealed import call_book, seal_with
 from pfl_server.settings import ServerSettings
@@ -31,8 +32,20 @@ class Coordinator:
     """Everything a coordinator process has, put together."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        now = datetime.now(UTC)
         self.settings = settings
+        self._stopping = asyncio.Event()
+        try:
+            self._set_up(settings, datetime.now(UTC))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise StateError(
+                f"no room is left on the disk of {settings.state.absolute()}",
+                expected="room for the journal, two checkpoints and the sites' updates",
+                advice="make room, then start with the same command: it goes on where it was",
+            ) from None
+
+    def _set_up(self, settings: ServerSettings, now: datetime) -> None:
         make_state_folder(settings.state)
         self.authority = Authority.open_or_create(settings.state / "federation", now=now)
         self.host = RunHost(settings, seal_with(self.authority, now=now))
@@ -42,7 +55,6 @@ class Coordinator:
         self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret)
         self._grpc = GrpcServer(Callers(call_book(self.authority, now=now)), renew=self._enrolment.renew)
         self._web = WebServer(self.host, ready=lambda: not self._stopping.is_set())
-        self._stopping = asyncio.Event()
 
     async def serve(self) -> int:
         """Open the ports, play the run, and go on answering until a signal comes; gives the exit code."""

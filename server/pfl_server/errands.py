@@ -39,6 +39,8 @@ class Errand:
     reserved: int = 0
     since: int = 0
     verifying: bool = False
+    spooled: str = ""
+    """The name of its update in the spool, once all of it has verified."""
     promised: bool = False
     """Its receipt is being written down: from here on nobody can give it up."""
 
@@ -70,14 +72,21 @@ class Place:
 
     site: ClientId
     seen: float
+    left_at: float = float("-inf")
+    """When it said goodbye; with that it is not heard any more, whatever time that was."""
     waiting: int = 0
     errand: Errand | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    trouble: str = ""
+    """Why it declined its last task; nothing once it has answered one again."""
 
-    @property
-    def doing(self) -> str:
-        """In one or two words, for the list of sites."""
+    def describe(self, *, here: bool) -> str:
+        """What it does, in a few words for the list of sites, and what was the matter with it last."""
         if self.errand is None:
-            return "waiting" if self.waiting else "away"
-        stage = "uploading" if self.errand.received else "working" if self.errand.handed else "called"
-        return f"{stage} ({self.errand.task.kind} {self.errand.task.round})"
+            left = self.left_at > self.seen
+            doing = "waiting" if self.waiting else "has left" if left else "" if here else "away"
+        else:
+            stage = "uploading" if self.errand.received else "working" if self.errand.handed else "called"
+            task = f"({self.errand.task.kind} {self.errand.task.round})"
+            doing = f"{stage} {task}" if here else f"silent {task}"
+        return f"{doing}; {self.trouble}" if self.trouble else doing

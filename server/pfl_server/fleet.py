@@ -7,14 +7,15 @@ Two sides meet here: `training` asks (`ask`, `present`), and the transports call
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl_common import codec, scores
+import structlog
+
+from pfl_common import scores
 from pfl_common.errors import Refused
 from pfl_common.messages import (
     DECLINES,
@@ -28,22 +29,21 @@ from pfl_common.messages import (
     RunStatus,
     Scores,
     SiteStatus,
-    header_up,
 )
-from pfl_common.run import ClientId, Description, Header, Kind, Task
+from pfl_common.run import ClientId, Description, Kind, Task
 from pfl_server.agreement import fits
 from pfl_server.desk import Incoming
-from pfl_server.envelopes import Letter
 from pfl_server.errands import Errand, Place, SiteLost
-from pfl_server.spool import upward
+from pfl_server.intake import Intake
 
 if TYPE_CHECKING:
     from pfl_server.books import Books
 
+log = structlog.get_logger("pfl.fleet")
+
 Prepare = Callable[[Task], Awaitable[Assignment]]
 
-SPARE_BYTES = 256 << 20
-"""Disk that uploads never fill: journal and checkpoints are written there too."""
+LONGEST_WORDS = 200
 
 
 class Fleet:
@@ -51,14 +51,13 @@ class Fleet:
 
     def __init__(self, books: Books) -> None:
         self.spec, self._books, self._journal = books.spec, books, books.journal
-        self._inbox = books.shelf.folder.parent / "incoming"
-        self._inbox.mkdir(exist_ok=True, mode=0o700)
         # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back.
         self._started = self._now()
         self._places = {site: Place(site, self._started) for site in self._journal.sites()}
         self._over: Over | None = None
         self.refusals: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
+        self._intake = Intake(books, self, moved=self.bytes)
         self.status_line: Callable[[], RunStatus] | None = None
         self.on_stop: Callable[[], None] = lambda: None
 
@@ -104,8 +103,9 @@ class Fleet:
     def give_up(self, client: ClientId, reason: str) -> None:
         """Wait no longer for a site. An update whose receipt is out stays counted: an errand settles once."""
         errand = self._places[client].errand
-        if errand is not None:
-            self._settle(errand, SiteLost(reason))
+        if errand is not None and not errand.promised:
+            log.warning("no longer waited for", site=client, task=errand.task.key, reason=reason)
+            self.settle(errand, SiteLost(reason))
 
     def expired(self, client: ClientId) -> bool:
         """Whether a site has shown no progress for the time of a lease."""
@@ -168,106 +168,37 @@ class Fleet:
         return path
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
-        """Reserve room for an upload of exactly the size the manifest gives, or repeat its receipt."""
-        header = offer.header
-        held = await self._journal.receipt.soon(site, header.round, header.attempt)
-        if held and _key(header) == offer.key:
-            if held[0] != offer.blob.digest:
-                raise self._refuse("different", f"another update of {site} for {offer.key} is already here")
-            return self._receipt(site, offer)
-        errand = self._errand(site, offer.key)
-        expected = await self._expected(site, errand, offer)
-        letter = self._accept(site, offer)
-        path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
-        if errand.incoming not in (None, path):
-            errand.incoming.unlink(missing_ok=True)
-            errand.received = 0
-        path.touch(mode=0o600)
-        offset = await asyncio.to_thread(letter.genuine, path)
-        self._reserve(errand, expected - offset, site)
-        errand.offer, errand.incoming = offer, path
-        return Incoming(path, offset, expected)
-
-    async def _expected(self, site: ClientId, errand: Errand, offer: Offer) -> int:
-        """The size an upload must have; the header says of it what the errand says, or it is not taken."""
-        header, task = offer.header, errand.task
-        if errand.header is None and errand.uploads:
-            # A restarted coordinator has not handed this task out itself.
-            errand.header = (await errand.prepare(task)).header
-        if errand.header is None:
-            raise self._refuse("header", f"{site} offers an update for {task.key}, which asks for none")
-        wanted = header_up(self.spec, task, site, state=errand.header.state)
-        if header != replace(wanted, groups=header.groups):
-            raise self._refuse("header", f"{site} offers {_key(header)}: expected an update for {task.key}")
-        expected = self._books.envelopes.size(codec.size_of(upward(self.spec, header), header.groups))
-        if offer.blob.size != expected:
-            raise self._refuse("size", f"{site} offers {offer.blob.size} bytes: expected {expected}")
-        return expected
-
-    def _accept(self, site: ClientId, offer: Offer) -> Letter:
-        try:
-            return self._books.envelopes.accept(site, offer)
-        except Refused as refused:
-            raise self._refuse(refused.code, refused.words) from None
-
-    def _reserve(self, errand: Errand, lacking: int, site: ClientId) -> None:
-        """Room for all of an upload before its first byte, beside what was promised to the others."""
-        promised = sum(p.errand.lacking for p in self._places.values() if p.errand and p.errand is not errand)
-        free = shutil.disk_usage(self._inbox).free - promised - SPARE_BYTES
-        if lacking > free:
-            seen = f"an update of {site} needs {lacking} bytes, {max(0, free)} are free here"
-            raise self._refuse("no_room", f"{seen}: the coordinator's operator has to make room")
-        errand.reserved = lacking
+        """Reserve room for an upload, or repeat the receipt of one that is already here."""
+        return await self._intake.offer(site, offer)
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete: verify all of it before any of it counts."""
-        errand = self._errand(site, key)
-        if errand.offer is None or errand.incoming is None:
-            raise self._refuse("not_offered", f"{site} sent {key} without offering it")
-        try:
-            name = await self._verified(errand, errand.offer, errand.incoming)
-        except Refused as refused:
-            errand.incoming.unlink(missing_ok=True)
-            self._settle(errand, SiteLost(f"refused:{refused.code}"))
-            raise self._refuse(refused.code, refused.words) from None
-        if errand.answer.done():
-            raise self._refuse("late", f"{site} was given up while {key} was being verified")
-        receipt = self._receipt(site, errand.offer)
-        # No await from the look to the promise: whoever has a receipt is counted, and nobody else.
-        errand.promised = True
-        # Shielded: a site whose line breaks now has its receipt all the same, and its errand must settle.
-        await asyncio.shield(asyncio.ensure_future(self._promise(errand, receipt, name)))
-        return receipt
-
-    async def _promise(self, errand: Errand, receipt: Receipt, name: str) -> None:
-        """Write a receipt down; receipts of one moment are written together."""
-        task, signature = errand.task, receipt.signature.hex()
-        try:
-            await self._journal.receive.soon(
-                receipt, task.round, task.attempt, name, since=errand.since, signature=signature
-            )
-        except BaseException:
-            errand.promised = False
-            raise
-        self.bytes["up"] += errand.offer.blob.size if errand.offer else 0
-        self._settle(errand, name)
+        return await self._intake.stored(site, key)
 
     async def report(self, site: ClientId, key: str, report: Scores) -> None:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
-        errand = self._errand(site, key)
+        errand = self.errand(site, key)
         try:
             scores.check(report)
         except ValueError as error:
-            raise self._refuse("scores", f"{site}: {error}") from None
+            raise self.refuse("scores", f"{site}: {error}") from None
         await self._journal.report.soon(key, site, report, since=errand.since)
         if not errand.uploads:
-            self._settle(errand, "")
+            self.settle(errand, "")
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         """A site will not do a task, or was drawn to drop out after it."""
         if reason != "dropped" and reason not in DECLINES:
-            raise self._refuse("reason", f"{reason!r} is no reason a site can give")
-        self._settle(self._errand(site, key), SiteLost(reason))
+            raise self.refuse("reason", f"{reason!r} is no reason a site can give")
+        errand = self.errand(site, key)
+        if reason != "dropped":
+            said = _readable(words)
+            self._places[site].trouble = f"declined {key}, {reason}: {said}"
+            log.warning("a site declined", site=site, task=key, reason=reason, words=said)
+        if errand.task.kind is Kind.FINISH and reason == "disk_full":
+            # Nobody is given up at the end: the site asks for the same again when it has room.
+            return
+        self.settle(errand, SiteLost(reason))
 
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
@@ -285,9 +216,9 @@ class Fleet:
     async def leave(self, site: ClientId) -> None:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
         place = self._place(site)
-        place.seen = float("-inf")
+        place.seen, place.left_at = float("-inf"), self._now()
         if place.errand:
-            self._settle(place.errand, SiteLost("left"))
+            self.settle(place.errand, SiteLost("left"))
 
     def status(self) -> RunStatus:
         """The run at a glance."""
@@ -300,24 +231,23 @@ class Fleet:
         """End the run in good order."""
         self.on_stop()
 
-    # -- inside
+    # -- what the intake of uploads asks
 
-    def _site_status(self, place: Place) -> SiteStatus:
-        here = place.site in self.present()
-        ago = max(0.0, self._now() - max(place.seen, self._started))
-        return SiteStatus(place.site, "here" if here else "away", round(ago, 1), place.doing)
+    def errand(self, site: ClientId, key: str) -> Errand:
+        """What is awaited from a site under this key; everything else comes too late."""
+        place = self._place(site)
+        place.seen = self._now()
+        if place.errand is None or place.errand.task.key != key:
+            raise self.refuse("late", f"nothing called {key} is awaited from {site} (any more)")
+        return place.errand
 
-    async def _verified(self, errand: Errand, offer: Offer, path: Path) -> str:
-        errand.verifying = True
-        try:
-            return await asyncio.to_thread(self._books.spool.admit, errand.client, path, offer)
-        finally:
-            errand.verifying = False
+    def promised(self, but: Errand) -> int:
+        """Bytes of disk that were promised to the uploads of all errands but one."""
+        errands = (place.errand for place in self._places.values())
+        return sum(errand.lacking for errand in errands if errand is not None and errand is not but)
 
-    def _receipt(self, site: ClientId, offer: Offer) -> Receipt:
-        return self._books.envelopes.sign(Receipt(self.spec.id, offer.key, site, offer.blob.digest))
-
-    def _settle(self, errand: Errand, outcome: str | SiteLost) -> None:
+    def settle(self, errand: Errand, outcome: str | SiteLost) -> None:
+        """An errand is over, once and for all; whoever has a receipt cannot be lost any more."""
         if errand.answer.done() or (errand.promised and isinstance(outcome, SiteLost)):
             return
         # At once, and not when `ask` wakes up: a site that asks again must not be given what it has just answered.
@@ -328,28 +258,37 @@ class Fleet:
                 errand.incoming.unlink(missing_ok=True)
             errand.answer.set_exception(outcome)
         else:
+            place.trouble = ""
             errand.answer.set_result(outcome)
+
+    def refuse(self, code: str, words: str) -> Refused:
+        """Count a refusal."""
+        self.refusals[code] += 1
+        return Refused(code, words)
+
+    def bear_with(self, site: ClientId) -> None:
+        """A site was sent away for want of room here: it is not the one that is silent."""
+        place = self._places.get(site)
+        if place is not None and place.errand is not None:
+            place.errand.renewed = self._now()
+
+    # -- inside
+
+    def _site_status(self, place: Place) -> SiteStatus:
+        here = place.site in self.present()
+        heard = max(place.seen, place.left_at, self._started)
+        ago = 0.0 if place.waiting else max(0.0, self._now() - heard)
+        return SiteStatus(place.site, "here" if here else "away", round(ago, 1), place.describe(here=here))
 
     def _place(self, site: ClientId) -> Place:
         if site not in self._places:
-            raise self._refuse("not_joined", f"{site} has not joined run {self.spec.id}: join first")
+            raise self.refuse("not_joined", f"{site} has not joined run {self.spec.id}: join first")
         return self._places[site]
-
-    def _errand(self, site: ClientId, key: str) -> Errand:
-        place = self._place(site)
-        place.seen = self._now()
-        if place.errand is None or place.errand.task.key != key:
-            raise self._refuse("late", f"nothing called {key} is awaited from {site} (any more)")
-        return place.errand
-
-    def _refuse(self, code: str, words: str) -> Refused:
-        self.refusals[code] += 1
-        return Refused(code, words)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
 
-def _key(header: Header) -> str:
-    """The key of the task a header belongs to."""
-    return Task(header.kind, header.round, header.round, header.attempt).key
+def _readable(words: str) -> str:
+    """A peer's words as one short line: they go to a log and to a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in words)[:LONGEST_WORDS]

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 import structlog
 
-from pfl_common import seeding
+from pfl_common import mapped, seeding
 from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server.books import Books
 from pfl_server.envelopes import Envelopes
 from pfl_server.fleet import Fleet
 from pfl_server.reception import Reception
+from pfl_server.room import Room
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 from pfl_server.stage import Script, Watch
@@ -44,10 +45,12 @@ class RunHost:
         except BaseException:
             self.runs.close()
             raise
-        self.reception = Reception(settings.method)
+        self.room = Room(settings.state.absolute())
+        self.reception = Reception(settings.method, self.room)
         self.fleet: Fleet | None = None
         self.training: Training | None = None
         self._pinned, self._script = pinned, script
+        self._begun = False
 
     @property
     def watch(self) -> Watch | None:
@@ -67,7 +70,7 @@ class RunHost:
             sites = await self._gather()
             if sites is None:
                 return
-            self.books = await self._begin(sites)
+            self.books = await self.room.have(self._begin, sites)
         books = self.books
         # The coordinator's own arithmetic is pinned too: another number of threads may sum in another order.
         seeding.pin_threads(books.spec.threads)
@@ -91,16 +94,24 @@ class RunHost:
     async def _begin(self, sites: Mapping[ClientId, Description]) -> Books:
         if self._pinned is not None:
             return await asyncio.to_thread(self.runs.adopt, self._pinned, sites, self.settings)
+        if self._begun:
+            # The disk was full in the middle: what has its name already is gone on with.
+            found = await asyncio.to_thread(self.runs.unfinished, self.settings)
+            if found is not None:
+                return found
+        self._begun = True
         return await asyncio.to_thread(self.runs.begin, self.settings, sites)
 
     async def _play(self, books: Books) -> None:
         self.fleet = Fleet(books)
-        self.training = Training(books, self.fleet, script=self._script)
+        self.training = Training(books, self.fleet, script=self._script, room=self.room)
         self.fleet.status_line = self.training.status
         self.reception.open(self.fleet)
         stop = asyncio.create_task(self._pass_on_stop(self.training))
         try:
-            await self.training.run()
+            # Large results lie beside the checkpoints: the system's temporary folder may be memory.
+            with mapped.inside(books.checkpoints.folder):
+                await self.training.run()
         finally:
             stop.cancel()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 
 import torch
 
-from pfl_common import methods
+from pfl_common import mapped, methods
 from pfl_common.config import dump
-from pfl_common.run import ClientId, Description, Participation, RunSpec
+from pfl_common.errors import RunFailed
+from pfl_common.run import ClientId, Description, Manifest, Participation, RunSpec
 from pfl_server.agreement import Wish, agree
 from pfl_server.books import build_template
 from pfl_server.rehearsal import rehearse
@@ -43,7 +46,25 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
     )
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.
     quick = replace(spec, settings={**spec.settings, "epochs": 1})
-    return replace(spec, manifests=rehearse(method, quick, build_template(quick)))
+    return replace(spec, manifests=_rehearsed(quick))
+
+
+def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:
+    """The shape of every parcel; a large model is rehearsed in a process that takes its memory along when it ends."""
+    method = methods.load(spec.method)
+    if _size(spec) <= mapped.LARGE:
+        return rehearse(method, spec, build_template(spec))
+    command = [sys.executable, "-P", "-m", "pfl_server.rehearsal"]
+    done = subprocess.run(command, input=spec.to_json().encode(), stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise RunFailed(f"the rehearsal of {spec.method} ended with {done.returncode}: see the log above")
+    return RunSpec.from_json(done.stdout).manifests
+
+
+def _size(spec: RunSpec) -> int:
+    """Bytes of the first model, without making it."""
+    with torch.device("meta"):
+        return sum(value.nbytes for value in methods.build_participant(spec).state_dict().values())
 
 
 def versions() -> dict[str, str]:

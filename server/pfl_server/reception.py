@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pfl_common.errors import Refused
@@ -12,6 +13,7 @@ from pfl_common.messages import Assignment, Joined, Mark, Offer, Over, Receipt, 
 from pfl_common.run import ClientId, Description
 from pfl_server.desk import Incoming
 from pfl_server.fleet import Fleet
+from pfl_server.room import Room, is_full
 
 JOIN_WAIT = 5.0
 """Seconds a joining site is held before it is told to ask again."""
@@ -20,8 +22,8 @@ JOIN_WAIT = 5.0
 class Reception:
     """A Desk that can say "not yet"."""
 
-    def __init__(self, method: str) -> None:
-        self._method = method
+    def __init__(self, method: str, room: Room | None = None) -> None:
+        self._method, self._room = method, room or Room(Path())
         self._gathered: dict[ClientId, Description] = {}
         self._arrival = asyncio.Event()
         self._open = asyncio.Event()
@@ -78,7 +80,8 @@ class Reception:
         if self._failed:
             self._tell(site)
             raise Refused("run_failed", self._failed)
-        return None if self._fleet is None else await self._fleet.join(site, description)
+        with self._roomy(site):
+            return None if self._fleet is None else await self._fleet.join(site, description)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
@@ -89,7 +92,8 @@ class Reception:
                 await asyncio.wait_for(self._looked.wait(), wait)
             except TimeoutError:
                 return None
-        return await self._running().next_task(site, marks, wait=wait)
+        with self._roomy(site):
+            return await self._running().next_task(site, marks, wait=wait)
 
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
@@ -97,15 +101,18 @@ class Reception:
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload."""
-        return await self._running().offer(site, offer)
+        with self._roomy(site):
+            return await self._running().offer(site, offer)
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete."""
-        return await self._running().stored(site, key)
+        with self._roomy(site):
+            return await self._running().stored(site, key)
 
     async def report(self, site: ClientId, key: str, scores: Scores) -> None:
         """Take an evaluation."""
-        await self._running().report(site, key, scores)
+        with self._roomy(site):
+            await self._running().report(site, key, scores)
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         """A site will not do a task."""
@@ -125,10 +132,12 @@ class Reception:
     def status(self) -> RunStatus:
         """The run at a glance; before it begins, who has come so far."""
         if self._fleet:
-            return self._fleet.status()
+            seen = replace(self._fleet.status(), words=self._failed or self._room.words)
+            return replace(seen, status="failed") if self._failed else seen
         sites = tuple(SiteStatus(site, "here", 0.0, "gathering") for site in sorted(self._gathered))
         status = "failed" if self._failed else "gathering"
-        return RunStatus("", self._method, status, 0, 0, 0, words=self._failed, sites=sites)
+        words = self._failed or self._room.words
+        return RunStatus("", self._method, status, 0, 0, 0, words=words, sites=sites)
 
     def stop(self) -> None:
         """End in good order."""
@@ -137,6 +146,25 @@ class Reception:
     def _begin(self) -> None:
         self._looked.set()
         self._open.set()
+
+    @contextmanager
+    def _roomy(self, site: ClientId) -> Iterator[None]:
+        """While open, a full disk is said to the site, which comes again, and to the operator; a site that is sent
+        away for that is not silent.
+        """
+        try:
+            yield
+        except Exception as error:
+            lacking = error.words if isinstance(error, Refused) and error.code == "no_room" else ""
+            if not lacking and not is_full(error):
+                raise
+            self._room.lack(lacking)
+            if self._fleet is not None:
+                self._fleet.bear_with(site)
+            if lacking:
+                raise
+            words = "the coordinator's disk is full; its operator has to make room"
+            raise Refused("no_room", words) from None
 
     def _tell(self, site: ClientId) -> None:
         self._untold.discard(site)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 
-from pfl_common import codec, seeding
+from pfl_common import codec, methods, seeding
 from pfl_common.halves import Arrivals, LocalData, Participant, Samples, ServerHalf
 from pfl_common.methods import Method
 from pfl_common.run import Json, Kind, Manifest, RunSpec, Task, parcel_key
@@ -97,3 +98,17 @@ def _made_up(spec: RunSpec) -> LocalData:
     x = torch.rand((len(y), *spec.model.shape), generator=seeding.generator(spec.seed, "rehearsal"))
     samples = Samples(x, y)
     return LocalData(samples, samples, samples, classes, SITE, spec.seed)
+
+
+def main() -> None:
+    """A specification by standard input; the same with its manifests by standard output."""
+    spec = RunSpec.from_json(sys.stdin.buffer.read())
+    seeding.pin_threads(spec.threads)
+    template = methods.build_participant(spec)
+    seeding.initialise(template, spec.seed)
+    found = dataclasses.replace(spec, manifests=rehearse(methods.load(spec.method), spec, template))
+    sys.stdout.write(found.to_json())
+
+
+if __name__ == "__main__":
+    main()

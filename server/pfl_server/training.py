@@ -20,6 +20,7 @@ from pfl_server import sampling
 from pfl_server.books import Books
 from pfl_server.downloads import Downloads
 from pfl_server.errands import SiteLost
+from pfl_server.room import Room
 from pfl_server.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round, TimeUp
 from pfl_server.sampling import Draw
 from pfl_server.stage import Fleet, Opened, Script, Watch
@@ -35,8 +36,15 @@ class Training:
     """One run from where its books stand to its end."""
 
     def __init__(
-        self, books: Books, fleet: Fleet, *, script: Script | None = None, tick: float = 0.25
+        self,
+        books: Books,
+        fleet: Fleet,
+        *,
+        script: Script | None = None,
+        tick: float = 0.25,
+        room: Room | None = None,
     ) -> None:
+        self._room = room or Room(books.shelf.folder.parent)
         self._books, self._fleet, self._script, self._tick = books, fleet, script, tick
         self._spec = books.spec
         self._config = books.method.settle(books.spec.settings)
@@ -50,14 +58,19 @@ class Training:
         number, state = await self._resume()
         # A run that was stopped stays so: the same command once more only serves its last state. One that failed
         # is tried again: its operator has mended something.
-        self._stopping |= (await self._books.journal.status.soon())[0] not in ("running", "failed")
+        self._stopping |= (await self._room.have(self._books.journal.status.soon))[0] not in (
+            "running",
+            "failed",
+        )
         try:
             while number < self._spec.rounds and not self._stopping:
-                state = await self._play(number + 1, state)
-                number += 1
+                closed = await self._play(number + 1, state)
+                if closed is None:
+                    break
+                number, state = number + 1, closed
         except RunFailed as failed:
             self.watch.status = "failed"
-            await self._books.journal.end.soon("failed", str(failed))
+            await self._room.have(self._books.journal.end.soon, "failed", str(failed))
             self._fleet.end(Over("failed", str(failed)))
             raise
         await self._finish(number, state)
@@ -83,25 +96,37 @@ class Training:
 
     # -- one round
 
-    async def _play(self, number: int, state: State) -> State:
+    async def _play(self, number: int, state: State) -> State | None:
+        """One round, in as many attempts as it takes; None when the run was stopped before one succeeded."""
         for tried in range(ATTEMPTS):
-            candidates, draw = await self._draw(number, again=tried > 0)
-            attempt = await self._books.journal.open_attempt.soon(number, candidates, draw)
-            draw = (await self._books.journal.attempt.soon(number, attempt)).draw
+            drawn = await self._draw(number, again=tried > 0)
+            if drawn is None:
+                await self._abandon_open()
+                return None
+            candidates, draw = drawn
+            attempt = await self._room.have(self._books.journal.open_attempt.soon, number, candidates, draw)
+            draw = (await self._room.have(self._books.journal.attempt.soon, number, attempt)).draw
             closed = await self._attempt(number, attempt, draw, state)
             if closed is not None:
                 return closed
         raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
 
-    async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw]:
+    async def _abandon_open(self) -> None:
+        """What a coordinator that was killed had open is not left so when the run ends: its receipts count no more."""
+        for row in await self._room.have(self._books.journal.rounds.soon):
+            if row["status"] == "open":
+                stopped = row["round"], row["attempt"], {}, "the run was stopped"
+                await self._room.have(self._books.journal.abandon.soon, *stopped)
+
+    async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw] | None:
         """Draw a cohort once somebody of it is here; after an abandoned attempt, once so many are that another
-        can succeed: without them, every attempt would only burn its number.
+        can succeed: without them, every attempt would only burn its number. None when the run is stopped.
         """
         if self._script is not None:
             return self._script.draw(number)
         clock, rule = asyncio.get_running_loop(), self._spec.participation
         end = clock.time() + self._spec.round_seconds
-        while True:
+        while not self._stopping:
             present = self._fleet.present()
             candidates = present if self._spec.candidates == "present" else self._fleet.roster()
             if candidates:
@@ -115,6 +140,7 @@ class Training:
                 seen = "too few sites of the cohort were" if again else "no site of the cohort was"
                 raise RunFailed(f"{seen} heard for {waited} before round {number}")
             await asyncio.sleep(self._tick)
+        return None
 
     async def _attempt(self, number: int, attempt: int, draw: Draw, state: State) -> State | None:
         self._clear_shelf(number, attempt)
@@ -172,8 +198,9 @@ class Training:
         Nobody is declared lost here: the fleet settles each errand once, so that a site whose receipt goes
         out in this very moment is counted, and one that was given up gets none.
         """
-        patient = self._spec.quorum >= 1
         async for silent in self._silences(opened.round):
+            # Whoever stops the run does not want to wait for the deadline of a site that is dead.
+            patient = self._spec.quorum >= 1 and not self._stopping
             if not patient and len(silent) == len(opened.round.awaited):
                 for site in silent:
                     self._fleet.give_up(site, "lease")
@@ -199,17 +226,21 @@ class Training:
         self.watch.round_seconds = asyncio.get_running_loop().time() - opened.began
         task, closed = opened.task, opened.state
         if counted:
-            closed = await asyncio.to_thread(
-                self._books.half.close, opened.state, opened.tally.arrivals(), task
+            closed = await self._room.have(
+                asyncio.to_thread, self._books.half.close, opened.state, opened.tally.arrivals(), task
             )
-        await asyncio.to_thread(self._books.checkpoints.save, task.round, closed)
-        await self._books.journal.commit.soon(task.round, task.attempt, counted, opened.round.losses)
+        closed = await self._room.have(asyncio.to_thread, self._books.settle, task.round, closed)
+        await self._room.have(
+            self._books.journal.commit.soon, task.round, task.attempt, counted, opened.round.losses
+        )
         await self._observe(task, counted, opened.round)
         await self._sweep(task)
         return closed
 
     async def _abandon(self, task: Task, round_: Round, reason: str) -> None:
-        await self._books.journal.abandon.soon(task.round, task.attempt, round_.losses, reason)
+        await self._room.have(
+            self._books.journal.abandon.soon, task.round, task.attempt, round_.losses, reason
+        )
         self.watch.outcomes["abandoned"] += 1
         self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
         log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
@@ -223,7 +254,7 @@ class Training:
             "round closed",
             round=task.round,
             counted=len(counted),
-            lost=len(round_.losses),
+            lost=dict(sorted(round_.losses.items())) or 0,
             seconds=round(self.watch.round_seconds, 2),
             **{name: round(s["acc_macro"], 4) for name, s in self.watch.scores.items()},
         )
@@ -234,14 +265,14 @@ class Training:
 
     async def _sum_left(self, task: Task) -> None:
         """Killed between a round's commit and its sum: the reports are still there."""
-        if task.key not in await self._books.journal.scores.soon():
+        if task.key not in await self._room.have(self._books.journal.scores.soon):
             await self._sum_round(task)
 
     async def _sum_scores(self, *keys: str) -> None:
-        reports = await self._books.journal.reports.soon(*keys)
+        reports = await self._room.have(self._books.journal.reports.soon, *keys)
         if reports:
             total = scores.add(reports)
-            await self._books.journal.sum_up.soon(keys, total)
+            await self._room.have(self._books.journal.sum_up.soon, keys, total)
             self.watch.scores = {
                 name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
             }
@@ -252,7 +283,9 @@ class Training:
         kept = {name for checkpoint in generations for name in checkpoint.kept}
         committed = self._books.journal.committed()
         for number in (task.round, task.round - 1):
-            receipts = await self._books.journal.receipts.soon(number, committed.get(number, 0))
+            receipts = await self._room.have(
+                self._books.journal.receipts.soon, number, committed.get(number, 0)
+            )
             kept |= {name for _, name in receipts.values()}
         self._books.spool.sweep(kept)
 
@@ -290,11 +323,11 @@ class Training:
             opened.round.handle(await opened.events.get())
             self.watch.awaited = opened.round.awaited
         leases.cancel()
-        if opened.task.key not in await self._books.journal.scores.soon():
+        if opened.task.key not in await self._room.have(self._books.journal.scores.soon):
             # Served once more, a finished run keeps its sum: a site that comes again is not the whole of it.
             await self._sum_scores(opened.task.key)
         done = "stopped" if number < self._spec.rounds else "finished"
-        await self._books.journal.end.soon(done)
+        await self._room.have(self._books.journal.end.soon, done)
         self.watch.status = done
         log.info("run over", status=done, rounds=number, absent=sorted(opened.round.losses))
         self._fleet.end(Over(done))
@@ -321,8 +354,8 @@ class Training:
 
     async def _remake(self, number: int, attempt: int, state: State) -> State:
         """A checkpoint was damaged: make it again from the one before and the counted updates."""
-        receipts = await self._books.journal.receipts.soon(number, attempt)
-        counted = await self._books.journal.counted.soon(number, attempt)
+        receipts = await self._room.have(self._books.journal.receipts.soon, number, attempt)
+        counted = await self._room.have(self._books.journal.counted.soon, number, attempt)
         if not all(self._books.spool.whole(receipts[site][1], receipts[site][0]) for site in counted):
             raise StateError(
                 f"the checkpoint of round {number} is damaged and so are updates it was made of",

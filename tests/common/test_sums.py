@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from math import prod
 
 import numpy as np
 import pytest
@@ -275,7 +276,10 @@ def test_a_shape_that_changes_between_sites_is_an_error(change: tuple[Tensor, Te
 def test_a_mean_in_a_file_is_the_mean(drawn: dict, seed: int, block: int) -> None:
     """Whether it lies in memory or in a file, and where blocks end, changes no bit of it."""
     otherwise = State(
-        {name: torch.full(words[0], -0.3).to(KINDS[words[2][0]]) for name, words in drawn.items()}
+        {
+            name: (torch.arange(prod(words[0])) - 0.3).reshape(words[0]).to(KINDS[words[2][0]])
+            for name, words in drawn.items()
+        }
     )
     otherwise |= {"count": torch.tensor([5])}
     plain = Sum()
@@ -335,7 +339,9 @@ def test_blocks_do_not_show(
     monkeypatch.setattr(sums, "BLOCK", block)
     terms = draw(5, shape, weight_shape, whole=True)
 
-    assert np.array_equal(oracle(terms)[0], fold(terms).totals["w"].numpy())
+    expected, result = oracle(terms), fold(terms)
+    assert np.array_equal(expected[0], result.totals["w"].numpy())
+    assert np.array_equal(expected[1], result.weights["w"].numpy())
 
 
 def test_a_value_longer_than_the_real_block() -> None:

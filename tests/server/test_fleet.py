@@ -269,7 +269,7 @@ async def test_the_list_of_sites(scene: Scene) -> None:
     waiting = asyncio.create_task(scene.fleet.next_task("b", (), wait=10))
     await asyncio.sleep(0)
     lines = {line.site: (line.state, line.doing) for line in scene.fleet.status().sites}
-    assert {"a": ("away", "working (train 1)"), "b": ("here", "waiting"), "c": ("away", "away")} == lines
+    assert {"a": ("away", "silent (train 1)"), "b": ("here", "waiting"), "c": ("away", "away")} == lines
     waiting.cancel()
 
 

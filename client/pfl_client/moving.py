@@ -1,0 +1,101 @@
+"""A line to a coordinator of this machine that is found again when it was started anew at another address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import structlog
+
+from pfl_client.link import Link, Unreachable
+from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.run import Description
+
+log = structlog.get_logger("pfl.site")
+
+Answer = TypeVar("Answer")
+
+LOOK_SECONDS = 2.0
+"""Not more often than this is it looked for."""
+
+
+class Line(Link, Protocol):
+    """A Link with an end, whose certificate is renewed."""
+
+    async def close(self) -> None:
+        """Hang up; calls under way end as `Unreachable`."""
+
+    async def renew(self) -> bool:
+        """Get a new certificate if the present one nears its end; whether it did."""
+
+
+class MovingLink:
+    """A `Link` at one address after the other: `look` says where the coordinator is now, or nothing."""
+
+    def __init__(self, address: str, *, dial: Callable[[str], Line], look: Callable[[], str | None]) -> None:
+        self._address, self._dial, self._look = address, dial, look
+        self._line = dial(address)
+        self._looked = float("-inf")
+
+    async def aclose(self) -> None:
+        """Hang up."""
+        await self._line.close()
+
+    async def join(self, description: Description) -> Joined | None:
+        """Register."""
+        return await self._call(lambda line: line.join(description))
+
+    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+        """Wait for work."""
+        return await self._call(lambda line: line.next_task(marks))
+
+    async def fetch(self, blob: Blob, into: Path) -> None:
+        """Bring bytes into a file."""
+        await self._call(lambda line: line.fetch(blob, into))
+
+    async def submit(self, offer: Offer, parcel: Path) -> Receipt:
+        """Hand an upload in."""
+        return await self._call(lambda line: line.submit(offer, parcel))
+
+    async def report(self, key: str, scores: Scores) -> None:
+        """Hand in an evaluation."""
+        await self._call(lambda line: line.report(key, scores))
+
+    async def decline(self, key: str, reason: str, words: str) -> None:
+        """Say no to a task."""
+        await self._call(lambda line: line.decline(key, reason, words))
+
+    async def heartbeat(self, key: str, progress: int) -> bool:
+        """Say how far a task is."""
+        return await self._call(lambda line: line.heartbeat(key, progress))
+
+    async def leave(self) -> None:
+        """Say goodbye."""
+        await self._line.leave()
+
+    async def renew(self) -> bool:
+        """Get a new certificate in time."""
+        return await self._call(lambda line: line.renew())
+
+    async def _call(self, ask: Callable[[Line], Awaitable[Answer]]) -> Answer:
+        line = self._line
+        try:
+            return await ask(line)
+        except Unreachable:
+            if line is self._line:
+                await self._look_again()
+            raise
+
+    async def _look_again(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        address = await asyncio.to_thread(self._look)
+        if address is None or address == self._address:
+            return
+        log.warning("the coordinator is at another address now", before=self._address, now=address)
+        before, self._line, self._address = self._line, self._dial(address), address
+        await before.close()

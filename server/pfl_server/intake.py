@@ -1,0 +1,172 @@
+"""Updates on their way in: room is made before the first byte, all of it verifies before any counts, a receipt is
+given once and never in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pfl_common import codec
+from pfl_common.errors import Refused
+from pfl_common.messages import Offer, Receipt, header_up
+from pfl_common.run import ClientId, Header, Task
+from pfl_server.desk import Incoming
+from pfl_server.envelopes import Letter
+from pfl_server.errands import Errand, SiteLost
+from pfl_server.spool import upward
+
+if TYPE_CHECKING:
+    from pfl_server.books import Books
+
+SPARE_BYTES = 256 << 20
+"""Disk that uploads never fill: journal and checkpoints are written there too."""
+
+
+class Front(Protocol):
+    """What the fleet knows of errands."""
+
+    def errand(self, site: ClientId, key: str) -> Errand:
+        """What is awaited from a site under this key."""
+
+    def promised(self, but: Errand) -> int:
+        """Bytes of disk that were promised to the uploads of all errands but one."""
+
+    def settle(self, errand: Errand, outcome: str | SiteLost) -> None:
+        """An errand is over."""
+
+    def refuse(self, code: str, words: str) -> Refused:
+        """Count a refusal."""
+
+
+class Intake:
+    """The folder of partial uploads, and what becomes of them."""
+
+    def __init__(self, books: Books, front: Front, *, moved: Counter[str]) -> None:
+        self._books, self._front = books, front
+        self._spec, self._journal = books.spec, books.journal
+        self._inbox = books.shelf.folder.parent / "incoming"
+        self._inbox.mkdir(exist_ok=True, mode=0o700)
+        self._moved = moved
+
+    async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
+        """Reserve room for an upload of exactly the size the manifest gives, or repeat its receipt."""
+        header = offer.header
+        held = await self._journal.receipt.soon(site, header.round, header.attempt)
+        if held and _key(header) == offer.key:
+            if held[0] != offer.blob.digest:
+                raise self._front.refuse(
+                    "different", f"another update of {site} for {offer.key} is already here"
+                )
+            return self._receipt(site, offer)
+        errand = self._front.errand(site, offer.key)
+        if errand.spooled and errand.offer == offer:
+            return await self._promise(errand, offer)
+        expected, letter = await self._accepted(site, errand, offer)
+        path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
+        if errand.incoming not in (None, path):
+            errand.incoming.unlink(missing_ok=True)
+            errand.received = 0
+        path.touch(mode=0o600)
+        offset = await asyncio.to_thread(letter.genuine, path)
+        self._reserve(errand, expected - offset, site)
+        errand.offer, errand.incoming = offer, path
+        return Incoming(path, offset, expected)
+
+    async def stored(self, site: ClientId, key: str) -> Receipt:
+        """An upload is complete: verify all of it before any of it counts."""
+        errand = self._front.errand(site, key)
+        offer, incoming = errand.offer, errand.incoming
+        if offer is None or incoming is None:
+            raise self._front.refuse("not_offered", f"{site} sent {key} without offering it")
+        try:
+            errand.spooled = await self._verified(errand, offer, incoming)
+        except Refused as refused:
+            incoming.unlink(missing_ok=True)
+            raise self._turn_away(errand, refused) from None
+        return await self._promise(errand, offer)
+
+    async def _promise(self, errand: Errand, offer: Offer) -> Receipt:
+        """Give the receipt of a verified update: whoever has one is counted, and nobody else."""
+        if errand.answer.done():
+            raise self._front.refuse("late", f"{errand.client} was given up while {offer.key} was verified")
+        # No await from the look to the promise.
+        errand.promised = True
+        receipt = self._receipt(errand.client, offer)
+        # Shielded: a site whose line breaks now has its receipt all the same, and its errand must settle.
+        await asyncio.shield(asyncio.ensure_future(self._write_down(errand, receipt)))
+        self._moved["up"] += offer.blob.size
+        return receipt
+
+    async def _write_down(self, errand: Errand, receipt: Receipt) -> None:
+        """Receipts of one moment are written together."""
+        task, signature = errand.task, receipt.signature.hex()
+        try:
+            await self._journal.receive.soon(
+                receipt, task.round, task.attempt, errand.spooled, since=errand.since, signature=signature
+            )
+        except BaseException:
+            errand.promised = False
+            raise
+        self._front.settle(errand, errand.spooled)
+
+    async def _accepted(self, site: ClientId, errand: Errand, offer: Offer) -> tuple[int, Letter]:
+        """The size an upload must have and who vouches for it. What is wrong with it now stays wrong: the errand
+        is over, or the site would offer the same again and again.
+        """
+        if errand.header is None and errand.uploads:
+            # A restarted coordinator has not handed this task out itself.
+            errand.header = (await errand.prepare(errand.task)).header
+        try:
+            expected = self._measure(site, errand, offer)
+            return expected, self._books.envelopes.accept(site, offer)
+        except Refused as refused:
+            raise self._turn_away(errand, refused) from None
+
+    def _measure(self, site: ClientId, errand: Errand, offer: Offer) -> int:
+        """The header says of an upload what the errand says, and the manifest its size, or it is not taken."""
+        header, task = offer.header, errand.task
+        if errand.header is None:
+            raise Refused("header", f"{site} offers an update for {task.key}, which asks for none")
+        wanted = header_up(self._spec, task, site, state=errand.header.state)
+        if header != replace(wanted, groups=header.groups):
+            raise Refused("header", f"{site} offers {_key(header)}: expected an update for {task.key}")
+        expected = self._books.envelopes.size(codec.size_of(upward(self._spec, header), header.groups))
+        if offer.blob.size != expected:
+            raise Refused("size", f"{site} offers {offer.blob.size} bytes: expected {expected}")
+        return expected
+
+    def _turn_away(self, errand: Errand, refused: Refused) -> Refused:
+        self._front.settle(errand, SiteLost(f"refused:{refused.code}"))
+        return self._front.refuse(refused.code, refused.words)
+
+    def _reserve(self, errand: Errand, lacking: int, site: ClientId) -> None:
+        """Room for all of an upload before its first byte, beside what was promised to the others."""
+        free = shutil.disk_usage(self._inbox).free - self._front.promised(errand) - SPARE_BYTES
+        if lacking > max(0, free):
+            needed = f"{(lacking + SPARE_BYTES) / 1e6:.0f} MB (of them {SPARE_BYTES / 1e6:.0f} MB to spare)"
+            raise self._front.refuse(
+                "no_room",
+                f"an update of {site} needs {needed}, {(free + SPARE_BYTES) / 1e6:.0f} MB are free on the "
+                "coordinator's disk; its operator has to make room",
+            )
+        errand.reserved = lacking
+
+    async def _verified(self, errand: Errand, offer: Offer, path: Path) -> str:
+        errand.verifying = True
+        try:
+            return await asyncio.to_thread(self._books.spool.admit, errand.client, path, offer)
+        finally:
+            errand.verifying = False
+
+    def _receipt(self, site: ClientId, offer: Offer) -> Receipt:
+        return self._books.envelopes.sign(Receipt(self._spec.id, offer.key, site, offer.blob.digest))
+
+
+def _key(header: Header) -> str:
+    """The key of the task a header belongs to."""
+    return Task(header.kind, header.round, header.round, header.attempt).key

@@ -1,0 +1,87 @@
+"""What the coordinator does when its disk is full: it says so, waits, and goes on by itself when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import ParamSpec, TypeVar
+
+import structlog
+
+log = structlog.get_logger("pfl.room")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 15.0
+SAY_AGAIN_SECONDS = 300.0
+REMEMBERED_SECONDS = 30.0
+"""How long a site that was sent away is worth a word: if there still is no room, it has come again by then."""
+
+ADVICE = "make room, it goes on by itself"
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether something failed for want of room on a disk, and for nothing else."""
+    if isinstance(error, sqlite3.OperationalError):
+        return error.sqlite_errorcode == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class Room:
+    """The disk a run lies on: whoever writes there asks here, and waits here while it is full."""
+
+    def __init__(self, folder: Path) -> None:
+        self._full = f"no room on the disk of {folder}"
+        self._waiting = 0
+        self._sent_away, self._since = "", float("-inf")
+
+    @property
+    def words(self) -> str:
+        """What the operator has to know while something waits; nothing while there is room."""
+        if self._waiting:
+            return f"{self._full}; {ADVICE}"
+        recently = monotonic() - self._since < REMEMBERED_SECONDS
+        return f"{self._full}: {self._sent_away}; {ADVICE}" if recently else ""
+
+    def lack(self, words: str) -> None:
+        """A site was sent away for want of room; it will come again."""
+        if monotonic() - self._since >= REMEMBERED_SECONDS:
+            log.error(self._full, words=words, advice=ADVICE)
+        self._sent_away, self._since = words or "a site was sent away", monotonic()
+
+    async def have(self, act: Callable[P, Awaitable[T]], *words: P.args, **named: P.kwargs) -> T:
+        """Do something that writes, and do it again until there is room for it; it must be safe to repeat."""
+        try:
+            return await act(*words, **named)
+        except Exception as error:
+            if not is_full(error):
+                raise
+        self._waiting += 1
+        try:
+            return await self._repeat(lambda: act(*words, **named))
+        finally:
+            self._waiting -= 1
+
+    async def _repeat(self, act: Callable[[], Awaitable[T]]) -> T:
+        clock = asyncio.get_running_loop().time
+        began, said, pause = clock(), float("-inf"), FIRST_PAUSE
+        while True:
+            if clock() - said >= SAY_AGAIN_SECONDS:
+                log.error(self._full, waited_seconds=round(clock() - began), advice=ADVICE)
+                said = clock()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            try:
+                done = await act()
+            except Exception as error:
+                if not is_full(error):
+                    raise
+            else:
+                log.info("there is room again", waited_seconds=round(clock() - began))
+                return done
