@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,8 +20,8 @@ from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.messages import Blob, Receipt
 
-AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "no_room", "session"})
-"""Refusals of a stream after which a new Offer says how to go on."""
+AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "session"})
+"""Refusals of a stream after which a new Offer says how to go on, at once: "no_room" is not one of them."""
 
 Result = TypeVar("Result")
 _jitter = secrets.SystemRandom()
@@ -36,16 +37,14 @@ class Carrier:
 
     async def fetch(self, blob: Blob, into: Path) -> None:
         """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
-        while True:
-            kept = _usable(into, blob)
-            await self._persist(lambda: self._fetch_rest(blob, into), lambda: _usable(into, blob))
-            if await asyncio.to_thread(_digest, into) == blob.digest:
+        kept = -1
+        while kept != 0:
+            arriving = await asyncio.to_thread(_Arriving, into, blob)
+            kept = arriving.at
+            if await self._bring(arriving):
                 return
-            _throw_away(into)
-            if kept == 0:
-                raise Refused(
-                    "digest", "other bytes than announced; expected: their SHA-256; fetch them again"
-                )
+            arriving.throw_away()
+        raise Refused("digest", "other bytes than announced; expected: their SHA-256; fetch them again")
 
     async def store(
         self, key: str, parcel: Path, make_offer: Callable[[], Awaitable[int | Receipt]]
@@ -78,27 +77,30 @@ class Carrier:
                     raise Unreachable(f"the transfer stands at {best} bytes: {error}") from error
             await asyncio.sleep(_pause(self._patience, failures))
 
-    async def _fetch_rest(self, blob: Blob, into: Path) -> None:
-        at = _usable(into, blob)
-        if at == blob.size > 0:
+    async def _bring(self, arriving: _Arriving) -> bool:
+        await self._persist(lambda: self._fetch_rest(arriving), lambda: arriving.at)
+        return arriving.whole
+
+    async def _fetch_rest(self, arriving: _Arriving) -> None:
+        size = arriving.blob.size
+        if arriving.at == size > 0:
             return
         method = self._line.channel.unary_stream(
             f"/{speech.BULK}/Fetch", request_serializer=bytes, response_deserializer=bytes
         )
-        request = speech.say_fetch(blob.digest, at)
+        request = speech.say_fetch(arriving.blob.digest, arriving.at)
         signed = self._line.sign("Fetch", request)
         call = method(request, metadata=signed, timeout=self._patience.bulk_seconds)
         frames = aiter(call)
-        with into.open("ab") as file:
+        with arriving.opened() as take:
             while (frame := await self._watch(call, anext(frames, None))) is not None:
-                at += len(frame)
-                if at > blob.size:
+                if arriving.at + len(frame) > size:
                     call.cancel()
-                    raise Refused("too_large", f"more than the {blob.size} bytes that were announced")
-                file.write(frame)
+                    raise Refused("too_large", f"more than the {size} bytes that were announced")
+                take(frame)
                 self.received_bytes += len(frame)
-        if at < blob.size:
-            raise Unreachable(f"the stream ended at {at} of {blob.size} bytes")
+        if arriving.at < size:
+            raise Unreachable(f"the stream ended at {arriving.at} of {size} bytes")
 
     async def _store_rest(self, key: str, parcel: Path, at: int) -> Receipt:
         method = self._line.channel.stream_unary(
@@ -136,22 +138,45 @@ class Carrier:
             raise self._line.explain(error) from None
 
 
-def _usable(into: Path, blob: Blob) -> int:
-    """How many bytes of the file are there; one that is too long cannot be its beginning."""
-    size = into.stat().st_size if into.exists() else 0
-    if size > blob.size:
-        into.unlink()
-        return 0
-    return size
+class _Arriving:
+    """A file on its way. Its hash is taken as it grows, so that it need not be read again when it is there."""
+
+    def __init__(self, into: Path, blob: Blob) -> None:
+        self.blob, self._into = blob, into
+        if into.exists() and into.stat().st_size > blob.size:
+            into.unlink()  # what is too long cannot be its beginning
+        into.touch()
+        with into.open("rb") as file:
+            self._hash = hashlib.file_digest(file, "sha256")
+            self.at = file.tell()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the bytes are those that were announced."""
+        return self._hash.hexdigest() == self.blob.digest
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[bytes], None]]:
+        """Takes frames in their order; each is in the file, safe from a kill, before the next one is read."""
+        with self._into.open("r+b", buffering=0) as file:
+
+            def take(frame: bytes) -> None:
+                _write(file, frame, self.at)
+                self._hash.update(frame)
+                self.at += len(frame)
+
+            yield take
+
+    def throw_away(self) -> None:
+        """Other bytes than announced are of no use."""
+        self._into.unlink()
 
 
-def _throw_away(path: Path) -> None:
-    path.unlink()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _write(file: FileIO, frame: bytes, at: int) -> None:
+    rest = memoryview(frame)
+    while rest:
+        written = os.pwrite(file.fileno(), rest, at)
+        rest, at = rest[written:], at + written
 
 
 def _pause(patience: Patience, failures: int) -> float:

@@ -32,6 +32,8 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 HEARTBEAT_SECONDS = 1.0
 GOODBYE_SECONDS = 3.0
+SAY_AGAIN_SECONDS = 60.0
+"""How often a coordinator that is away for long is worth a line."""
 
 
 class Daemon:
@@ -162,10 +164,11 @@ class Daemon:
     async def _stop_short(self, visit: Visit, assignment: Assignment, full: DiskFull) -> None:
         """No room for a task: say so, and take no other before there is room for such a one."""
         await asyncio.to_thread(visit.discard, assignment)
+        # By the sizes it should have had room: a quota, others who write, a state larger than thought.
+        wary = visit.has_room(assignment)
         await self._decline(assignment.key, full.reason, full)
-        # Who ran out in mid-task has less room than it looks (a quota, others who write): a pause in any case.
         await self._pause_in_vain()
-        await self._with_room(partial(_check_room, visit, assignment))
+        await self._with_room(partial(asyncio.to_thread, visit.check_room, assignment, wary=wary))
 
     async def _work(self, visit: Visit, assignment: Assignment) -> None:
         visit.check_room(assignment)
@@ -247,7 +250,7 @@ class Daemon:
 
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call until the coordinator answers: a line that is down is no reason to give up, only to wait longer."""
-        pause, silent_since = FIRST_PAUSE, 0.0
+        pause, silent_since, said = FIRST_PAUSE, 0.0, float("-inf")
         clock = asyncio.get_running_loop().time
         while True:
             try:
@@ -258,8 +261,10 @@ class Daemon:
                     raise
                 self.watch.connected = bool(lacking)
                 silent_since = silent_since or clock()
-                seen = "the coordinator has no room" if lacking else "the coordinator does not answer"
-                log.warning(seen, why=lacking or str(why), again_in_seconds=round(pause, 1))
+                if pause < self._longest_pause or clock() - said >= SAY_AGAIN_SECONDS:
+                    seen = "the coordinator has no room" if lacking else "the coordinator does not answer"
+                    log.warning(seen, why=lacking or str(why), again_in_seconds=round(pause, 1))
+                    said = clock()
                 # Jitter: a hundred sites that lost the same coordinator shall not come back in the same second.
                 await asyncio.sleep(pause * (0.5 + os.urandom(1)[0] / 255))
                 pause = min(2 * pause, self._longest_pause)
@@ -268,10 +273,6 @@ class Daemon:
                     log.info("the coordinator answers again", after_seconds=round(clock() - silent_since))
                 self.watch.connected = True
                 return answer
-
-
-async def _check_room(visit: Visit, assignment: Assignment) -> None:
-    visit.check_room(assignment, wary=True)
 
 
 def _lacks_room(error: Exception) -> str:

@@ -67,7 +67,7 @@ def disk_full(path: Path) -> Iterator[None]:
         if error.errno not in NO_ROOM:
             raise
         raise DiskFull(
-            f"no room is left on the disk of {path}",
+            "the site's disk ran full in the middle of its work",
             expected="room for two generations of the model and one upload",
-            advice="free some space, or move the state folder with --state",
+            advice=f"make room on the disk of {path}; the site goes on by itself",
         ) from error

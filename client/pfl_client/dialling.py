@@ -28,6 +28,10 @@ _OPTIONS: Options = (
     # How often to call again is decided by who waits for the answer, so gRPC's own pause stays short.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # What has arrived and is not yet read is lost with a broken line, and sent again. Left to itself gRPC widens
+    # this window to many MiB; so it is a quarter of a MiB beside the frame that is being read.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1 << 18),
 )
 _FOREIGN_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "not in peer cert")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
@@ -45,11 +49,11 @@ class Patience:
     """One stream lasts at most this long; a longer transfer goes on in another."""
     stall_seconds: float = 60.0
     """A stream in which nothing moves for this long is given up."""
-    attempts: int = 6
-    """A transfer that has failed this many times without any progress is given up."""
+    attempts: int = 3
+    """A transfer that has failed this many times without any progress is given up: whoever wants it waits longer."""
     first_pause_seconds: float = 0.5
     """The pause before the second attempt; each further one doubles, and all are varied at random."""
-    longest_pause_seconds: float = 10.0
+    longest_pause_seconds: float = 2.0
     """No pause is longer."""
 
 

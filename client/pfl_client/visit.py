@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pfl_client import disk, room
 from pfl_client.bench import Done, Job, Parcel
-from pfl_client.declined import Tampered, disk_full
+from pfl_client.declined import DiskFull, Tampered, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.outbox import Outbox
 from pfl_client.vault import Owner, ServingModel, Vault
@@ -132,6 +132,14 @@ class Visit:
         one before; `wary` counts with a whole model instead, for a site that has run out of room in mid-task.
         """
         room.check(self._folder, self._needed(assignment, wary=wary))
+
+    def has_room(self, assignment: Assignment) -> bool:
+        """Whether a task's files have room, as far as their sizes are known."""
+        try:
+            self.check_room(assignment)
+        except DiskFull:
+            return False
+        return True
 
     def _needed(self, assignment: Assignment, *, wary: bool) -> int:
         task, blob = assignment.task, assignment.blob

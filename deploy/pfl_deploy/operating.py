@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pfl_client.link import NotAdmitted, Unreachable
@@ -81,7 +81,7 @@ def show(status: RunStatus, console: Console) -> None:
     if status.scores:
         mean, spread = status.scores["acc_macro"], status.scores["acc_std"]
         console.print(f"accuracy over sites: mean {mean:.3f}, deviation {spread:.3f}")
-    table = Table("site", "state", "last heard", "doing")
+    table = Table("site", "state", "last heard", Column("doing", overflow="fold"))
     for site in status.sites:
         # A peer's own words are among them: shown as they are, and never as a markup.
         cells = (site.site, site.state, f"{site.seen_seconds:.0f} s ago", site.doing)

@@ -37,7 +37,6 @@ class Errand:
     """What was said of its download; the update refers to the same shared state."""
     received: int = 0
     reserved: int = 0
-    since: int = 0
     verifying: bool = False
     spooled: str = ""
     """The name of its update in the spool, once all of it has verified."""

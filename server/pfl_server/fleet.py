@@ -153,7 +153,10 @@ class Fleet:
         # A site that was killed begins again at nothing: its new progress is not measured by what it had.
         errand.handed, errand.renewed, errand.progress = True, self._now(), -1
         assignment = await errand.prepare(replace(errand.task, since=self._since(marks)))
-        errand.since, errand.header = assignment.task.since, assignment.header
+        errand.header = assignment.header
+        # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
+        writing = self._journal.hand_out.soon(errand.task.key, site, assignment.task.since)
+        writing.add_done_callback(_look_at)
         return assignment
 
     def _since(self, marks: tuple[Mark, ...]) -> int:
@@ -182,7 +185,7 @@ class Fleet:
             scores.check(report)
         except ValueError as error:
             raise self.refuse("scores", f"{site}: {error}") from None
-        await self._journal.report.soon(key, site, report, since=errand.since)
+        await self._journal.report.soon(key, site, report)
         if not errand.uploads:
             self.settle(errand, "")
 
@@ -191,6 +194,7 @@ class Fleet:
         if reason != "dropped" and reason not in DECLINES:
             raise self.refuse("reason", f"{reason!r} is no reason a site can give")
         errand = self.errand(site, key)
+        self._places[site].trouble = ""
         if reason != "dropped":
             said = _readable(words)
             self._places[site].trouble = f"declined {key}, {reason}: {said}"
@@ -292,3 +296,8 @@ class Fleet:
 def _readable(words: str) -> str:
     """A peer's words as one short line: they go to a log and to a terminal."""
     return "".join(sign if sign.isprintable() else " " for sign in words)[:LONGEST_WORDS]
+
+
+def _look_at(writing: asyncio.Future[None]) -> None:
+    if not writing.cancelled() and (error := writing.exception()) is not None:
+        log.warning("what a site began from was not written down: the run cannot be replayed", why=str(error))

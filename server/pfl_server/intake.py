@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pfl_server.books import Books
 
 SPARE_BYTES = 256 << 20
-"""Disk that uploads never fill: journal and checkpoints are written there too."""
+"""Disk that uploads never fill, beside room for one more model: journal and checkpoints are written there too."""
 
 
 class Front(Protocol):
@@ -52,6 +52,8 @@ class Intake:
         self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
         self._moved = moved
+        groups = {entry.group for entry in books.spec.init_manifest if entry.group}
+        self._spare = SPARE_BYTES + codec.size_of(books.spec.init_manifest, groups)
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload of exactly the size the manifest gives, or repeat its receipt."""
@@ -107,7 +109,7 @@ class Intake:
         task, signature = errand.task, receipt.signature.hex()
         try:
             await self._journal.receive.soon(
-                receipt, task.round, task.attempt, errand.spooled, since=errand.since, signature=signature
+                receipt, task.round, task.attempt, errand.spooled, signature=signature
             )
         except BaseException:
             errand.promised = False
@@ -146,13 +148,12 @@ class Intake:
 
     def _reserve(self, errand: Errand, lacking: int, site: ClientId) -> None:
         """Room for all of an upload before its first byte, beside what was promised to the others."""
-        free = shutil.disk_usage(self._inbox).free - self._front.promised(errand) - SPARE_BYTES
-        if lacking > max(0, free):
-            needed = f"{(lacking + SPARE_BYTES) / 1e6:.0f} MB (of them {SPARE_BYTES / 1e6:.0f} MB to spare)"
+        spare, free = self._spare, shutil.disk_usage(self._inbox).free - self._front.promised(errand)
+        if lacking + spare > free:
+            needed = f"{(lacking + spare) / 1e6:.0f} MB (of them {spare / 1e6:.0f} MB to spare)"
             raise self._front.refuse(
                 "no_room",
-                f"an update of {site} needs {needed}, {(free + SPARE_BYTES) / 1e6:.0f} MB are free on the "
-                "coordinator's disk; its operator has to make room",
+                f"an update of {site} needs {needed}, {free / 1e6:.0f} MB are free on the coordinator's disk",
             )
         errand.reserved = lacking
 

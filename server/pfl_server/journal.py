@@ -33,7 +33,7 @@ create table if not exists attempt (
 create table if not exists receipt (
     round integer, attempt integer, site text, key text not null, digest text not null, spooled text not null,
     signature text not null default '', primary key (round, attempt, site));
-create table if not exists answered (key text, site text, since integer not null, primary key (key, site));
+create table if not exists handed (key text, site text, since integer not null, primary key (key, site));
 create table if not exists report (key text, site text, scores text not null, primary key (key, site));
 create table if not exists score (key text primary key, scores text not null);
 commit;
@@ -177,18 +177,10 @@ class Journal:
         return self._committed
 
     @entry
-    def receive(  # noqa: PLR0913  # all that is known of an update, in one promise
-        self,
-        page: Page,
-        receipt: Receipt,
-        number: int,
-        attempt: int,
-        spooled: str,
-        *,
-        since: int = 0,
-        signature: str = "",
+    def receive(
+        self, page: Page, receipt: Receipt, number: int, attempt: int, spooled: str, *, signature: str = ""
     ) -> None:
-        """From here on the coordinator answers for this update, made from what the site had after round `since`."""
+        """From here on the coordinator answers for this update."""
         page.write(
             "insert into receipt values (?, ?, ?, ?, ?, ?, ?)",
             number,
@@ -199,7 +191,6 @@ class Journal:
             spooled,
             signature,
         )
-        _answer(page, receipt.key, receipt.site, since)
 
     @entry
     def forget(self, page: Page, site: ClientId, number: int, attempt: int) -> None:
@@ -228,10 +219,9 @@ class Journal:
         return {site: (digest, spooled) for site, digest, spooled in rows}
 
     @entry
-    def report(self, page: Page, key: str, site: ClientId, scores: Scores, *, since: int = 0) -> None:
+    def report(self, page: Page, key: str, site: ClientId, scores: Scores) -> None:
         """One site's evaluation; kept only until it has been summed."""
         page.write("insert or replace into report values (?, ?, ?)", key, site, json.dumps(scores))
-        _answer(page, key, site, since)
 
     @entry
     def reports(self, page: Page, *keys: str) -> list[Scores]:
@@ -240,10 +230,15 @@ class Journal:
         return [json.loads(text) for (text,) in rows]
 
     @entry
-    def answers(self, page: Page) -> dict[str, dict[ClientId, int]]:
-        """By task and site, after which committed round of its own a site did a task; kept for ever, for replay."""
+    def hand_out(self, page: Page, key: str, site: ClientId, since: int) -> None:
+        """A site is given a task, to be begun from what it had after its own committed round `since`."""
+        page.write("insert or replace into handed values (?, ?, ?)", key, site, since)
+
+    @entry
+    def handed(self, page: Page) -> dict[str, dict[ClientId, int]]:
+        """By task and site, after which committed round of its own a site began a task; kept for ever, for replay."""
         found: dict[str, dict[ClientId, int]] = {}
-        for key, site, since in page.rows("select key, site, since from answered order by key, site"):
+        for key, site, since in page.rows("select key, site, since from handed order by key, site"):
             found.setdefault(key, {})[site] = since
         return found
 
@@ -279,10 +274,6 @@ def _connect(file: Path, durability: Durability) -> sqlite3.Connection:
     db.execute(f"pragma synchronous={SYNCHRONOUS[durability]}")
     db.executescript(SCHEMA)
     return db
-
-
-def _answer(page: Page, key: str, site: ClientId, since: int) -> None:
-    page.write("insert or replace into answered values (?, ?, ?)", key, site, since)
 
 
 def _plain(row: dict[str, object]) -> dict[str, object]:

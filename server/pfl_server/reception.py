@@ -107,12 +107,15 @@ class Reception:
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete."""
         with self._roomy(site):
-            return await self._running().stored(site, key)
+            receipt = await self._running().stored(site, key)
+        self._room.relieve()
+        return receipt
 
     async def report(self, site: ClientId, key: str, scores: Scores) -> None:
         """Take an evaluation."""
         with self._roomy(site):
             await self._running().report(site, key, scores)
+        self._room.relieve()
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         """A site will not do a task."""

@@ -51,9 +51,16 @@ class Room:
 
     def lack(self, words: str) -> None:
         """A site was sent away for want of room; it will come again."""
+        words = words or "a site was sent away"
         if monotonic() - self._since >= REMEMBERED_SECONDS:
-            log.error(self._full, words=words, advice=ADVICE)
-        self._sent_away, self._since = words or "a site was sent away", monotonic()
+            log.error(self._full, seen=words, advice=ADVICE)
+        self._sent_away, self._since = words, monotonic()
+
+    def relieve(self) -> None:
+        """What a site sent has found room."""
+        if self._sent_away:
+            log.info("there is room again for what sites send")
+        self._sent_away, self._since = "", float("-inf")
 
     async def have(self, act: Callable[P, Awaitable[T]], *words: P.args, **named: P.kwargs) -> T:
         """Do something that writes, and do it again until there is room for it; it must be safe to repeat."""

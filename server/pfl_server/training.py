@@ -115,8 +115,9 @@ class Training:
         """What a coordinator that was killed had open is not left so when the run ends: its receipts count no more."""
         for row in await self._room.have(self._books.journal.rounds.soon):
             if row["status"] == "open":
-                stopped = row["round"], row["attempt"], {}, "the run was stopped"
-                await self._room.have(self._books.journal.abandon.soon, *stopped)
+                number, attempt = int(str(row["round"])), int(str(row["attempt"]))
+                why = "the run was stopped"
+                await self._room.have(self._books.journal.abandon.soon, number, attempt, {}, why)
 
     async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw] | None:
         """Draw a cohort once somebody of it is here; after an abandoned attempt, once so many are that another
@@ -148,6 +149,9 @@ class Training:
         opened = self._open(self._task(Kind.TRAIN, number, attempt), state, round_, after=number - 1)
         self.watch.round, self.watch.attempt, self.watch.cohort = number, attempt, len(draw.cohort)
         log.info("round opened", round=number, attempt=attempt, cohort=len(draw.cohort))
+        if not draw.cohort:
+            # Only a script says so: whoever was asked had been lost before training.
+            return await self._close(opened, ())
         asks = {
             site: asyncio.create_task(self._ask(site, replace(opened.task, drop=site in draw.drops), opened))
             for site in draw.cohort

@@ -44,6 +44,7 @@ IPC = {
     "pfl_client.ipc",
     "pfl_client.trainer.__main__",
     "pfl_client.trainer.serve",
+    "pfl_client.warm",
 }
 SEALING = {
     "pfl_client.sealed",
@@ -58,7 +59,9 @@ SEALING = {
 }
 PROGRAMS = {
     "pfl_client.cli",
+    "pfl_client.clocks",
     "pfl_client.metrics",
+    "pfl_client.moving",
     "pfl_client.settings",
     "pfl_client.site",
     "pfl_server.coordinator",

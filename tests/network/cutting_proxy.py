@@ -1,15 +1,22 @@
-"""A TCP proxy that counts what passes, and cuts or freezes the line after a number of bytes."""
+"""A TCP proxy that counts what passes, and stops or cuts the line after a number of bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 Way = Literal["down", "up"]
-SLACK = (1 << 20) + (1 << 18)
-"""An unfinished frame, and what TLS and HTTP/2 add to a model."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A number of bytes after which nothing more passes one way, until the line is cut."""
+
+    after: int
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    cut: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class CuttingProxy:
@@ -23,10 +30,8 @@ class CuttingProxy:
         self.cuts = 0
         self.asked: list[str] = []
         self._target, self._connect = target, connect
-        self._limits: dict[Way, int] = {}
-        self._frozen = False
+        self._marks: dict[Way, Mark] = {}
         self._server: asyncio.Server | None = None
-        self._consumed: Callable[[], int] = lambda: 0
         self._ends: set[asyncio.StreamWriter] = set()
         self._lines: set[asyncio.Task[None]] = set()
 
@@ -38,19 +43,16 @@ class CuttingProxy:
         self._server = await asyncio.start_server(self._serve, sock=listening, limit=1 << 16)
         return int(listening.getsockname()[1])
 
-    def cut(self, way: Way, after: int, *, consumed: Callable[[], int]) -> None:
-        """Cut the line once so many more bytes have passed this way and the receiver has caught up.
+    def cut(self, way: Way, after: int) -> Mark:
+        """Cut the line, at once and whoever reads from it, when so many more bytes have passed this way."""
+        mark = self.freeze(way, after)
+        mark.cut.set()
+        return mark
 
-        `consumed` tells how many bytes it has taken. The line of a machine to itself is faster than any
-        reader, and what gRPC holds unread at a cut is lost; on a real line, and so here, that is little.
-        """
-        self._consumed = consumed
-        self._limits[way] = self.passed[way] + after
-
-    def freeze(self, way: Way, after: int) -> None:
-        """After so many more bytes let nothing pass this way, without a word."""
-        self._frozen = True
-        self._limits[way] = self.passed[way] + after
+    def freeze(self, way: Way, after: int) -> Mark:
+        """After so many more bytes let nothing pass this way, without a word, until the mark says cut."""
+        self._marks[way] = Mark(self.passed[way] + after)
+        return self._marks[way]
 
     async def stop(self) -> None:
         """Hang up."""
@@ -67,7 +69,13 @@ class CuttingProxy:
         if self._connect:
             self.asked.append((await reader.readuntil(b"\r\n\r\n")).decode().splitlines()[0])
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        onward, back = await asyncio.open_connection("127.0.0.1", self._target, limit=1 << 16)
+        try:
+            onward, back = await asyncio.open_connection("127.0.0.1", self._target, limit=1 << 16)
+        except OSError:
+            # Nobody listens there at the moment: hang up on the caller in turn.
+            writer.transport.abort()
+            self._lines.discard(line)
+            return
         self._ends |= {writer, back}
         try:
             async with asyncio.TaskGroup() as both:
@@ -83,14 +91,12 @@ class CuttingProxy:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: Way) -> None:
         while data := await source.read(1 << 16):
             self.passed[way] += len(data)
-            if self.passed[way] >= self._limits.get(way, self.passed[way] + 1):
-                del self._limits[way]
+            mark = self._marks.get(way)
+            if mark is not None and self.passed[way] >= mark.after:
+                del self._marks[way]
+                mark.reached.set()
+                await mark.cut.wait()
                 self.cuts += 1
-                if self._frozen:
-                    await asyncio.Event().wait()
-                # A counter is no event: let the others run until it has moved.
-                while self.passed[way] - len(data) - self._consumed() > SLACK:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
                 raise ConnectionError("cut")
             sink.write(data)
             await sink.drain()

@@ -48,7 +48,7 @@ async def test_a_download_that_was_cut_goes_on(
     content = os.urandom(MODEL_BYTES)
     blob = federation.desk.lay(content)
     async with federation.link("hospital_a", port=port) as link:
-        middle.cut("down", CUT_BYTES, consumed=lambda: link.carrier.received_bytes)
+        middle.cut("down", CUT_BYTES)
         await link.fetch(blob, tmp_path / "model")
     assert content == (tmp_path / "model").read_bytes()
     assert 1 == middle.cuts
@@ -63,7 +63,7 @@ async def test_an_upload_that_was_cut_goes_on(
     content = os.urandom(MODEL_BYTES)
     (tmp_path / "up").write_bytes(content)
     async with federation.link("hospital_a", port=port) as link:
-        middle.cut("up", CUT_BYTES, consumed=lambda: federation.server.traffic.received_bytes)
+        middle.cut("up", CUT_BYTES)
         receipt = await link.submit(upload("hospital_a", content), tmp_path / "up")
     assert content == federation.desk.kept("hospital_a", receipt.key)
     assert 1 == middle.cuts
@@ -81,6 +81,22 @@ async def test_what_is_there_is_not_brought_again(federation: Federation, tmp_pa
         await link.fetch(blob, tmp_path / "whole")
         assert 2 << 20 == link.carrier.received_bytes
     assert content == (tmp_path / "half").read_bytes()
+
+
+async def test_a_beginning_left_by_a_kill_is_checked_with_the_rest(
+    federation: Federation, proxy: tuple[CuttingProxy, int], tmp_path: Path
+) -> None:
+    """What lay there, what came before a cut and what came after it: one wrong byte in any of them is noticed."""
+    middle, port = proxy
+    content = os.urandom(12 << 20)
+    blob = federation.desk.lay(content)
+    (tmp_path / "model").write_bytes(b"!" + content[1 : 3 << 20])
+    async with federation.link("hospital_a", port=port) as link:
+        middle.cut("down", 4 << 20)
+        await link.fetch(blob, tmp_path / "model")
+        assert 1 == middle.cuts
+        assert len(content) + (9 << 20) == link.carrier.received_bytes
+    assert content == (tmp_path / "model").read_bytes()
 
 
 @pytest.mark.parametrize("found", [b"other beginning", b"x" * 5000], ids=["shorter", "longer"])
@@ -139,6 +155,30 @@ async def test_an_upload_over_the_quota_is_refused_before_a_byte(
         with pytest.raises(Refused, match=r"^too_large"):
             await link.submit(offer, tmp_path / "up")
         assert 0 == link.carrier.sent_bytes
+
+
+async def test_a_coordinator_without_room_is_not_asked_again_at_once(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """Whoever hands in decides how long to wait for room, and then the upload goes on."""
+    content = os.urandom(3 << 20)
+    offer = upload("hospital_a", content)
+    (tmp_path / "up").write_bytes(content)
+    make_room, asked = federation.desk.offer, []
+
+    async def refuse_once(site: str, offer: Offer) -> Incoming | Receipt:
+        asked.append(site)
+        if len(asked) == 1:
+            raise Refused("no_room", "the disk is full")
+        return await make_room(site, offer)
+
+    federation.desk.offer = refuse_once
+    async with federation.link("hospital_a") as link:
+        with pytest.raises(Refused, match=r"^no_room"):
+            await link.submit(offer, tmp_path / "up")
+        assert ["hospital_a"] == asked
+        await link.submit(offer, tmp_path / "up")
+    assert content == federation.desk.kept("hospital_a", offer.key)
 
 
 async def test_more_bytes_than_offered_are_not_written(federation: Federation, tmp_path: Path) -> None:

@@ -155,26 +155,15 @@ def test_a_receipt_keeps_its_signature(journal: Journal, file: Path) -> None:
     again.close()
 
 
-def test_it_is_known_what_a_site_had_when_it_answered(journal: Journal, file: Path) -> None:
-    """Beside each update and each report stands the round the site went on from; a sum does not wipe it out."""
-    journal.receive(receipt("a"), 1, 1, "x", since=3)
-    journal.report("000001-1-train", "a", {}, since=3)
-    journal.report("000001-1-evaluate", "b", {}, since=2)
+def test_it_is_known_what_a_site_began_from(journal: Journal, file: Path) -> None:
+    """With each task stands the round the site went on from, as it was given last; a sum does not wipe it out."""
+    journal.hand_out("000001-1-train", "a", 2)
+    journal.hand_out("000001-1-train", "a", 3)
+    journal.hand_out("000001-1-evaluate", "b", 2)
     journal.sum_up(["000001-1-train", "000001-1-evaluate"], {})
     again = reopened(journal, file)
-    assert {"000001-1-train": {"a": 3}, "000001-1-evaluate": {"b": 2}} == again.answers()
+    assert {"000001-1-train": {"a": 3}, "000001-1-evaluate": {"b": 2}} == again.handed()
     again.close()
-
-
-def test_a_torn_update_is_answered_anew(journal: Journal) -> None:
-    """The answer that counts is the last one; a receipt that is refused says nothing of its site."""
-    journal.receive(receipt(), 1, 1, "x", since=3)
-    with pytest.raises(sqlite3.IntegrityError):
-        journal.receive(receipt(), 1, 1, "x", since=5)
-    assert {"000001-1-train": {"a": 3}} == journal.answers()
-    journal.forget("a", 1, 1)
-    journal.receive(receipt(), 1, 1, "x", since=4)
-    assert {"000001-1-train": {"a": 4}} == journal.answers()
 
 
 def test_committed_rounds_are_in_memory(journal: Journal, file: Path) -> None:
@@ -213,7 +202,7 @@ async def test_a_round_is_committed_when_it_is_on_disk(journal: Journal) -> None
 async def test_the_awaited_form(journal: Journal) -> None:
     """In the event loop the same methods are awaited: their answers and their errors are the same."""
     assert 1 == await journal.open_attempt.soon(1, "ab", DRAW)
-    await journal.receive.soon(receipt(), 1, 1, "x", since=2, signature="5e")
+    await journal.receive.soon(receipt(), 1, 1, "x", signature="5e")
     with pytest.raises(sqlite3.IntegrityError):
         await journal.receive.soon(receipt(), 1, 1, "x")
     assert ("d1", "x", "5e") == await journal.receipt.soon("a", 1, 1)

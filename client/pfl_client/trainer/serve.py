@@ -40,7 +40,7 @@ def main(address: str) -> None:
         # Torch takes seconds to load: the daemon knows by now that its trainer lives.
         from pfl_client.trainer.workbench import Workbench
 
-        serve(wire, Workbench())
+        serve(wire, Workbench(Pool()))
 
 
 def serve(wire: _Wire, bench: Workbench) -> None:

@@ -10,7 +10,7 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from pfl_client import data
 from pfl_client.bench import DataFolder, Done, Job, Parcel, Progress
 from pfl_client.declined import Diverged, OutOfMemory, WrongShape, disk_full
 from pfl_client.trainer import work
+from pfl_client.warm import Pool
 from pfl_common import codec, mapped, methods, seeding, tensorfile
 from pfl_common.errors import Refused, StateError
 from pfl_common.halves import LocalData, Participant, Up
@@ -46,6 +47,8 @@ class _Opened:
     device: str
     template: Participant | None
     """The first model, to be copied for each task; None when that would hold too much memory between tasks."""
+    room: Callable[[int], memoryview]
+    """Memory for an update."""
 
     def participant(self) -> Participant:
         """As every site starts."""
@@ -59,8 +62,10 @@ class _Opened:
 class Workbench:
     """What `bench.Bench` promises, without waiting: the trainer process and `pfl simulate` both end here."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool | None = None) -> None:
+        """With a `pool` an update is good until the next one: a trainer that is alone uses its memory again."""
         self._opened: _Opened | None = None
+        self._room = pool.take if pool else _fresh
 
     def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""
@@ -75,7 +80,7 @@ class Workbench:
         with _explained(run, device):
             # Tried once here, so that a wrong first model ends the joining and not the first round.
             template = _template(run, init, device)
-            self._opened = _Opened(run, init, _on_device(local, device), device, template)
+            self._opened = _Opened(run, init, _on_device(local, device), device, template, self._room)
 
     def work(self, job: Job, progress: Progress) -> Done:
         """Do a task: from the vault's generation and the download to files and an update."""
@@ -105,7 +110,7 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
             _write(outcome.kept, job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
             _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
-        up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened.spec, job)
+        up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)
     return Done(outcome.scores, outcome.metrics, up, groups, seconds)
 
 
@@ -139,20 +144,28 @@ def _prepare(opened: _Opened, job: Job, progress: Progress) -> Participant:
 
 
 def _read_parcel(parcel: Parcel, manifest: Manifest, groups: tuple[str, ...]) -> State:
-    # Torch wants memory it may write to: a copy of the bytes, or a file mapped so that it stays as it is.
+    # Torch wants memory it may write to: the bytes if they are ours, a copy of them, or a file mapped so that it stays.
     if not isinstance(parcel, Path):
-        room = _Room(len(parcel))
-        room.write(memoryview(parcel))
+        view = memoryview(parcel)
+        if not view.readonly:
+            return codec.decode(view, manifest, groups)
+        room = _Room(_fresh(len(view)))
+        room.write(view)
         return codec.decode(room.content, manifest, groups)
     empty = parcel.stat().st_size == 0
     return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups)
 
 
-class _Room:
-    """Memory for a parcel that is got at once: growing bit by bit costs more than writing."""
+def _fresh(size: int) -> memoryview:
+    memory: memoryview = mapped.zeros((size,), torch.uint8).numpy().data
+    return memory
 
-    def __init__(self, size: int) -> None:
-        self.content, self._end = mapped.zeros((size,), torch.uint8).numpy().data, 0
+
+class _Room:
+    """Memory for a parcel that is there at once: growing bit by bit costs more than writing."""
+
+    def __init__(self, content: memoryview) -> None:
+        self.content, self._end = content, 0
 
     def write(self, content: memoryview, /) -> None:
         """Add the next bytes."""
@@ -160,7 +173,8 @@ class _Room:
         self._end += len(content)
 
 
-def _encode(up: Up, spec: RunSpec, job: Job) -> tuple[Parcel, tuple[str, ...]]:
+def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]:
+    spec = opened.spec
     state, manifest = codec.flatten(up), spec.manifest(job.task.kind, job.task.phase, "up")
     try:
         codec.check_finite(state)
@@ -170,7 +184,7 @@ def _encode(up: Up, spec: RunSpec, job: Job) -> tuple[Parcel, tuple[str, ...]]:
     if job.parcel_as is not None and size > MESSAGE_LIMIT:
         with job.parcel_as.open("wb") as file:
             return job.parcel_as, codec.encode(state, manifest, file)
-    room = _Room(size)
+    room = _Room(opened.room(size))
     groups = codec.encode(state, manifest, room)
     return room.content, groups
 
@@ -250,7 +264,8 @@ def choose_device(asked: str) -> str:
 def settle_torch(threads: int) -> None:
     """Make torch give the same bits each time, as far as it can: fixed threads, deterministic algorithms."""
     seeding.pin_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The same switch as use_deterministic_algorithms(True, warn_only=True), which imports a whole compiler first.
+    torch.set_deterministic_debug_mode("warn")
     # It would write NaN into all fresh memory, to find code that reads it: not worth the time here.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
     torch.backends.cudnn.benchmark = False

@@ -1,0 +1,1 @@
+"""The no-op workload as a Flower app."""

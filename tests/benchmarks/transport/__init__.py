@@ -1,0 +1,1 @@
+"""What rounds cost beside learning; `python -m tests.benchmarks.transport --help`."""

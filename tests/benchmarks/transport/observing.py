@@ -1,0 +1,139 @@
+"""What is read from outside while programs run: memory of processes, bytes on the loopback interface, log lines."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Event: TypeAlias = dict[str, Any]
+"""A line of a log: names and whatever they stand for."""
+
+TICK_SECONDS = 0.01
+MEMORY_EVERY = 5
+"""Ticks from one look at a process to the next."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A process at one moment, in bytes."""
+
+    at: float
+    anonymous: int
+    resident: int
+
+
+@dataclass
+class Track:
+    """One process over time, and the highest resident memory the kernel saw."""
+
+    pid: int
+    samples: list[Memory] = field(default_factory=list)
+    highest: int = 0
+
+    def between(self, start: float, end: float) -> list[Memory]:
+        """The samples of a stretch of time."""
+        return [sample for sample in self.samples if start <= sample.at <= end]
+
+
+class Observer(threading.Thread):
+    """Looks at everything named, from `start` to `stop`; moments are wall-clock time, as in the logs."""
+
+    def __init__(self) -> None:
+        super().__init__(name="observer", daemon=True)
+        self.tracks: dict[str, Track] = {}
+        self.wire: list[tuple[float, int]] = []
+        self._ending = threading.Event()
+
+    def watch(self, name: str, pid: int) -> None:
+        """Look at this process too."""
+        self.tracks = {**self.tracks, name: Track(pid)}
+
+    def run(self) -> None:
+        tick = 0
+        while not self._ending.wait(TICK_SECONDS):
+            self.wire.append((time.time(), read_loopback()))
+            if tick % MEMORY_EVERY == 0:
+                for track in self.tracks.values():
+                    look_at(track)
+            tick += 1
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ending.set()
+        self.join(5)
+
+    def wire_at(self, moment: float) -> int:
+        """Bytes the interface had carried at a moment, by the last look before it."""
+        place = bisect_right(self.wire, moment, key=lambda sample: sample[0])
+        return self.wire[max(0, place - 1)][1]
+
+
+def look_at(track: Track) -> None:
+    """Add one sample; a process that has ended has no memory any more."""
+    try:
+        lines = Path(f"/proc/{track.pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    said = dict(line.split(":", 1) for line in lines)
+    if "VmRSS" in said:
+        numbers = [int(said[name].split()[0]) * 1024 for name in ("RssAnon", "VmRSS", "VmHWM")]
+        track.samples.append(Memory(time.time(), numbers[0], numbers[1]))
+        track.highest = numbers[2]
+
+
+def read_loopback() -> int:
+    """Bytes received by `lo`; each byte is also counted as sent, so one side is all of it."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == "lo":
+            return int(numbers.split()[0])
+    return 0
+
+
+@dataclass
+class Log:
+    """A program's log of JSON lines, read as it grows."""
+
+    path: Path
+    events: list[Event] = field(default_factory=list)
+    _read: int = 0
+
+    def refresh(self) -> None:
+        """Take in whatever has been written since."""
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self.events.extend(_parse(whole))
+
+    def find(self, event: str, **fields: object) -> list[Event]:
+        """The lines of one kind with these values."""
+        self.refresh()
+        return [e for e in self.events if e.get("event") == event and fields.items() <= e.items()]
+
+    def ending(self, lines: int = 15) -> str:
+        """The last words."""
+        return "\n".join(self.path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def moment(event: Event) -> float:
+    """When a line was written."""
+    return datetime.fromisoformat(str(event["timestamp"])).timestamp()
+
+
+def _parse(text: bytes) -> Iterator[Event]:
+    for line in text.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            yield event

@@ -1,0 +1,60 @@
+"""The benchmarks can be run: every row of their quick form has numbers. What they are is not promised here."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.house.skeleton import TOP
+
+ROWS = {"B1", "B2", "B3", "B4", "B6", "B7", "B8", "B9", "B11"}
+
+
+def measure(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command; if it takes too long, let it end its programs before it ends itself."""
+    command = [sys.executable, "-m", "tests.benchmarks.transport", *map(str, words)]
+    with subprocess.Popen(
+        command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=90)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            said, _ = process.communicate(timeout=25)
+    return subprocess.CompletedProcess(command, process.returncode, said)
+
+
+def numbers(value: Any) -> list[float]:
+    """All numbers of a row, however deep; truth values are none."""
+    if isinstance(value, dict):
+        return [number for part in value.values() for number in numbers(part)]
+    return [float(value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def test_every_row_has_numbers(tmp_path: Path) -> None:
+    """Real processes, a killed site, a dozen light ones and the yardstick, all tiny."""
+    out = tmp_path / "measured.json"
+    ended = measure("--quick", "--out", out, "--folder", tmp_path)
+    assert 0 == ended.returncode, ended.stdout
+    measured = json.loads(out.read_text())
+    assert {} == measured["failed"]
+    assert ROWS == {row["budget"] for row in measured["rows"]}
+    for row in measured["rows"]:
+        assert row["measured"] > 0, row
+        assert row["ratio"] > 0, row
+        assert all(math.isfinite(number) for number in numbers(row)), row
+    killed = next(row for row in measured["rows"] if row["budget"] == "B8")
+    assert (1, 1) == (killed["details"]["counted"], killed["details"]["lost"])
+    # Nothing is left behind but the file.
+    assert [out] == list(tmp_path.iterdir())
+
+
+def test_a_wrong_row_names_the_right_ones() -> None:
+    """What cannot be measured is said before anything is started."""
+    ended = measure("B10")
+    assert 2 == ended.returncode
+    assert "expected B1, B2" in ended.stdout
