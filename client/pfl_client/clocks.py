@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from pfl_common.errors import StateError, UserError
+from pfl_common.identity.certificates import CLOCK_SKEW
 
 LOOK_SECONDS = 5.0
 
@@ -31,13 +32,14 @@ def explain(address: str, ca_pem: bytes, *, now: datetime) -> UserError | None:
 def _differing(now: datetime, starts: datetime, *, ends: datetime) -> UserError:
     ours = f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC"
     if now < starts:
-        theirs = f"the coordinator's clock said {starts:%Y-%m-%d %H:%M} UTC or later when it was started"
+        made = starts + CLOCK_SKEW
+        theirs = f"the coordinator's said {made:%Y-%m-%d %H:%M} UTC already when it was started"
     else:
         theirs = (
             f"the coordinator's certificate ended at {ends:%Y-%m-%d %H:%M} UTC by the coordinator's clock"
         )
     return StateError(
         f"{ours}, but {theirs}",
-        expected="two clocks that agree to within five minutes",
+        expected=f"two clocks that agree to within {CLOCK_SKEW.seconds // 60} minutes",
         advice="set the clock that is wrong (look at it with: date -u), then start pfl-client again",
     )

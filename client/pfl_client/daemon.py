@@ -132,6 +132,9 @@ class Daemon:
         task = assignment.task
         self.watch.begin(task)
         log.info("task", kind=task.kind.value, round=task.round, attempt=task.attempt)
+        if newest := visit.is_ahead(task):
+            ours, theirs = {"this_site_was_at_round": newest}, {"goes_on_from_round": task.since}
+            log.warning("the coordinator was brought back from an older copy", **ours, **theirs)
         try:
             if not visit.has_answer(assignment.key, task):
                 await self._work(visit, assignment)
@@ -171,9 +174,10 @@ class Daemon:
         await self._with_room(partial(asyncio.to_thread, visit.check_room, assignment, wary=wary))
 
     async def _work(self, visit: Visit, assignment: Assignment) -> None:
+        # First of all who sent it: until then its sizes are anybody's words.
+        blob, letter = assignment.blob, visit.letter(assignment)
         visit.check_room(assignment)
         self.watch.doing = "downloading"
-        blob, letter = assignment.blob, visit.letter(assignment)
         async with _Heart(self._link, assignment.key, visit.download(blob)) as heart:
             await self._bring(blob, visit.download(blob))
             self.watch.received += blob.size

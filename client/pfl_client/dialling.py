@@ -28,8 +28,9 @@ _OPTIONS: Options = (
     # How often to call again is decided by who waits for the answer, so gRPC's own pause stays short.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # What has arrived and is not yet read is lost with a broken line, and sent again. Left to itself gRPC widens
-    # this window to many MiB; so it is a quarter of a MiB beside the frame that is being read.
+    # What is on its way and not yet read is lost with a broken line, and sent again. Left to itself gRPC widens this
+    # window to many MiB; so it is a quarter of a MiB beside the frame that is being read. The price: one frame per
+    # round trip at most, which is 20 MB a second where that takes 40 ms.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 18),
 )
@@ -50,7 +51,9 @@ class Patience:
     stall_seconds: float = 60.0
     """A stream in which nothing moves for this long is given up."""
     attempts: int = 3
-    """A transfer that has failed this many times without any progress is given up: whoever wants it waits longer."""
+    """A transfer that has failed this many times without any progress is given up. These are quick attempts: how long
+    to wait for a coordinator that is away is for whoever knows the run's lease.
+    """
     first_pause_seconds: float = 0.5
     """The pause before the second attempt; each further one doubles, and all are varied at random."""
     longest_pause_seconds: float = 2.0

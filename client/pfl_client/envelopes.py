@@ -24,10 +24,13 @@ class Closed:
 
 
 class Letter(Protocol):
-    """One download whose sender is known; its bytes may still be on their way."""
+    """One download whose sender is known; its bytes may still be on their way. What is opened has its digest."""
 
     def read(self, file: Path) -> Parcel:
         """Its content for the trainer, in memory."""
+
+    def unpack_over(self, file: Path, into: Path) -> None:
+        """Its content over a file that may be there from the last time, whose memory is warm."""
 
     def unpack(self, file: Path, into: Path) -> None:
         """Its content as a file, which has its name only when all of it is genuine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -35,13 +36,13 @@ class MovingLink:
     """A `Link` at one address after the other: `look` says where the coordinator is now, or nothing."""
 
     def __init__(self, address: str, *, dial: Callable[[str], Line], look: Callable[[], str | None]) -> None:
-        self._address, self._dial, self._look = address, dial, look
-        self._line = dial(address)
+        self._dial, self._look = dial, look
+        self._place = _Place(address, dial(address))
         self._looked = float("-inf")
 
     async def aclose(self) -> None:
         """Hang up."""
-        await self._line.close()
+        await self._place.line.close()
 
     async def join(self, description: Description) -> Joined | None:
         """Register."""
@@ -73,29 +74,56 @@ class MovingLink:
 
     async def leave(self) -> None:
         """Say goodbye."""
-        await self._line.leave()
+        await self._place.line.leave()
 
     async def renew(self) -> bool:
         """Get a new certificate in time."""
         return await self._call(lambda line: line.renew())
 
     async def _call(self, ask: Callable[[Line], Awaitable[Answer]]) -> Answer:
-        line = self._line
+        place = self._place
         try:
-            return await ask(line)
+            return await _unless_left(place, ask)
         except Unreachable:
-            if line is self._line:
-                await self._look_again()
-            raise
+            # Every call is safe to repeat: where it is known to be now, it is asked at once.
+            if place is self._place and not await self._move():
+                raise
+        return await _unless_left(self._place, ask)
 
-    async def _look_again(self) -> None:
+    async def _move(self) -> bool:
         now = asyncio.get_running_loop().time()
         if now - self._looked < LOOK_SECONDS:
-            return
+            return False
         self._looked = now
-        address = await asyncio.to_thread(self._look)
-        if address is None or address == self._address:
-            return
-        log.warning("the coordinator is at another address now", before=self._address, now=address)
-        before, self._line, self._address = self._line, self._dial(address), address
-        await before.close()
+        place, address = self._place, await asyncio.to_thread(self._look)
+        if place is not self._place or address is None or address == place.address:
+            return place is not self._place
+        log.warning("the coordinator is at another address now", before=place.address, now=address)
+        self._place = _Place(address, self._dial(address))
+        place.left.set()
+        await place.line.close()
+        return True
+
+
+@dataclass
+class _Place:
+    """An address, the line there, and whether the coordinator has left it."""
+
+    address: str
+    line: Line
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def _unless_left(place: _Place, ask: Callable[[Line], Awaitable[Answer]]) -> Answer:
+    """Ask, but do not go on trying where the coordinator is no more."""
+    asked = asyncio.ensure_future(ask(place.line))
+    left = asyncio.create_task(place.left.wait())
+    try:
+        await asyncio.wait((asked, left), return_when=asyncio.FIRST_COMPLETED)
+        if left.done() and not asked.done():
+            raise Unreachable(f"the coordinator is not at {place.address} any more")
+        return await asked
+    finally:
+        left.cancel()
+        asked.cancel()
+        await asyncio.gather(asked, left, return_exceptions=True)

@@ -91,8 +91,12 @@ class SealedLetter:
         self._key, self._vouched = key, vouched
 
     def read(self, file: Path) -> Parcel:
-        """All of it has verified when this returns."""
-        return sealing.open_to_bytes(file, key=self._key, vouched=self._vouched)
+        """All of it has verified when this returns; its SHA-256 was compared when it had come."""
+        return sealing.open_to_bytes(file, key=self._key, vouched=self._vouched, hashed=True)
+
+    def unpack_over(self, file: Path, into: Path) -> None:
+        """Written over what was there; gone if anything does not verify."""
+        sealing.open_over_file(file, into, key=self._key, vouched=self._vouched)
 
     def unpack(self, file: Path, into: Path) -> None:
         """The file has its name only once all of it has verified."""

@@ -124,7 +124,7 @@ class Site:
         found = await asyncio.to_thread(discovery.find, self._settings.server)
         self._door = (found.addresses.enrolment, found.ca_pem)
         folder = self._own_folder(found.federation_id)
-        keyring = Keyring.open(folder / "keys")
+        keyring = self._open_keys(folder)
         if not keyring.enrolled or keyring.expired(now):
             await _enrolled(enrolment.enrol_same_user(keyring, found, self.name))
         return found.addresses.control, folder, keyring
@@ -136,12 +136,23 @@ class Site:
         self.name = invitation.site
         self._door = (invitation.addresses.enrolment, invitation.ca_pem)
         folder = self._own_folder(invitation.federation_id)
-        keyring = Keyring.open(folder / "keys")
+        keyring = self._open_keys(folder)
         if not keyring.enrolled or keyring.expired(now):
             if keyring.enrolled and now > invitation.expires:
                 keyring.check(now)
             await _enrolled(enrolment.enrol_invited(keyring, read_join_file(join, now=now)))
         return invitation.addresses.control, folder, keyring
+
+    def _open_keys(self, folder: Path) -> Keyring:
+        """The keys of this very site: with another one's it would speak, and leave, in that one's name."""
+        keyring = Keyring.open(folder / "keys")
+        if keyring.enrolled and keyring.name != self.name:
+            raise StateError(
+                f"the state folder {folder} holds the keys of the site {keyring.name}",
+                expected=f"the keys of {self.name}, or none",
+                advice="bring back this site's own folder, or move this one away: the site then enrols anew",
+            )
+        return keyring
 
     def _own_folder(self, federation: str) -> Path:
         folder = self._settings.state_folder / federation / self.name

@@ -29,8 +29,11 @@ from pfl_common.messages import (
 )
 from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, parcel_key
 
-MESSAGE_LIMIT = 64 << 20
-"""A larger download goes to the trainer as a path."""
+MESSAGE_LIMIT = 4 << 20
+"""A larger download goes to the trainer as a file: mapping warm pages costs less than a message of its size."""
+
+REUSED_LIMIT = 256 << 20
+"""Opened parcels up to this size stay on the disk between tasks, to be written over: fresh pages cost more."""
 
 
 class Visit:
@@ -45,7 +48,8 @@ class Visit:
             self._serving = ServingModel(folder / "serving")
             self._downloads = folder / "downloads"
             self._downloads.mkdir(exist_ok=True, mode=0o700)
-            for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.open")):
+            self._opened, self._update = self._downloads / "opened.raw", self._downloads / "update.raw"
+            for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.raw")):
                 draft.unlink()
             _write_once(folder / "spec.json", spec.to_json())
         except BaseException:
@@ -63,12 +67,19 @@ class Visit:
         return self._serving.current if self._serving.current.exists() else None
 
     def close(self) -> None:
-        """Let another daemon have the folder."""
+        """Let another daemon have the folder; of what was opened nothing stays."""
+        for path in (self._opened, self._update):
+            path.unlink(missing_ok=True)
         self._vault.close()
 
     def marks(self) -> tuple[Mark, ...]:
         """The vault's generations, newest first."""
         return self._vault.marks()
+
+    def is_ahead(self, task: Task) -> int:
+        """The round this site has reached, if the coordinator trains an earlier one; else 0."""
+        newest = max((mark.round for mark in self.marks()), default=0)
+        return newest if task.kind is Kind.TRAIN and newest > task.round else 0
 
     def download(self, blob: Blob) -> Path:
         """Where these bytes are fetched to; a part that is already there is kept."""
@@ -110,14 +121,13 @@ class Visit:
         return self._accept(said, assignment.blob, assignment.seal)
 
     def open(self, letter: Letter, blob: Blob) -> Parcel:
-        """The content of a download for the trainer: a large one in a file of its own, which `clean_up` removes."""
+        """The content of a download for the trainer: a large one in a file, which the next is written over."""
         file = self.download(blob)
         try:
             if self._envelopes.plain(blob.size) <= MESSAGE_LIMIT:
                 return letter.read(file)
-            opened = file.with_name(f"{blob.digest}.open")
-            letter.unpack(file, opened)
-            return opened
+            letter.unpack_over(file, self._opened)
+            return self._opened
         except Refused as refused:
             file.unlink(missing_ok=True)
             raise _tampered(refused) from None
@@ -164,6 +174,8 @@ class Visit:
     def discard(self, assignment: Assignment) -> None:
         """Forget what a task that is not done has written so far: its room is needed."""
         self.clean_up(assignment.blob)
+        for path in (self._opened, self._update):
+            disk.remove(path)
         if self._vault.upload != assignment.key:
             self._outbox.drop(assignment.key)
         for draft in (self._vault.draft, self._serving.draft):
@@ -172,8 +184,10 @@ class Visit:
 
     def clean_up(self, blob: Blob) -> None:
         """Forget a download whose task is done."""
-        for path in (self.download(blob), self._downloads / f"{blob.digest}.open"):
-            path.unlink(missing_ok=True)
+        self.download(blob).unlink(missing_ok=True)
+        for path in (self._opened, self._update):
+            if path.exists() and path.stat().st_size > REUSED_LIMIT:
+                path.unlink()
 
     def _accept(self, header: Header, blob: Blob, seal: Seal) -> Letter:
         try:
@@ -191,7 +205,7 @@ class Visit:
             kept=self._vault.at(task.since),
             keep_as=self._vault.draft,
             serve_as=self._serving.draft if task.kind is Kind.FINISH else None,
-            parcel_as=self._outbox.draft(task.key),
+            parcel_as=self._update,
         )
 
     def has_answer(self, key: str, task: Task) -> bool:

@@ -24,6 +24,9 @@ from pfl_common.parcels import Place, Source, Window, fit, lay_out
 from pfl_common.run import Manifest
 from pfl_common.tensors import State
 
+REUSED = 512 << 20
+"""Totals of up to so many bytes stay in memory between two sums."""
+
 
 @dataclass(frozen=True)
 class Weighted:
@@ -58,6 +61,12 @@ class Sum:
         self._totals: dict[str, Tensor] = {}
         self._weights: dict[str, Tensor] = {}
         self._warm = _Warm()
+        self._spare: dict[str, Tensor] = {}
+
+    def begin(self) -> None:
+        """Begin another sum, in the memory of the last one if that is not very much: fresh pages cost time."""
+        old = self._totals if sum(total.nbytes for total in self._totals.values()) <= REUSED else {}
+        self._totals, self._weights, self._spare = {}, {}, dict(old)
 
     def add(self, terms: Mapping[str, Weighted]) -> None:
         """Add one site's terms; a name may be new, its shapes may not change."""
@@ -95,7 +104,7 @@ class Sum:
 
     def _fold(self, name: str, value: _Numbers, weight: _Numbers) -> None:
         if name not in self._totals:
-            self._totals[name] = mapped.zeros(value.shape, torch.float64)
+            self._totals[name] = self._room(name, value.shape)
             self._weights[name] = mapped.zeros(weight.shape, torch.float64)
         total, weights = self._totals[name], self._weights[name]
         if (total.shape, weights.shape) != (value.shape, weight.shape):
@@ -115,6 +124,12 @@ class Sum:
             else:
                 # One pass instead of two: the product of a float32 with such a weight is exact, fused or not.
                 total[cut.start : cut.stop].add_(block, alpha=factor.item())
+
+    def _room(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        spare = self._spare.pop(name, None)
+        if spare is None or tuple(spare.shape) != tuple(shape):
+            return mapped.zeros(shape, torch.float64)
+        return spare.zero_()
 
     def _counts(self, name: str) -> bool:
         """Whether anything was counted for a name; with a weight per row or element some may still be zero."""

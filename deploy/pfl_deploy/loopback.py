@@ -189,6 +189,11 @@ class OpenLetter:
         if _blob_of(file) != self._blob:
             raise Refused("digest", "other bytes than were offered")
 
+    def reading(self, file: Path) -> AbstractContextManager[Source]:
+        """By its SHA-256, then as it is."""
+        self.check(file)
+        return self.source(file)
+
     def source(self, file: Path) -> AbstractContextManager[Source]:
         """The file itself."""
         return open_file(file)
@@ -196,6 +201,10 @@ class OpenLetter:
     def read(self, file: Path) -> Parcel:
         """All of it."""
         return file.read_bytes()
+
+    def unpack_over(self, file: Path, into: Path) -> None:
+        """A copy: the download itself may be asked for again."""
+        shutil.copyfile(file, into)
 
     def unpack(self, file: Path, into: Path) -> None:
         """A copy: the download itself may be asked for again."""

@@ -37,6 +37,9 @@ class Letter(Protocol):
     def check(self, file: Path) -> None:
         """Refuse a file that is not, to the last byte, what its sender offered."""
 
+    def reading(self, file: Path) -> AbstractContextManager[Source]:
+        """The content of a file to be read once, in order; refused at the end if it is not what was offered."""
+
     def source(self, file: Path) -> AbstractContextManager[Source]:
         """The content of a file that was checked."""
 

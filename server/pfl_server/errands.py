@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pfl_common.messages import Assignment, Offer
+from pfl_common.messages import Assignment, Mark, Offer
 from pfl_common.run import ClientId, Header, Kind, Task
 
 
@@ -76,6 +76,10 @@ class Place:
     waiting: int = 0
     errand: Errand | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    given: tuple[Mark, ...] = ()
+    """Its last updates that have a receipt, newest first."""
+    warned: int = 0
+    """The round for which it was already said that the site does not remember what it should."""
     trouble: str = ""
     """Why it declined its last task; nothing once it has answered one again."""
 

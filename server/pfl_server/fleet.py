@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
@@ -54,6 +54,9 @@ class Fleet:
         # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back.
         self._started = self._now()
         self._places = {site: Place(site, self._started) for site in self._journal.sites()}
+        for row in self._journal.rounds():
+            if row["status"] == "committed":
+                self._remember(row)
         self._over: Over | None = None
         self.refusals: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
@@ -152,7 +155,9 @@ class Fleet:
             return self._over
         # A site that was killed begins again at nothing: its new progress is not measured by what it had.
         errand.handed, errand.renewed, errand.progress = True, self._now(), -1
-        assignment = await errand.prepare(replace(errand.task, since=self._since(marks)))
+        since = self._since(marks)
+        self._compare(place, marks, since=since)
+        assignment = await errand.prepare(replace(errand.task, since=since))
         errand.header = assignment.header
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
         writing = self._journal.hand_out.soon(errand.task.key, site, assignment.task.since)
@@ -163,6 +168,25 @@ class Fleet:
         """The last committed round a site's vault holds: what an abandoned attempt left does not count."""
         committed = self._journal.committed()
         return max((mark.round for mark in marks if committed.get(mark.round) == mark.attempt), default=0)
+
+    def _compare(self, place: Place, marks: tuple[Mark, ...], *, since: int) -> None:
+        """Say it when a site and this coordinator do not remember the same: one of the two was brought back from
+        an old copy. The run goes on, with the newest state both of them know.
+        """
+        committed = self._journal.committed()
+        known = max((m.round for m in place.given if committed.get(m.round) == m.attempt), default=0)
+        newest, last = max((mark.round for mark in marks), default=0), max(committed, default=0)
+        seen = {"site": place.site, "goes_on_from_round": since}
+        if newest > last + 1 and newest != place.warned:
+            place.warned = newest
+            place.trouble = f"it is at round {newest} already: is this coordinator's folder an old copy?"
+            log.warning(
+                "a site is further than this coordinator's folder", its_round=newest, ours=last, **seen
+            )
+        elif known > since and known != place.warned:
+            place.warned = known
+            place.trouble = f"came back without its state after round {known}"
+            log.warning("a site came back with an old state folder, or a new one", counted_in=known, **seen)
 
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
@@ -263,6 +287,8 @@ class Fleet:
             errand.answer.set_exception(outcome)
         else:
             place.trouble = ""
+            if errand.uploads:
+                place.given = (Mark(errand.task.round, errand.task.attempt), *place.given[:1])
             errand.answer.set_result(outcome)
 
     def refuse(self, code: str, words: str) -> Refused:
@@ -277,6 +303,13 @@ class Fleet:
             place.errand.renewed = self._now()
 
     # -- inside
+
+    def _remember(self, row: dict[str, object]) -> None:
+        """Who was counted in a committed round."""
+        counted = cast(list[ClientId], row["counted"])
+        mark = Mark(cast(int, row["round"]), cast(int, row["attempt"]))
+        for place in (self._places[site] for site in counted if site in self._places):
+            place.given = (mark, *place.given[:1])
 
     def _site_status(self, place: Place) -> SiteStatus:
         here = place.site in self.present()

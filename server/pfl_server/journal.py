@@ -177,7 +177,7 @@ class Journal:
         return self._committed
 
     @entry
-    def receive(
+    def receive(  # noqa: PLR0913  # all that is known of an update, in one promise
         self, page: Page, receipt: Receipt, number: int, attempt: int, spooled: str, *, signature: str = ""
     ) -> None:
         """From here on the coordinator answers for this update."""

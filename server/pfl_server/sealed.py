@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -140,6 +140,15 @@ class SealedLetter:
         """Every frame, and their order and number by the signature."""
         try:
             sealing.check_whole(file, key=self._key, vouched=self._vouched)
+        except sealing.Tampered as tampered:
+            raise Refused("seal", tampered.words) from None
+
+    @contextmanager
+    def reading(self, file: Path) -> Iterator[Source]:
+        """Each frame as it is read, their order and number by the signature at the end."""
+        try:
+            with sealing.open_unverified(file, key=self._key, vouched=self._vouched) as source:
+                yield source
         except sealing.Tampered as tampered:
             raise Refused("seal", tampered.words) from None
 

@@ -87,11 +87,20 @@ class Spool:
 
     def sweep(self, keep: Iterable[str]) -> int:
         """Remove all updates but those named; gives the bytes freed."""
-        wanted, freed = set(keep), 0
-        for path in sorted(self._folder.iterdir()):
-            if path.suffix in (".raw", ".json") and path.stem not in wanted:
-                freed += path.stat().st_size
-                path.unlink()
+        return self.free(self.unwanted(keep))
+
+    def unwanted(self, keep: Iterable[str]) -> list[Path]:
+        """The files of all updates but those named."""
+        wanted = set(keep)
+        every = (path for path in self._folder.iterdir() if path.suffix in (".raw", ".json"))
+        return sorted(path for path in every if path.stem not in wanted)
+
+    def free(self, files: Iterable[Path]) -> int:
+        """Remove files; gives the bytes freed."""
+        freed = 0
+        for path in files:
+            freed += path.stat().st_size
+            path.unlink()
         return freed
 
     def _check(self, site: ClientId, parcel: Path, offer: Offer) -> None:
@@ -101,10 +110,8 @@ class Spool:
             raise Refused("header", f"the header says {header.sender} in run {header.run}: expected {site}")
         if header.manifest != manifest_hash(manifest):
             raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
-        letter = self._envelopes.keep(offer)
-        # Nothing of it is looked at before all of it has verified.
-        letter.check(parcel)
-        with letter.source(parcel) as source:
+        # Looked at as it is verified, in one pass; nothing of it is used before both have come to their end.
+        with self._envelopes.keep(offer).reading(parcel) as source:
             codec.check(source, manifest, header.groups, largest=self._spec.largest_norm)
 
     def _file(self, name: str) -> Path:

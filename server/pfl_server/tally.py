@@ -11,8 +11,10 @@ from pfl_server.spool import Spool, Update
 class PlainTally:
     """A round's sum in the making; memory does not grow with the number of sites."""
 
-    def __init__(self, spool: Spool) -> None:
-        self._spool, self._sum = spool, Sum()
+    def __init__(self, spool: Spool, total: Sum | None = None) -> None:
+        """With a `total` its memory is used again: the sum it held is over."""
+        self._spool, self._sum = spool, total or Sum()
+        self._sum.begin()
         self._counted: dict[ClientId, Update] = {}
 
     def add(self, client: ClientId, name: str) -> None:

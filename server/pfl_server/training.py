@@ -15,6 +15,7 @@ from pfl_common import scores
 from pfl_common.errors import RunFailed, StateError
 from pfl_common.messages import Assignment, Over, RunStatus
 from pfl_common.run import ClientId, Kind, Task
+from pfl_common.sums import Sum
 from pfl_common.tensors import State
 from pfl_server import sampling
 from pfl_server.books import Books
@@ -48,6 +49,8 @@ class Training:
         self._books, self._fleet, self._script, self._tick = books, fleet, script, tick
         self._spec = books.spec
         self._config = books.method.settle(books.spec.settings)
+        self._sum = Sum()
+        self._sweeping: asyncio.Task[int] | None = None
         self._evaluations: set[asyncio.Task[None]] = set()
         self._late: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -168,7 +171,7 @@ class Training:
         books, self.watch.awaited = self._books, round_.awaited
         downloads = Downloads(books, books.digest_after(after))
         began = asyncio.get_running_loop().time()
-        return Opened(task, state, downloads, round_, PlainTally(books.spool), began)
+        return Opened(task, state, downloads, round_, PlainTally(books.spool, self._sum), began)
 
     async def _settle(self, opened: Opened) -> State | None:
         """Follow the round's orders to its end; None when it was abandoned."""
@@ -291,7 +294,9 @@ class Training:
                 self._books.journal.receipts.soon, number, committed.get(number, 0)
             )
             kept |= {name for _, name in receipts.values()}
-        self._books.spool.sweep(kept)
+        # What goes is named now, before the next round brings more; taking it away need not be waited for.
+        doomed = self._books.spool.unwanted(kept)
+        self._sweeping = asyncio.create_task(asyncio.to_thread(self._books.spool.free, doomed))
 
     def _clear_shelf(self, number: int, attempt: int) -> None:
         """Only now are the last attempt's parcels of no use: sites that measure were still fetching them. Those of
@@ -317,6 +322,8 @@ class Training:
     async def _finish(self, number: int, state: State) -> None:
         """Bring the last shared state to every site; a site that is away gets it when it comes back."""
         self._clear_shelf(max(1, number), 1)
+        if self._sweeping is not None:
+            await self._sweeping
         sites = self._fleet.roster()
         task = self._task(Kind.FINISH, max(1, number), 1)
         opened = self._open(task, state, Round(sites, quorum=0), after=number)

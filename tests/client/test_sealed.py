@@ -109,7 +109,7 @@ async def test_a_killed_daemon_leaves_nothing_open(
 
     life = asyncio.create_task(place.daemon(Line(joined, [post.send()], post), Stuck()).run())
     await asyncio.wait_for(working.wait(), 20)
-    assert [".open"] == [Path(name).suffix for name in place.downloads() if "." in name]
+    assert [".raw"] == [Path(name).suffix for name in place.downloads() if "." in name]
     life.cancel()
     await asyncio.gather(life, return_exceptions=True)
     await place.live(joined=joined)

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from pfl_client import disk
 from pfl_client.declined import DiskFull
@@ -194,7 +196,7 @@ def test_a_full_disk_is_said_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
     put(vault, Mark(1, 1), "one", since=0)
     with monkeypatch.context() as patch:
         break_after(patch, 3, OSError(errno.ENOSPC, "No space left on device"))
-        with pytest.raises(DiskFull, match="no room"):
+        with pytest.raises(DiskFull, match="ran full"):
             put(vault, Mark(2, 1), "two", since=1)
     assert {1: "one"} == read(vault)
     vault.close()
@@ -277,3 +279,19 @@ def test_a_serving_model_keeps_the_one_before(tmp_path: Path) -> None:
             assert ("three", "two") == pair
             break
     assert steps == 5
+
+
+def test_a_state_of_nothing_is_not_worth_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who keeps nothing of its own loses nothing in a power cut; the same site with one number waits for the disk."""
+    synced: list[str] = []
+    monkeypatch.setattr(disk, "_sync", lambda path, flags: synced.append(path.name))
+    vault = Vault(tmp_path / "vault", OWNER)
+    synced.clear()
+    save_file({}, vault.draft)
+    vault.commit(Mark(1, 1), vault.draft, "000001-1-train", since=0)
+    assert [] == synced
+    assert (Mark(1, 1),) == vault.marks()
+    save_file({"bias": torch.zeros(1)}, vault.draft)
+    vault.commit(Mark(2, 1), vault.draft, "000002-1-train", since=1)
+    assert 3 <= len(synced)
+    vault.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from grpc.aio import AioRpcError
 
 from pfl_client.dialling import Patience
 from pfl_client.link import Unreachable
+from pfl_client.transport import GrpcLink
 from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.messages import Offer, Receipt
+from pfl_server.bulk import Bulk
 from pfl_server.desk import Incoming
 from pfl_server.transport import GrpcServer
 from tests.network.cutting_proxy import CuttingProxy
@@ -24,6 +27,8 @@ from tests.network.file_desk import QUOTA, blob_of, upload
 MODEL_BYTES = 45 << 20
 CUT_BYTES = MODEL_BYTES * 6 // 10
 MOST_BYTES = MODEL_BYTES * 105 // 100
+UNREAD_BYTES = 2 << 20
+"""A frame that is being read, one that is being written, and gRPC's window."""
 
 
 async def test_a_model_streams_both_ways(federation: Federation, tmp_path: Path) -> None:
@@ -306,6 +311,48 @@ async def test_a_silent_stream_is_given_up_by_the_site(
     assert 0 < (tmp_path / "model").stat().st_size < 4 << 20
 
 
+async def test_little_is_on_its_way_to_a_site_that_does_not_read(federation: Federation) -> None:
+    """What a broken line would lose, and a site would hold in memory, stays small however fast the line once was."""
+    blob, read = federation.desk.lay(os.urandom(MODEL_BYTES)), 0
+    async with federation.link("hospital_a") as link:
+        request = speech.say_fetch(blob.digest, 0)
+        await link.leave()  # the first call of a line begins its session
+        signed = link._line.sign("Fetch", request)
+        stream = link._line.channel.unary_stream(f"/{speech.BULK}/Fetch")(
+            request, metadata=signed, timeout=30
+        )
+        while read < CUT_BYTES:
+            read += len(await stream.read())
+        await _let_others_run(link)
+        assert federation.server.traffic.sent_bytes - read <= UNREAD_BYTES
+        stream.cancel()
+
+
+async def test_little_is_on_its_way_to_a_coordinator_that_does_not_read(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same of an upload: many at a time must not fill the coordinator's memory."""
+    traffic, read, go_on = federation.server.traffic, Bulk._next, asyncio.Event()
+    stands = asyncio.Event()
+
+    async def read_until_it_stands(bulk: Bulk, frames: AsyncIterator[bytes]) -> bytes | None:
+        if traffic.received_bytes >= CUT_BYTES:
+            stands.set()
+            await go_on.wait()
+        return await read(bulk, frames)
+
+    monkeypatch.setattr(Bulk, "_next", read_until_it_stands)
+    content = os.urandom(MODEL_BYTES)
+    (tmp_path / "up").write_bytes(content)
+    async with federation.link("hospital_a") as link:
+        upload_ = asyncio.create_task(link.submit(upload("hospital_a", content), tmp_path / "up"))
+        await stands.wait()
+        await _let_others_run(link)
+        assert link.carrier.sent_bytes - traffic.received_bytes <= UNREAD_BYTES
+        go_on.set()
+        await upload_
+
+
 async def test_trying_has_a_limit(federation: Federation, tmp_path: Path) -> None:
     """With the coordinator gone, a transfer ends as unreachable; what had arrived stays for later."""
     blob = federation.desk.lay(b"whole file")
@@ -315,3 +362,9 @@ async def test_trying_has_a_limit(federation: Federation, tmp_path: Path) -> Non
         with pytest.raises(Unreachable, match="stands at 5 bytes"):
             await link.fetch(blob, tmp_path / "model")
     assert b"whole" == (tmp_path / "model").read_bytes()
+
+
+async def _let_others_run(link: GrpcLink) -> None:
+    """Whatever may still flow, flows while some calls go to and fro on the same line."""
+    for _ in range(100):
+        await link.leave()

@@ -279,3 +279,41 @@ def test_states_are_small(tmp_path: Path) -> None:
     assert 17 == sum(value.numel() for value in State(books.first).values())
     assert DESCRIPTION.to_json() == books.journal.sites()["a"]
     books.journal.close()
+
+
+def commit(scene: Scene, *numbers: int) -> None:
+    """Rounds that counted site a."""
+    for number in numbers:
+        scene.books.journal.open_attempt(number, "a", Draw(("a",), frozenset()))
+        scene.books.journal.commit(number, 1, ["a"], {})
+
+
+@pytest.mark.parametrize(
+    ("marks", "words"),
+    [
+        ((Mark(2, 1), Mark(1, 1)), ""),
+        ((Mark(3, 1), Mark(2, 1)), ""),
+        ((Mark(1, 1),), "came back without its state after round 2"),
+        ((), "came back without its state after round 2"),
+        ((Mark(7, 1), Mark(6, 1)), "it is at round 7 already"),
+    ],
+)
+async def test_two_memories_that_differ(scene: Scene, marks: tuple[Mark, ...], words: str) -> None:
+    """A state folder that was brought back from an old copy, on either side, is not passed over in silence."""
+    commit(scene, 1, 2)
+    await scene.restart()
+    scene.ask(task=Task(Kind.TRAIN, 3, 3))
+    await scene.take(marks=marks)
+    (line, *_) = scene.fleet.status().sites
+    assert words in line.doing
+    assert bool(words) == (";" in line.doing)
+
+
+async def test_who_has_left_was_heard_until_then(scene: Scene) -> None:
+    """The list says when a site said goodbye, not when the coordinator was started."""
+    assert None is await scene.fleet.next_task("a", (), wait=0)
+    scene.fleet.clock += 100
+    await scene.fleet.leave("a")
+    scene.fleet.clock += 3
+    (line, *_) = scene.fleet.status().sites
+    assert ("away", "has left", 3.0) == (line.state, line.doing, line.seen_seconds)

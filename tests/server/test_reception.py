@@ -128,3 +128,11 @@ async def test_stopping_reaches_the_run(books: Books) -> None:
     assert not desk.stop_asked.is_set()
     fleet.stop()
     assert desk.stop_asked.is_set()
+
+
+async def test_a_run_that_cannot_go_on_says_so(books: Books) -> None:
+    """The status does not go on to say "running" when nothing is."""
+    desk = Reception("fedavg")
+    desk.open(build_fleet(books))
+    desk.fail("the disk is broken")
+    assert ("failed", "the disk is broken") == (desk.status().status, desk.status().words)

@@ -45,14 +45,17 @@ async def test_an_update_torn_by_a_power_loss_is_asked_for_again(scene: Scene) -
 
 @pytest.mark.parametrize("difference", [-1, 1, 1 << 40])
 async def test_an_offer_of_the_wrong_size(scene: Scene, difference: int) -> None:
-    """Refused before a byte is accepted: not even an empty file is made."""
-    scene.ask()
+    """Refused before a byte is accepted: not even an empty file is made; and what is wrong is not asked for again."""
+    asked = scene.ask()
     await scene.take()
     offer, _ = scene.prepare_offer()
     wrong = replace(offer, blob=replace(offer.blob, size=offer.blob.size + difference))
     assert "size" == await refusal(lambda: scene.fleet.offer("a", wrong))
     assert [] == list((scene.folder / "incoming").iterdir())
     assert {"size": 1} == scene.fleet.refusals
+    with pytest.raises(SiteLost, match="refused:size"):
+        await asked
+    assert None is await scene.fleet.next_task("a", (), wait=0), "it would offer the same for ever"
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from pfl_common.halves import LocalData, Participant, Up
 from pfl_common.run import Description, Kind, Manifest, RunSpec, Task
 from pfl_common.tensors import State, load_into
 
-MESSAGE_LIMIT = 64 << 20
-"""A larger update goes as a file: copies of it in memory, here and in the daemon, are not worth the speed."""
+MESSAGE_LIMIT = 4 << 20
+"""A larger update goes as a file, written over the last one: warm pages cost less than a message of its size."""
 
 _TEMPLATES: WeakValueDictionary[tuple[str, str, str], Participant] = WeakValueDictionary()
 """First models that some bench holds, by run, bytes and device. They are copied, never trained."""
@@ -182,8 +182,10 @@ def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]
         raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
     size = sum(value.nbytes for value in state.values())
     if job.parcel_as is not None and size > MESSAGE_LIMIT:
-        with job.parcel_as.open("wb") as file:
-            return job.parcel_as, codec.encode(state, manifest, file)
+        with os.fdopen(os.open(job.parcel_as, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+            groups = codec.encode(state, manifest, file)
+            file.truncate()
+            return job.parcel_as, groups
     room = _Room(opened.room(size))
     groups = codec.encode(state, manifest, room)
     return room.content, groups

@@ -13,6 +13,7 @@ from pfl_common.sealing.frames import (
     check_frames,
     check_whole,
     open_frames,
+    open_over_file,
     open_to_bytes,
     open_to_file,
     seal_bytes,
@@ -28,7 +29,7 @@ from pfl_common.sealing.signatures import (
     verify_receipt,
     verify_up,
 )
-from pfl_common.sealing.streams import SealedSource, SealWriter, open_source, seal_stream
+from pfl_common.sealing.streams import SealedSource, SealWriter, open_source, open_unverified, seal_stream
 
 __all__ = [
     "CODES",
@@ -46,9 +47,11 @@ __all__ = [
     "check_frames",
     "check_whole",
     "open_frames",
+    "open_over_file",
     "open_source",
     "open_to_bytes",
     "open_to_file",
+    "open_unverified",
     "plain_size",
     "seal_bytes",
     "seal_file",

@@ -92,15 +92,23 @@ def seal_file(source: Path, out: Path, header: bytes) -> Sealed:
 
 
 def open_to_bytes(
-    sealed: Path, *, key: ContentKey, vouched: Vouched, into: bytearray | memoryview | None = None
+    sealed: Path,
+    *,
+    key: ContentKey,
+    vouched: Vouched,
+    into: bytearray | memoryview | None = None,
+    hashed: bool = False,
 ) -> memoryview:
-    """The content of a parcel, in `into` if one is given, which a failure leaves zeroed."""
+    """The content of a parcel, in `into` if one is given, which a failure leaves zeroed.
+
+    `hashed` says that the caller has just compared the file's SHA-256 with the signed digest itself.
+    """
     plain = plain_size(vouched.size)
     # First, or a size that is a lie could ask for all memory.
-    _check_size(sealed.stat().st_size, vouched.size)
+    check_size(sealed.stat().st_size, vouched.size)
     target = memoryview(bytearray(plain) if into is None else into).cast("B")[:plain]
     try:
-        for _ in _open(sealed, key, vouched, lambda at: target[at : at + FRAME]):
+        for _ in _open(sealed, key, vouched, lambda at: target[at : at + FRAME], hashed=hashed):
             pass
     except BaseException:
         target[:] = bytes(len(target))
@@ -114,6 +122,25 @@ def open_to_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched) 
     with draft_of(out) as file:
         for block in _open(sealed, key, vouched, lambda _: buffer):
             file.write(block)
+    return out
+
+
+def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched) -> Path:
+    """The same, written over a file that may be there from the last time: its pages are warm. Gone if it fails.
+
+    For a download whose SHA-256 the caller has just compared with the signed digest: it is not hashed once more.
+    """
+    buffer = memoryview(bytearray(FRAME))
+    try:
+        with os.fdopen(
+            os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0
+        ) as file:
+            for block in _open(sealed, key, vouched, lambda _: buffer, hashed=True):
+                _write_all(file, block)
+            file.truncate()
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
     return out
 
 
@@ -165,14 +192,20 @@ def _seal(blocks: Iterator[memoryview], size: int, *, out: Path, header: bytes) 
 
 
 def _open(
-    sealed: Path, key: ContentKey, vouched: Vouched, place: Callable[[int], memoryview]
+    sealed: Path,
+    key: ContentKey,
+    vouched: Vouched,
+    place: Callable[[int], memoryview],
+    *,
+    hashed: bool = False,
 ) -> Iterator[memoryview]:
     """Open frame after frame into the `place` for its position; what comes out is good only at the end."""
-    opener, fingerprint = Opener(key, vouched.binding.hash), Fingerprint(vouched.binding.direction)
+    opener = Opener(key, vouched.binding.hash)
+    fingerprint = None if hashed else Fingerprint(vouched.binding.direction)
     buffer = memoryview(bytearray(FRAME + TAG))
     last = count_frames(plain_size(vouched.size)) - 1
     with sealed.open("rb", buffering=0) as file:
-        _check_size(os.fstat(file.fileno()).st_size, vouched.size)
+        check_size(os.fstat(file.fileno()).st_size, vouched.size)
         for index in range(last + 1):
             frame = buffer[: min(FRAME + TAG, vouched.size - index * (FRAME + TAG))]
             if not fill(file, frame):
@@ -181,15 +214,23 @@ def _open(
             nonce = make_nonce(vouched.binding.direction, index, last=index == last)
             if not opener.opens(frame, block, nonce=nonce):
                 raise _explain(opener, vouched, frame, index=index)
-            fingerprint.add(frame)
+            if fingerprint is not None:
+                fingerprint.add(frame)
             yield block
+    if fingerprint is not None:
+        compare(fingerprint, vouched)
+
+
+def compare(fingerprint: Fingerprint, vouched: Vouched) -> None:
+    """Refuse bytes that are not those whose digest was signed."""
     if fingerprint.digest != vouched.digest:
         raise Tampered(
             "signature", f"bytes of digest {fingerprint.digest}; expected: the signed {vouched.digest}"
         )
 
 
-def _check_size(seen: int, signed: int) -> None:
+def check_size(seen: int, signed: int) -> None:
+    """Refuse a file that is shorter or longer than what was signed."""
     if seen < signed:
         raise Tampered("truncated", f"{seen} bytes; expected: {signed}; ask for the rest")
     if seen > signed:
@@ -231,6 +272,12 @@ def fill(file: FileIO, block: memoryview) -> bool:
             return False
         at += count
     return True
+
+
+def _write_all(file: FileIO, block: memoryview) -> None:
+    at = 0
+    while at < len(block):
+        at += file.write(block[at:])
 
 
 def _changed(source: Path, size: int) -> StateError:

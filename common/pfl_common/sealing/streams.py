@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pfl_common.sealing.content import Buffer, ContentKey, Opener, Sealer
-from pfl_common.sealing.frames import Fingerprint, Sealed, Vouched, draft_of, fill
+from pfl_common.sealing.frames import Fingerprint, Sealed, Vouched, check_size, compare, draft_of, fill
 from pfl_common.sealing.layout import FRAME, TAG, Tampered, bind, make_nonce, plain_size
 
 FRAMES_AT_HAND = 3
@@ -88,7 +88,7 @@ def seal_stream(out: Path, header: bytes) -> Iterator[Sealing]:
 class SealedSource:
     """A sealed file as if it were open: any part of its content, each frame verified before it is handed out.
 
-    Whether the parcel is whole is for `check_whole` to say, once, before anything is used.
+    Whether the parcel is whole, `check` says when all of it has been read once in order.
     """
 
     def __init__(self, file: FileIO, key: ContentKey, vouched: Vouched) -> None:
@@ -98,6 +98,15 @@ class SealedSource:
         self._last = max(0, -(-self.size // FRAME) - 1)
         self._sealed = memoryview(bytearray(FRAME + TAG))
         self._opened: OrderedDict[int, memoryview] = OrderedDict()
+        self._fingerprint, self._seen = Fingerprint(vouched.binding.direction), 0
+
+    def check(self) -> None:
+        """Refuse a parcel that was not read whole, or is not what its sender signed."""
+        if not self.size and not self._seen:
+            self._open(0, memoryview(b""))
+        if self._seen <= self._last:
+            raise Tampered("truncated", f"{self._seen} of {self._last + 1} frames were read; expected: all")
+        compare(self._fingerprint, self._vouched)
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """Fill `target` with the content from `offset` on."""
@@ -127,7 +136,12 @@ class SealedSource:
         os.lseek(self._file.fileno(), index * (FRAME + TAG), os.SEEK_SET)
         nonce = make_nonce(self._vouched.binding.direction, index, last=index == self._last)
         if not (fill(self._file, frame) and self._opener.opens(frame, into, nonce=nonce)):
-            raise Tampered("frame", f"frame {index + 1} of {self._last + 1} is not what it was when it came")
+            raise Tampered(
+                "frame", f"frame {index + 1} of {self._last + 1} is not the sender's own in this place"
+            )
+        if index == self._seen:
+            self._fingerprint.add(frame)
+            self._seen += 1
 
     def _length(self, index: int) -> int:
         return FRAME if index < self._last else self.size - self._last * FRAME
@@ -138,3 +152,13 @@ def open_source(sealed: Path, *, key: ContentKey, vouched: Vouched) -> Iterator[
     """A sealed file for reading at any place."""
     with sealed.open("rb", buffering=0) as file:
         yield SealedSource(file, key, vouched)
+
+
+@contextmanager
+def open_unverified(sealed: Path, *, key: ContentKey, vouched: Vouched) -> Iterator[SealedSource]:
+    """A sealed file to be read once, in order, and found whole or refused at the end: one pass instead of two."""
+    with sealed.open("rb", buffering=0) as file:
+        check_size(os.fstat(file.fileno()).st_size, vouched.size)
+        source = SealedSource(file, key, vouched)
+        yield source
+        source.check()
