@@ -11,9 +11,9 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import ConfigDict, JsonValue, TypeAdapter
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from pfl_common.errors import SettingError
 
@@ -101,7 +101,7 @@ class RunSpec:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    id: str
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     method: str
     settings: dict[str, Json]
     model: Model

@@ -51,9 +51,18 @@ class Intake:
         self._spec, self._journal = books.spec, books.journal
         self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
+        self._sweep()
         self._moved = moved
         groups = {entry.group for entry in books.spec.init_manifest if entry.group}
         self._spare = SPARE_BYTES + codec.size_of(books.spec.init_manifest, groups)
+
+    def _sweep(self) -> None:
+        """What lies here from attempts that are over, a coordinator that was killed could not take away."""
+        open_ones = [row for row in self._journal.rounds() if row["status"] == "open"]
+        under_way = tuple(f"{row['round']:06d}-{row['attempt']}-" for row in open_ones)
+        for part in self._inbox.glob("*.part"):
+            if not part.name.startswith(under_way):
+                part.unlink()
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload of exactly the size the manifest gives, or repeat its receipt."""

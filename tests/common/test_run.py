@@ -212,3 +212,11 @@ def test_a_description_says_what_data_there_are() -> None:
         Description((1, 28, 28), ("a",)).samples,
         Description((1, 28, 28), ("a",)).kind,
     )
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", ".hidden", "a" * 101])
+def test_a_runs_name_is_no_path(name: str) -> None:
+    """A site makes a folder of this name from what a coordinator says: nothing else can be named by it."""
+    text = SPEC.to_json().replace(f'"id":"{SPEC.id}"', f'"id":"{name}"')
+    with pytest.raises(ValueError, match="id"):
+        RunSpec.from_json(text)

@@ -20,6 +20,7 @@ class OpeningProxy:
         self._target = target
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.StreamWriter] = set()
         pair = own.server_certificate(["localhost"], now=datetime.now(UTC))
         (folder / "proxy.key").write_bytes(pair.key_pem)
         (folder / "proxy.pem").write_bytes(pair.certificate_pem)
@@ -38,6 +39,8 @@ class OpeningProxy:
         """Hang up."""
         if self._server is not None:
             self._server.close()
+        for end in self._ends:
+            end.transport.abort()
         for line in self._lines:
             line.cancel()
         await asyncio.gather(*self._lines, return_exceptions=True)
@@ -46,6 +49,7 @@ class OpeningProxy:
         coordinator, to_coordinator = await asyncio.open_connection(
             "127.0.0.1", self._target, ssl=self._outer, server_hostname="localhost"
         )
+        self._ends |= {to_site, to_coordinator}
         pumps = (self._pump(site, to_coordinator), self._pump(coordinator, to_site))
         self._lines |= (lines := {asyncio.create_task(pump) for pump in pumps})
         await asyncio.wait(lines)

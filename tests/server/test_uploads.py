@@ -106,7 +106,10 @@ async def test_an_upload_goes_on_where_it_stopped(scene: Scene) -> None:
 
 
 async def test_a_partial_upload_survives_the_coordinator(scene: Scene) -> None:
-    """After a restart the same offer goes on where it stopped."""
+    """After a restart the same offer goes on where it stopped; what was left of another attempt is gone."""
+    scene.books.journal.open_attempt(1, "ab", Draw(("a", "b"), frozenset()))
+    stale = scene.folder / "incoming" / "000001-7-train-b-0123456789abcdef.part"
+    stale.write_bytes(b"of an attempt that is over")
     scene.ask()
     offer, raw = scene.prepare_offer()
     await scene.take()
@@ -115,6 +118,7 @@ async def test_a_partial_upload_survives_the_coordinator(scene: Scene) -> None:
     scene.ask()
     await scene.take()
     assert 30 == (await scene.fleet.offer("a", offer)).offset
+    assert not stale.exists()
 
 
 async def test_bytes_that_are_not_those_offered(scene: Scene) -> None:
