@@ -33,7 +33,10 @@ class Shelf:
     def __init__(self, folder: Path, envelopes: Envelopes) -> None:
         self.folder, self.envelopes = folder, envelopes
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for draft in (*folder.glob("draft-*"), *folder.glob(".*.draft")):
+        # Parcels get their place only with their note: what has none yet may not be taken for what has none any more.
+        self._drafts = folder / "drafts"
+        self._drafts.mkdir(exist_ok=True, mode=0o700)
+        for draft in self._drafts.iterdir():
             draft.unlink()
 
     def put(self, state: State, header: Header, manifest: Manifest, *, who: str = "*") -> Posted:
@@ -44,9 +47,15 @@ class Shelf:
         found = self._again(note, header)
         if found is not None:
             return found
-        posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), self.folder)
-        _write(note, json.dumps(_plain(posted), sort_keys=True))
+        posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), self._drafts)
+        self._write(note, json.dumps(_plain(posted), sort_keys=True))
+        os.replace(self._drafts / posted.blob.digest, self.folder / posted.blob.digest)
         return posted
+
+    def _write(self, note: Path, text: str) -> None:
+        draft = self._drafts / secrets.token_hex(8)
+        draft.write_text(text)
+        os.replace(draft, note)
 
     def path(self, digest: str) -> Path:
         """The file with these bytes."""
@@ -67,7 +76,7 @@ class Shelf:
             if posted is not None and belongs:
                 kept |= {note.name, posted.blob.digest}
         for path in self.folder.iterdir():
-            if path.name not in kept and not path.name.startswith((".", "draft-")):
+            if path.name not in kept and path != self._drafts:
                 path.unlink()
 
     def _again(self, note: Path, header: Header) -> Posted | None:
@@ -142,9 +151,3 @@ def _read(note: Path) -> Posted | None:
             own=bytes.fromhex(said["own"]),
         )
     return None
-
-
-def _write(note: Path, text: str) -> None:
-    draft = note.with_name(f"draft-{secrets.token_hex(8)}")
-    draft.write_text(text)
-    os.replace(draft, note)

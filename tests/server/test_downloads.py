@@ -79,13 +79,14 @@ def test_clearing_spares_what_is_being_written(tmp_path: Path) -> None:
     init = shelf.put(STATE, replace(HEADER, round=0, attempt=0), MANIFEST)
     kept = shelf.put(State({"w": torch.zeros(3)}), HEADER, MANIFEST)
     shelf.put(State({"w": torch.ones(3)}), replace(HEADER, attempt=2), MANIFEST)
-    (shelf.folder / "draft-7").write_bytes(b"half written")
+    (shelf.folder / "drafts" / "7").write_bytes(b"half written")
     shelf.keep_only(3, 1)
     found = {path.name for path in shelf.folder.iterdir() if path.suffix != ".json"}
-    assert {init.blob.digest, kept.blob.digest, "draft-7"} == found
+    assert {init.blob.digest, kept.blob.digest, "drafts"} == found
+    assert (shelf.folder / "drafts" / "7").exists()
     assert 2 == len(list(shelf.folder.glob("*.json")))
     build_shelf(tmp_path)
-    assert not (shelf.folder / "draft-7").exists()
+    assert [] == list((shelf.folder / "drafts").iterdir())
 
 
 def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,9 @@ def serve(wire: _Wire, bench: Workbench) -> None:
         except Exception as error:  # whatever it is, the daemon must hear of it and decide
             answer = frames.Broken(describe_fault(error)), b""
         wire.send(*answer)
+        # A machine without memory for that finds out at the next task, where it can be told.
+        with suppress(MemoryError, RuntimeError):
+            bench.make_ready()
 
 
 class _Wire:

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from weakref import WeakValueDictionary
@@ -50,13 +50,19 @@ class _Opened:
     room: Callable[[int], memoryview]
     """Memory for an update."""
 
+    ready: list[Participant] = field(default_factory=list)
+    """A copy made ahead of its task."""
+
     def participant(self) -> Participant:
         """As every site starts."""
-        return (
-            _first(self.spec, self.init, self.device)
-            if self.template is None
-            else copy.deepcopy(self.template)
-        )
+        if self.template is None:
+            return _first(self.spec, self.init, self.device)
+        return self.ready.pop() if self.ready else copy.deepcopy(self.template)
+
+    def make_ready(self) -> None:
+        """Copy the first model for the next task while nobody waits for it."""
+        if self.template is not None and not self.ready:
+            self.ready.append(copy.deepcopy(self.template))
 
 
 class Workbench:
@@ -90,6 +96,11 @@ class Workbench:
         seeding.pin_threads(self._opened.spec.threads)
         with _explained(self._opened.spec, self._opened.device), disk_full(job.keep_as.parent):
             return _work(self._opened, job, progress)
+
+    def make_ready(self) -> None:
+        """Prepare for the next task what does not depend on it."""
+        if self._opened is not None:
+            self._opened.make_ready()
 
     def close(self) -> None:
         """Let go of data and model."""
