@@ -25,6 +25,7 @@ class SealedEnvelopes:
         self._keyring, self._clock = keyring, clock
         self._keys = keyring.envelope_keys()
         self._coordinator: Card | None = None
+        self._mine: tuple[bytes, Card] | None = None
 
     def meet(self, card: bytes) -> None:
         """The federation's authority must have signed it, for the coordinator, and its time must not be over."""
@@ -76,7 +77,9 @@ class SealedEnvelopes:
         card = self._keyring.card
         if card is None:
             raise Refused("card", "this site has no card yet; expected: one from its enrolment")
-        return open_card(card, self._keyring.ca_pem)
+        if self._mine is None or self._mine[0] != card:
+            self._mine = card, open_card(card, self._keyring.ca_pem)
+        return self._mine[1]
 
     def _known(self) -> Card:
         if self._coordinator is None:

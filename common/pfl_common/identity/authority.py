@@ -57,6 +57,7 @@ class Authority:
         self._folder = folder
         self._key = key
         self._certificate = certificate
+        self._cards: dict[str, tuple[int, Card]] = {}
 
     @classmethod
     def open_or_create(cls, folder: Path, *, now: datetime) -> "Authority":
@@ -131,9 +132,19 @@ class Authority:
     def card_of(self, name: str, *, now: datetime) -> Card:
         """The card of a site that has enrolled; refused when there is none or its time is over."""
         path = self._folder / _CARDS_FOLDER / f"{check_site_name(name)}.card"
-        if not path.exists():
-            raise Refused("card", f"no card of {name} is known here; expected: a site that enrolled; invite it again")
-        return cards.read_card(private.read(path), self.ca_pem, name=name, now=now)
+        try:
+            written = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            self._cards.pop(name, None)
+            words = f"no card of {name} is known here; expected: a site that enrolled; invite it again"
+            raise Refused("card", words) from None
+        kept = self._cards.get(name)
+        # Checking the authority's own signature takes longer than many a call: once for each card that is written.
+        if kept is None or kept[0] != written:
+            kept = written, cards.read_card(private.read(path), self.ca_pem, name=name, now=now)
+            self._cards[name] = kept
+        kept[1].check_time(now)
+        return kept[1]
 
     def coordinator_keys(self) -> EnvelopeKeys:
         """The coordinator's own keys to sign and to receive with, made at the first call."""

@@ -323,3 +323,20 @@ FROZEN_CARD = (
     '70c287b55130b7aafced00c978c3a0f5b44b36dc0088c600084e","signing":"ea4a6c63e29c520abef5507b1'
     '32ec5f9954776aebebe7b92421eea691446d22c","starts":"2030-05-17T11:55:00+00:00"}'
 )
+
+
+def test_the_coordinator_knows_a_site_by_its_newest_card(
+    authority: Authority, joined: Keyring, now: datetime
+) -> None:
+    """It keeps what it signs: a renewed card takes the place of the old one, and its time counts at each look."""
+    with pytest.raises(Refused, match="no card of"):
+        authority.card_of(NAME, now=now)
+    request = joined.card_request(NAME, authority.federation_id)
+    authority.sign_card(request, joined.csr(NAME), name=NAME, now=now)
+    first = authority.card_of(NAME, now=now)
+    assert first == authority.card_of(NAME, now=now)
+    with pytest.raises(Refused, match="valid from"):
+        authority.card_of(NAME, now=now + timedelta(days=31))
+    authority.sign_card(request, joined.csr(NAME), name=NAME, now=now + timedelta(days=20))
+    renewed = authority.card_of(NAME, now=now + timedelta(days=31))
+    assert (first.signing, True) == (renewed.signing, renewed.ends > first.ends)
