@@ -68,8 +68,7 @@ class Visit:
 
     def close(self) -> None:
         """Let another daemon have the folder; of what was opened nothing stays."""
-        for path in (self._opened, self._update):
-            path.unlink(missing_ok=True)
+        self._forget_opened()
         self._vault.close()
 
     def marks(self) -> tuple[Mark, ...]:
@@ -141,7 +140,12 @@ class Visit:
         """Refuse to begin a task whose files have no room. What the next state will hold is only known from the
         one before; `wary` counts with a whole model instead, for a site that has run out of room in mid-task.
         """
-        room.check(self._folder, self._needed(assignment, wary=wary))
+        try:
+            room.check(self._folder, self._needed(assignment, wary=wary))
+        except DiskFull:
+            # What is only kept because it is quick to write over has to go first.
+            self._forget_opened()
+            room.check(self._folder, self._needed(assignment, wary=wary))
 
     def has_room(self, assignment: Assignment) -> bool:
         """Whether a task's files have room, as far as their sizes are known."""
@@ -154,7 +158,7 @@ class Visit:
     def _needed(self, assignment: Assignment, *, wary: bool) -> int:
         task, blob = assignment.task, assignment.blob
         model, down = room.size_of(self._spec.init_manifest), self._envelopes.plain(blob.size)
-        needed = self._lacking(blob) + (down if down > MESSAGE_LIMIT else 0)
+        needed = self._lacking(blob) + (_growth(self._opened, down) if down > MESSAGE_LIMIT else 0)
         if task.kind is Kind.EVALUATE:
             return needed
         kept = self._vault.at(task.since)
@@ -164,23 +168,25 @@ class Visit:
             return needed + model + (model if self._serving.current.exists() else 0)
         up = 0 if task.drop else room.size_of(self._spec.manifest(task.kind, task.phase, "up"))
         # A large update lies open for a moment beside its sealed form.
-        return needed + up + (up if up > MESSAGE_LIMIT else 0)
+        return needed + up + (_growth(self._update, up) if up > MESSAGE_LIMIT else 0)
 
     def _lacking(self, blob: Blob) -> int:
         """What is still to be fetched of a download."""
-        file = self.download(blob)
-        return max(0, blob.size - (file.stat().st_size if file.exists() else 0))
+        return _growth(self.download(blob), blob.size)
 
     def discard(self, assignment: Assignment) -> None:
         """Forget what a task that is not done has written so far: its room is needed."""
         self.clean_up(assignment.blob)
-        for path in (self._opened, self._update):
-            disk.remove(path)
+        self._forget_opened()
         if self._vault.upload != assignment.key:
             self._outbox.drop(assignment.key)
         for draft in (self._vault.draft, self._serving.draft):
             for path in (draft, draft.with_name(draft.name + ".part")):
                 disk.remove(path)
+
+    def _forget_opened(self) -> None:
+        for path in (self._opened, self._update):
+            disk.remove(path)
 
     def clean_up(self, blob: Blob) -> None:
         """Forget a download whose task is done."""
@@ -284,6 +290,11 @@ class Visit:
                 # Half a line would spoil the next one.
                 book.truncate(end)
                 raise OSError(errno.ENOSPC, "no room for a whole line")
+
+
+def _growth(file: Path, size: int) -> int:
+    """How much room a file takes that is to become so long."""
+    return max(0, size - (file.stat().st_size if file.exists() else 0))
 
 
 def _write_once(path: Path, text: str) -> None:

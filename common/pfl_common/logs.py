@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from contextlib import suppress
+from typing import Literal, TextIO, cast
 
 import structlog
+
+
+class Unfailing:
+    """A stream that loses a line rather than end its program: a log often lies on the very disk that is full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, if that is possible."""
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what was written, if that is possible."""
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def configure(style: Literal["auto", "text", "json"] = "auto", *, level: str = "info") -> None:
@@ -25,5 +44,5 @@ def configure(style: Literal["auto", "text", "json"] = "auto", *, level: str = "
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Unfailing(sys.stderr))),
     )

@@ -102,7 +102,10 @@ class Reception:
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload."""
         with self._roomy(site):
-            return await self._running().offer(site, offer)
+            answer = await self._running().offer(site, offer)
+        if isinstance(answer, Receipt):
+            self._room.relieve()
+        return answer
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete."""
@@ -115,7 +118,6 @@ class Reception:
         """Take an evaluation."""
         with self._roomy(site):
             await self._running().report(site, key, scores)
-        self._room.relieve()
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         """A site will not do a task."""

@@ -55,7 +55,15 @@ class Runs:
         if text is None:
             journal.close()
             return None
-        return open_books(folder, RunSpec.from_json(text), journal, self._envelopes)
+        spec = RunSpec.from_json(text)
+        if spec.id != folder.name:
+            journal.close()
+            raise StateError(
+                f"the folder {folder} holds run {spec.id}",
+                expected=f"run {folder.name}",
+                advice="bring back the folder that belongs there, or begin another run with --new-run",
+            )
+        return open_books(folder, spec, journal, self._envelopes)
 
     def begin(self, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
         """Freeze a new run with these sites and write it down before anybody hears of it."""

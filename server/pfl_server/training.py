@@ -61,16 +61,16 @@ class Training:
         number, state = await self._resume()
         # A run that was stopped stays so: the same command once more only serves its last state. One that failed
         # is tried again: its operator has mended something.
-        self._stopping |= (await self._room.have(self._books.journal.status.soon))[0] not in (
-            "running",
-            "failed",
-        )
+        status, _ = await self._room.have(self._books.journal.status.soon)
+        self._stopping = self._stopping or status not in ("running", "failed")
         try:
             while number < self._spec.rounds and not self._stopping:
                 closed = await self._play(number + 1, state)
                 if closed is None:
                     break
                 number, state = number + 1, closed
+            if self._stopping:
+                await self._abandon_open()
         except RunFailed as failed:
             self.watch.status = "failed"
             await self._room.have(self._books.journal.end.soon, "failed", str(failed))
@@ -104,7 +104,6 @@ class Training:
         for tried in range(ATTEMPTS):
             drawn = await self._draw(number, again=tried > 0)
             if drawn is None:
-                await self._abandon_open()
                 return None
             candidates, draw = drawn
             attempt = await self._room.have(self._books.journal.open_attempt.soon, number, candidates, draw)

@@ -11,9 +11,11 @@ from pfl_client import daemon as story
 from pfl_client.bench import DataFolder
 from pfl_client.daemon import Daemon
 from pfl_client.link import Unreachable
+from pfl_common.errors import Refused
 from pfl_common.messages import Blob, Joined, Mark, Over
 from pfl_common.run import Description, Model, RunSpec
 from pfl_deploy.loopback import OpenEnvelopes
+from tests.client.test_daemon import FINISHED, Line, Trainer, assign, put_together
 
 MODEL = Model("mlp", (1, 4, 4), ("a", "b"))
 
@@ -76,3 +78,54 @@ async def test_no_pause_outlasts_a_lease(tmp_path: Path, monkeypatch: pytest.Mon
     assert 9 == len(pauses)
     assert max(pauses) <= 4.5
     assert pauses[-1] >= 1.5
+
+
+async def test_what_goes_wrong_again_and_again_is_done_in_peace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is refused or declined may be asked for again at once: each time the site waits longer, whoever
+    is only late does not wait, and after one that went well it begins anew.
+    """
+    pauses, sleep = [], asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        if seconds != story.HEARTBEAT_SECONDS:
+            pauses.append(seconds)
+        await sleep(3600 if seconds == story.HEARTBEAT_SECONDS else 0)
+
+    monkeypatch.setattr(story, "HEARTBEAT_SECONDS", 99.0)
+    monkeypatch.setattr(story.asyncio, "sleep", note)
+    troubles = [Refused(code, "no") for code in ("size", "late", "header", "seal", "size", "size", "size")]
+    line = Line([assign() for _ in troubles] + [FINISHED], troubles={"submit": troubles})
+    await put_together(line, Trainer(), tmp_path / "state").run()
+    assert [0.5, 1.0, 2.0, 4.0, 7.5, 7.5] == pauses
+    pauses.clear()
+    line = Line([assign(), assign(), assign(number=2), assign(number=2), FINISHED])
+    line.troubles["submit"] = [Refused("size", "no")]
+    line.troubles["report"] = [Refused("size", "no")]
+    await put_together(line, Trainer(), tmp_path / "other").run()
+    assert [0.5, 1.0] == pauses
+
+
+async def test_a_coordinator_that_is_away_for_long_is_not_worth_a_line_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first tries are told, then one a minute, and the return."""
+
+    async def no_time(seconds: float) -> None:
+        if seconds == story.HEARTBEAT_SECONDS:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(story.asyncio, "sleep", no_time)
+    spec = RunSpec("run-1", "fedavg", {}, MODEL, 3, 7, ("a",), lease_seconds=6.0, manifests={"init": ()})
+    daemon = Daemon(
+        DataFolder(tmp_path, "a"),
+        link=GoneForAWhile(spec, 500),
+        bench=Idle(),
+        envelopes=OpenEnvelopes(),
+        state=tmp_path / "state",
+    )
+    assert Over("finished") == await daemon.run()
+    said = "".join(capsys.readouterr())
+    assert 3 == said.count("the coordinator does not answer")
+    assert 1 == said.count("the coordinator answers again")

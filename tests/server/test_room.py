@@ -94,6 +94,7 @@ async def test_a_receipt_waits_for_room_in_the_journal(scene: Scene) -> None:
     limit(scene, 1 << 20)
     receipt = await desk.offer("a", offer)
     assert (offer.key, offer.blob.digest) == (receipt.key, receipt.digest)
+    assert "" == place.words
     assert "000001-1-a" == await asked
     assert raw == scene.books.spool.open(await asked).path.read_bytes()
 

@@ -187,3 +187,14 @@ def test_letting_go_of_the_folder(tmp_path: Path) -> None:
     runs.close()
     assert all(answer.done() for answer in waiting)
     books.journal.close()
+
+
+def test_a_folder_with_another_run_in_it(tmp_path: Path, runs: Runs) -> None:
+    """A run's folder that was exchanged or copied over is named, instead of waiting for sites that never come."""
+    begun = runs.begin(settings(tmp_path), SITES)
+    begun.journal.close()
+    other = tmp_path / "runs" / "fedavg-009-0000"
+    (tmp_path / "runs" / begun.spec.id).rename(other)
+    (tmp_path / "current").write_text(other.name)
+    with pytest.raises(StateError, match=f"holds run {begun.spec.id}"):
+        runs.unfinished(settings(tmp_path))

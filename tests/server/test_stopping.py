@@ -32,8 +32,7 @@ async def test_a_dead_site_does_not_hold_up_the_end(tmp_path: Path, away: set[st
     assert Over("stopped") == fleet.over
     assert {1: 1} == dict(books.journal.committed())
     assert [("committed", ""), ("abandoned", "lease")] == [
-        (row["status"], str(dict(row["losses"]).get("b", "")))
-        for row in books.journal.rounds()  # type: ignore[call-overload]  # a mapping
+        (row["status"], str(dict(row["losses"]).get("b", ""))) for row in books.journal.rounds()
     ]
     books.journal.close()
 
