@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import json
 import os
-import secrets
+import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -35,9 +36,8 @@ class Shelf:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Parcels get their place only with their note: what has none yet may not be taken for what has none any more.
         self._drafts = folder / "drafts"
-        self._drafts.mkdir(exist_ok=True, mode=0o700)
-        for draft in self._drafts.iterdir():
-            draft.unlink()
+        shutil.rmtree(self._drafts, ignore_errors=True)
+        self._drafts.mkdir(mode=0o700)
 
     def put(self, state: State, header: Header, manifest: Manifest, *, who: str = "*") -> Posted:
         """Close a parcel into a file, or find the one that was closed before a restart."""
@@ -47,15 +47,14 @@ class Shelf:
         found = self._again(note, header)
         if found is not None:
             return found
-        posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), self._drafts)
-        self._write(note, json.dumps(_plain(posted), sort_keys=True))
-        os.replace(self._drafts / posted.blob.digest, self.folder / posted.blob.digest)
+        # Two threads may be closing equal bytes, which have one name: each has a place of its own.
+        with tempfile.TemporaryDirectory(dir=self._drafts) as own:
+            posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), Path(own))
+            draft = Path(own, "note")
+            draft.write_text(json.dumps(_plain(posted), sort_keys=True))
+            os.replace(draft, note)
+            os.replace(Path(own, posted.blob.digest), self.folder / posted.blob.digest)
         return posted
-
-    def _write(self, note: Path, text: str) -> None:
-        draft = self._drafts / secrets.token_hex(8)
-        draft.write_text(text)
-        os.replace(draft, note)
 
     def path(self, digest: str) -> Path:
         """The file with these bytes."""

@@ -44,7 +44,6 @@ IPC = {
     "pfl_client.ipc",
     "pfl_client.trainer.__main__",
     "pfl_client.trainer.serve",
-    "pfl_client.warm",
 }
 SEALING = {
     "pfl_client.sealed",

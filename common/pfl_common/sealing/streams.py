@@ -103,7 +103,7 @@ class SealedSource:
     def check(self) -> None:
         """Refuse a parcel that was not read whole, or is not what its sender signed."""
         if not self.size and not self._seen:
-            self._open(0, memoryview(b""))
+            self._open(0, memoryview(bytearray()))
         if self._seen <= self._last:
             raise Tampered("truncated", f"{self._seen} of {self._last + 1} frames were read; expected: all")
         compare(self._fingerprint, self._vouched)

@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from pfl_common.identity import site_name
 from pfl_common.run import Entry, Json, Manifest, RunSpec
+from pfl_common.sealing import sealed_size
 from pfl_deploy.demo.following import Curve, Trained, read_curve, read_history
 from pfl_deploy.demo.plan import Plan
 from pfl_deploy.demo.specimens import Specimens, look
@@ -126,7 +127,8 @@ def gather(plan: Plan, runs: Sequence[Trained], *, seconds: float) -> Findings:
 def read_traffic(folder: Path, spec: RunSpec) -> Traffic:
     """Uploads from the site's own audit; downloads from its tasks and the sizes the run pins for them."""
     kinds = [entry["task"].rpartition("-")[2] for entry in read_history(folder)]
-    received = [size_of(spec.init_manifest), *(size_of(_down(spec, kind)) for kind in kinds)]
+    plain = [size_of(spec.init_manifest), *(size_of(_down(spec, kind)) for kind in kinds)]
+    received = [sealed_size(size) for size in plain]
     sent = tuple((line["task"], line["bytes"]) for line in _read_audit(folder))
     return Traffic(len(sent), sum(size for _, size in sent), len(received), sum(received), sent)
 
