@@ -117,7 +117,16 @@ class Visit:
                 expected="the header that run, round, attempt and phase give",
                 advice="tell the operator: something between coordinator and site mixes parcels up",
             )
-        return self._accept(said, assignment.blob, assignment.seal)
+        letter = self._accept(said, assignment.blob, assignment.seal)
+        self._keep_word(assignment)
+        return letter
+
+    def _keep_word(self, assignment: Assignment) -> None:
+        """What the coordinator signed: two different parcels under one header could be held up to it."""
+        blob, seal = assignment.blob, assignment.seal
+        signed = {"digest": blob.digest, "bytes": blob.size, "wrap": seal.wrap.hex()}
+        words = {"header": assignment.header.to_json(), "signature": seal.signature.hex()}
+        self._note("received.jsonl", {"task": assignment.key, **words, **signed})
 
     def open(self, letter: Letter, blob: Blob) -> Parcel:
         """The content of a download for the trainer: a large one in a file, which the next is written over."""

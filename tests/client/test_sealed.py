@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from pfl_client.sealed import SealedEnvelopes
 from pfl_client.visit import Visit
 from pfl_common import sealing
 from pfl_common.errors import Refused
+from pfl_common.identity.cards import open_card
 from pfl_common.messages import Joined, Offer, Receipt, header_up
 from pfl_common.run import Header, Kind, RunSpec, Task
 from tests.client.forged_downloads import FORGED
@@ -362,3 +364,20 @@ def _met(post: Post) -> SealedEnvelopes:
     envelopes = SealedEnvelopes(post.keyrings[SITE])
     envelopes.meet(post.members.authority.coordinator_card(now=post.members.now))
     return envelopes
+
+
+async def test_the_coordinators_word_is_kept(place: Place, post: Post) -> None:
+    """For each download that was accepted the site can show what the coordinator signed; for a forged one nothing."""
+    await place.live(post.send(), next(iter(FORGED.values()))(post))
+    (line,) = (place.run / "received.jsonl").read_text().splitlines()
+    word = json.loads(line)
+    envelope = sealing.Envelope(
+        word["header"].encode(),
+        word["digest"],
+        word["bytes"],
+        bytes.fromhex(word["wrap"]),
+        bytes.fromhex(word["signature"]),
+    )
+    authority = post.members.authority
+    card = open_card(authority.coordinator_card(now=post.members.now), authority.ca_pem)
+    assert word["digest"] == sealing.verify_down(card, envelope).digest
