@@ -223,8 +223,8 @@ async def _launch(address: str, secret: bytes) -> asyncio.subprocess.Process:
         address,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
-        # A workspace of fixed size, without which CUDA sums in an order of its own.
-        env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8", **os.environ},
+        # A workspace of fixed size, without which CUDA sums in an order of its own; and huge pages for large tensors.
+        env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "THP_MEM_ALLOC_ENABLE": "1", **os.environ},
         # Ctrl-C on the terminal is for the daemon, which ends the trainer when its work is safe.
         start_new_session=True,
     )

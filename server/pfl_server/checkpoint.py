@@ -47,6 +47,8 @@ class Checkpoints:
             tensorfile.write(state, out)
         self._settle(draft, file)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
+        if self._lasting:
+            self._spool.sync(kept.values())
         draft.write_text(json.dumps({"round": number, "sha256": out.digest, "kept": kept}, sort_keys=True))
         self._settle(draft, note)
         for old in self.generations()[GENERATIONS:]:
@@ -86,7 +88,7 @@ class Checkpoints:
         return None
 
     def _kept_are_here(self, checkpoint: Checkpoint) -> bool:
-        return all(self._spool.holds(name) for name in checkpoint.kept)
+        return all(self._spool.intact(name) for name in checkpoint.kept)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"round-{number:06d}.safetensors"

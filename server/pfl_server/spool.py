@@ -66,7 +66,7 @@ class Spool:
 
     def open(self, name: str) -> Update:
         """An update by its id."""
-        offer = _OFFER.validate_json(self._note(name).read_bytes())
+        offer = _read(self._note(name))
         letter = self._envelopes.keep(offer)
         return Update(name, self._file(name), offer.header, upward(self._spec, offer.header), letter)
 
@@ -76,14 +76,27 @@ class Spool:
 
     def whole(self, name: str, digest: str) -> bool:
         """Whether an update is here as it was received: files are not synced, a power loss can tear them."""
+        return self.intact(name) and _read(self._note(name)).blob.digest == digest
+
+    def intact(self, name: str) -> bool:
+        """Whether both files of an update are here and belong together."""
         if not self.holds(name):
             return False
         try:
-            offer = _OFFER.validate_json(self._note(name).read_bytes())
-            self._envelopes.keep(offer).check(self._file(name))
+            self._envelopes.keep(_read(self._note(name))).check(self._file(name))
         except (ValidationError, Refused):
             return False
-        return offer.blob.digest == digest
+        return True
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Make updates last: once a checkpoint refers to them nobody can be asked for them again."""
+        files = [file for name in sorted(set(names)) for file in (self._file(name), self._note(name))]
+        for file in (*files, *([self._folder] if files else [])):
+            handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
     def sweep(self, keep: Iterable[str]) -> int:
         """Remove all updates but those named; gives the bytes freed."""
@@ -119,6 +132,10 @@ class Spool:
 
     def _note(self, name: str) -> Path:
         return self._folder / f"{name}.json"
+
+
+def _read(note: Path) -> Offer:
+    return _OFFER.validate_json(note.read_bytes())
 
 
 def upward(spec: RunSpec, header: Header) -> Manifest:

@@ -162,6 +162,31 @@ def test_a_generation_whose_update_is_gone_is_not_whole(
     assert 1 == number
 
 
+def test_a_generation_whose_update_is_torn_is_not_whole(
+    tmp_path: Path, spool: Spool, checkpoints: Checkpoints
+) -> None:
+    """An update that is there but not as it came is as good as gone."""
+    names = [keep(spool, tmp_path, "a", number) for number in (1, 2)]
+    for number, name in enumerate(names, start=1):
+        checkpoints.save(number, State({"w": torch.ones(1)}, kept={"peer": spool.open(name)}))
+    spool.open(names[1]).path.write_bytes(b"torn")
+    number, _ = checkpoints.load(upto=2)
+    assert 1 == number
+
+
+def test_what_a_checkpoint_refers_to_lasts(
+    tmp_path: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can be asked for a kept update again: it is on disk before the checkpoint that names it; else not."""
+    synced: list[list[str]] = []
+    monkeypatch.setattr(spool, "sync", lambda names: synced.append(list(names)))
+    name = keep(spool, tmp_path, "a", 1)
+    for lasting in (False, True):
+        checkpoints = Checkpoints(tmp_path / f"checkpoints-{lasting}", spool, lasting=lasting)
+        checkpoints.save(1, State({"w": torch.ones(1)}, kept={"peer": spool.open(name)}))
+    assert [[name]] == synced
+
+
 def test_a_save_that_fails_leaves_the_last_one(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
