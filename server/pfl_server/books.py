@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +40,9 @@ class Books:
         """How parcels are closed and opened."""
         return self.shelf.envelopes
 
-    def settle(self, number: int, state: State) -> State:
+    def settle(self, number: int, state: State, told: Callable[[str], None] = lambda digest: None) -> State:
         """Make the state after a round last; a large one is then looked at in its file and not held in memory."""
-        self.checkpoints.save(number, state)
+        self.checkpoints.save(number, state, told)
         large = sum(tensor.nbytes for tensor in state.values()) > mapped.LARGE
         return self.checkpoints.read(number) if large else state
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,13 +39,16 @@ class Checkpoints:
         self.folder, self._spool, self._lasting = folder, spool, lasting
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def save(self, number: int, state: State) -> Checkpoint:
-        """Write a generation whole, then its note, then let older generations go."""
+    def save(
+        self, number: int, state: State, told: Callable[[str], None] = lambda digest: None
+    ) -> Checkpoint:
+        """Write a generation whole, then its note, then let older ones go. Its digest is told before it lasts."""
         file = self._file(number)
         draft, note = file.with_suffix(".tmp"), file.with_suffix(".json")
         with draft.open("wb") as raw:
             out = tensorfile.Hashed(raw)
             tensorfile.write(state, out)
+        told(out.digest)
         self._settle(draft, file)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
         if self._lasting:

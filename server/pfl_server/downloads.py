@@ -100,9 +100,7 @@ class Downloads:
             if task.since == 0
             else ("send", task.kind, task.phase, who, str(task.since))
         )
-        if key not in self._made:
-            parcel = self._parcel(state, client, task)
-            self._made[key] = asyncio.create_task(asyncio.to_thread(self._put, parcel, task, "/".join(key)))
+        self._make(key, state, client, task)
         try:
             posted = await asyncio.shield(self._made[key])
         except Exception:
@@ -111,6 +109,17 @@ class Downloads:
             raise
         seal = self._books.shelf.envelopes.address(posted, client)
         return Assignment(replace(task), posted.header, posted.blob, seal)
+
+    def close_for_all(self, state: State, task: Task) -> None:
+        """Begin to close what every site gets that took part in the round before."""
+        since = task.round - 1
+        key = ("send", task.kind, task.phase, "*", str(since))
+        self._make(key, state, "*", replace(task, since=since))
+
+    def _make(self, key: tuple[str, ...], state: State, client: ClientId, task: Task) -> None:
+        if key not in self._made:
+            parcel = self._parcel(state, client, task)
+            self._made[key] = asyncio.create_task(asyncio.to_thread(self._put, parcel, task, "/".join(key)))
 
     def _parcel(self, state: State, client: ClientId, task: Task) -> Callable[[], State]:
         # Mixing for one site can be heavy (FedCAC reads kept updates): it happens in the worker thread.

@@ -18,8 +18,8 @@ from pfl_common.run import ClientId, Kind, Task
 from pfl_common.sums import Sum
 from pfl_common.tensors import State
 from pfl_server import sampling
+from pfl_server.ahead import Ahead
 from pfl_server.books import Books
-from pfl_server.downloads import Downloads
 from pfl_server.errands import SiteLost
 from pfl_server.room import Room
 from pfl_server.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round, TimeUp
@@ -49,7 +49,7 @@ class Training:
         self._books, self._fleet, self._script, self._tick = books, fleet, script, tick
         self._spec = books.spec
         self._config = books.method.settle(books.spec.settings)
-        self._sum = Sum()
+        self._sum, self._ahead = Sum(), Ahead(books)
         self._sweeping: asyncio.Task[int] | None = None
         self._evaluations: set[asyncio.Task[None]] = set()
         self._late: list[asyncio.Task[None]] = []
@@ -168,7 +168,7 @@ class Training:
 
     def _open(self, task: Task, state: State, round_: Round, *, after: int) -> Opened:
         books, self.watch.awaited = self._books, round_.awaited
-        downloads = Downloads(books, books.digest_after(after))
+        downloads = self._ahead.downloads(task, books.digest_after(after))
         began = asyncio.get_running_loop().time()
         return Opened(task, state, downloads, round_, PlainTally(books.spool, self._sum), began)
 
@@ -235,7 +235,8 @@ class Training:
             closed = await self._room.have(
                 asyncio.to_thread, self._books.half.close, opened.state, opened.tally.arrivals(), task
             )
-        closed = await self._room.have(asyncio.to_thread, self._books.settle, task.round, closed)
+        following = None if task.round == task.rounds else self._task(Kind.TRAIN, task.round + 1, 1)
+        closed = await self._room.have(self._ahead.settle, task.round, closed, following)
         await self._room.have(
             self._books.journal.commit.soon, task.round, task.attempt, counted, opened.round.losses
         )
