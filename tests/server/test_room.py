@@ -126,10 +126,10 @@ async def test_a_checkpoint_waits_for_room(tmp_path: Path, monkeypatch: pytest.M
     books = open_run(tmp_path, build_spec())
     save, troubles = books.checkpoints.save, [FULL, FULL]
 
-    def fail_first(number: int, state: object) -> object:
+    def fail_first(*words: object) -> object:
         if troubles:
             raise troubles.pop()
-        return save(number, state)  # type: ignore[arg-type]  # as it came
+        return save(*words)
 
     monkeypatch.setattr(books.checkpoints, "save", fail_first)
     await asyncio.wait_for(Training(books, ScriptedFleet(books), tick=0.01).run(), 30)
