@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +34,7 @@ class Shelf:
 
     def __init__(self, folder: Path, envelopes: Envelopes) -> None:
         self.folder, self.envelopes = folder, envelopes
+        self._placing = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Parcels get their place only with their note: what has none yet may not be taken for what has none any more.
         self._drafts = folder / "drafts"
@@ -52,8 +54,9 @@ class Shelf:
             posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), Path(own))
             draft = Path(own, "note")
             draft.write_text(json.dumps(_plain(posted), sort_keys=True))
-            os.replace(draft, note)
-            os.replace(Path(own, posted.blob.digest), self.folder / posted.blob.digest)
+            with self._placing:
+                os.replace(draft, note)
+                os.replace(Path(own, posted.blob.digest), self.folder / posted.blob.digest)
         return posted
 
     def path(self, digest: str) -> Path:
@@ -65,18 +68,16 @@ class Shelf:
 
     def keep_only(self, number: int, attempt: int) -> None:
         """Remove all parcels but the first model and those of one attempt, and whatever has no note."""
-        kept: set[str] = set()
-        for note in self.folder.glob("*.json"):
-            posted = _read(note)
-            belongs = posted is not None and (posted.header.round, posted.header.attempt) in (
-                (number, attempt),
-                (0, 0),
-            )
-            if posted is not None and belongs:
-                kept |= {note.name, posted.blob.digest}
-        for path in self.folder.iterdir():
-            if path.name not in kept and path != self._drafts:
-                path.unlink()
+        # Not while a parcel gets its place: its note would be looked for before it is there, its bytes after.
+        with self._placing:
+            kept = {self._drafts.name}
+            for note in self.folder.glob("*.json"):
+                posted = _read(note)
+                if posted is not None and _place_of(posted) in ((number, attempt), (0, 0)):
+                    kept |= {note.name, posted.blob.digest}
+            for path in self.folder.iterdir():
+                if path.name not in kept:
+                    path.unlink()
 
     def _again(self, note: Path, header: Header) -> Posted | None:
         posted = _read(note)
@@ -103,8 +104,10 @@ class Downloads:
         self._make(key, state, client, task)
         try:
             posted = await asyncio.shield(self._made[key])
+            self._books.shelf.path(posted.blob.digest)
         except Exception:
-            # A disk that was full may have room by now: the next asking tries anew.
+            # A disk that was full may have room by now, and bytes that are gone are made again: the next asking tries
+            # anew.
             self._made.pop(key, None)
             raise
         seal = self._books.shelf.envelopes.address(posted, client)
@@ -132,6 +135,10 @@ class Downloads:
         manifest = spec.manifest(task.kind, task.phase, "down")
         header = header_down(spec, task, state=self._digest)
         return self._books.shelf.put(parcel(), header, manifest, who=who)
+
+
+def _place_of(posted: Posted) -> tuple[int, int]:
+    return posted.header.round, posted.header.attempt
 
 
 def _name(header: Header, who: str) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +15,13 @@ import torch
 
 from pfl_common import codec
 from pfl_common.errors import Refused
-from pfl_common.messages import header_down
+from pfl_common.messages import Blob, header_down
 from pfl_common.run import Entry, Header, Kind, Task
 from pfl_common.tensors import State
 from pfl_deploy.loopback import OpenEnvelopes
+from pfl_server import downloads as downloads_module
 from pfl_server.downloads import Downloads, Shelf
+from pfl_server.envelopes import Posted
 from tests.server.federation import build_spec, open_run
 
 STATE = State({"w": torch.arange(3.0)})
@@ -133,3 +138,34 @@ async def test_a_parcel_is_made_once_for_all_it_fits(
     made = [("welcome" if who == "welcome" else f"{who if per_client else '*'}{n}") for who, n in half.sent]
     assert sorted(expected) == sorted(made)
     books.journal.close()
+
+
+def test_clearing_waits_for_a_parcel_to_get_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its note and its bytes nothing is cleared: a parcel that was handed out can always be fetched."""
+    shelf, replace_file, cleared = build_shelf(tmp_path), os.replace, []
+
+    def slow(source: Path, target: Path) -> None:
+        if len(Path(target).name) == 64 and not cleared:
+            cleared.append(threading.Thread(target=lambda: shelf.keep_only(9, 9)))
+            cleared[0].start()
+            cleared[0].join(0.2)
+            assert cleared[0].is_alive(), "the clearing had to wait"
+        replace_file(source, target)
+
+    monkeypatch.setattr(downloads_module.os, "replace", slow)
+    monkeypatch.setattr(
+        OpenEnvelopes, "post", lambda self, header, write, folder: _posted(header, write, folder)
+    )
+    posted = shelf.put(STATE, replace(HEADER, round=9, attempt=9), MANIFEST)
+    cleared[0].join(10)
+    assert 12 == shelf.path(posted.blob.digest).stat().st_size
+
+
+def _posted(header: Header, write: Callable[[object], object], folder: Path) -> Posted:
+    content = io.BytesIO()
+    write(content)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    (folder / digest).write_bytes(content.getvalue())
+    return Posted(header, Blob(digest, len(content.getvalue())))
