@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import torch
 
-from pfl_common import mapped, methods
+from pfl_common import methods
 from pfl_common.config import dump
 from pfl_common.errors import RunFailed
 from pfl_common.run import ClientId, Description, Manifest, Participation, RunSpec
@@ -19,6 +19,9 @@ from pfl_server.agreement import Wish, agree
 from pfl_server.books import build_template
 from pfl_server.rehearsal import rehearse
 from pfl_server.settings import ServerSettings
+
+REHEARSED_HERE = 8 << 20
+"""A model of so many bytes is rehearsed in the coordinator itself: a process of its own takes seconds to start."""
 
 
 def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
@@ -52,7 +55,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
 def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:
     """The shape of every parcel; a large model is rehearsed in a process that takes its memory along when it ends."""
     method = methods.load(spec.method)
-    if _size(spec) <= mapped.LARGE:
+    if _size(spec) <= REHEARSED_HERE:
         return rehearse(method, spec, build_template(spec))
     command = [sys.executable, "-P", "-m", "pfl_server.rehearsal"]
     done = subprocess.run(command, input=spec.to_json().encode(), stdout=subprocess.PIPE, check=False)

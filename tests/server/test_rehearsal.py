@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,9 +14,11 @@ from pfl_common.halves import Averaging, Participant, Settings
 from pfl_common.methods import Method, fedavg
 from pfl_common.run import ClientId, Kind, Manifest, Task
 from pfl_common.tensors import State
+from pfl_server import opening
 from pfl_server.books import build_template
 from pfl_server.rehearsal import rehearse
-from tests.server.federation import build_spec
+from pfl_server.settings import ServerSettings
+from tests.server.federation import DESCRIPTION, build_spec
 
 WEIGHTS = {"encoder.1.weight", "encoder.1.bias", "head.weight", "head.bias"}
 
@@ -87,3 +90,12 @@ def test_the_template_is_left_alone() -> None:
     before = State.of(template)
     rehearse(methods.load("fedavg"), spec, template)
     assert all(torch.equal(before[name], value) for name, value in State.of(template).items())
+
+
+def test_a_large_model_is_rehearsed_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, which takes its memory along, the shapes are found to be the same."""
+    settings = ServerSettings(method="fedcac", backbone="mlp", state=tmp_path)
+    sites = {"a": DESCRIPTION, "b": DESCRIPTION}
+    here = opening.freeze(settings, sites, run="run-1")
+    monkeypatch.setattr(opening, "REHEARSED_HERE", 0)
+    assert here == opening.freeze(settings, sites, run="run-1")
