@@ -27,6 +27,8 @@ def server_settings(
     flags = {name: value for name, value in given.items() if name in names}
     values = layered(ServerSettings, flags, given["config"], prefix="PFL_")
     values = add_method_settings(values, None, given["set_"] or ())
+    # In one process nobody is ever away, only slow: a busy machine must not change who is counted.
+    values.setdefault("quorum", 1.0)
     values |= {"sites": len(folders), "state": state}
     pinned = None
     if given["spec"] is not None:

@@ -199,3 +199,12 @@ def test_a_split_with_a_wrong_word(here: Path, words: tuple[str, ...], phrases: 
     """The word is named, and nothing is written."""
     check_clear(pfl("split", *words), 2, *phrases)
     assert not (here / "o").exists()
+
+
+def test_a_simulation_waits_for_everybody(tmp_path: Path) -> None:
+    """Nobody is ever away in one process: on a busy machine the same sites count as on an idle one."""
+    from pfl_deploy import showing
+
+    given = {name: None for name in ("config", "set_", "spec", "method", "rounds")}
+    settings, _ = showing.server_settings(given, folders=[tmp_path], state=tmp_path)
+    assert 1.0 == settings.quorum
