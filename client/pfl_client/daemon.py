@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import structlog
 
-from pfl_client.bench import Bench, DataFolder, Done, Progress, TrainerLost
+from pfl_client.bench import Bench, DataFolder, Done, TrainerLost
 from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.link import Link, NotAdmitted, Unreachable
@@ -27,6 +27,7 @@ from pfl_common.run import Description, Kind, RunSpec
 
 log = structlog.get_logger("pfl.site")
 Answer = TypeVar("Answer")
+Given = ParamSpec("Given")
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
@@ -183,16 +184,17 @@ class Daemon:
             self.watch.received += blob.size
             kind = assignment.task.kind
             self.watch.doing = "training" if kind is Kind.TRAIN else kind.value
-            done = await self._twice(lambda: self._train(visit, assignment, letter, heart.beat))
-        await asyncio.to_thread(visit.keep, assignment, done)
+            done = await self._twice(lambda: self._train(visit, assignment, letter, heart))
+            self.watch.doing = "keeping"
+            await heart.during(visit.keep, assignment, done)
         visit.clean_up(blob)
         self.watch.learn(assignment.task, done)
 
-    async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, progress: Progress) -> Done:
+    async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, heart: _Heart) -> Done:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.
         with disk_full(self._state):
-            down = await asyncio.to_thread(visit.open, letter, assignment.blob)
-            return await self._bench.work(visit.job(assignment, down), progress)
+            down = await heart.during(visit.open, letter, assignment.blob)
+            return await self._bench.work(visit.job(assignment, down), heart.beat)
 
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """A trainer that dies is started once more; what kills it twice is not asked a third time."""
@@ -287,16 +289,27 @@ def _lacks_room(error: Exception) -> str:
 
 
 class _Heart:
-    """While open, tells the coordinator every second how far a task is: samples trained and bytes fetched."""
+    """While open, tells the coordinator every second how far a task is: samples trained, bytes fetched, and each
+    second in which the daemon itself is at work on its files.
+    """
 
     def __init__(self, link: Link, key: str, download: Path) -> None:
         self._link, self._key, self._download = link, key, download
-        self._samples = 0
+        self._done = 0
+        self._at_work = False
         self._beating: asyncio.Task[None] | None = None
 
     def beat(self, samples: int) -> None:
         """So many samples more."""
-        self._samples += samples
+        self._done += samples
+
+    async def during(self, act: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs) -> Answer:
+        """Open or close a parcel in a thread. With gigabytes that takes longer than a lease, and no byte crosses."""
+        self._at_work = True
+        try:
+            return await asyncio.to_thread(act, *given, **named)
+        finally:
+            self._at_work = False
 
     async def __aenter__(self) -> _Heart:
         self._beating = asyncio.create_task(self._run())
@@ -311,6 +324,7 @@ class _Heart:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
+            self._done += self._at_work
             fetched = self._download.stat().st_size if self._download.exists() else 0
             with suppress(Unreachable, Refused):
-                await self._link.heartbeat(self._key, self._samples + fetched)
+                await self._link.heartbeat(self._key, self._done + fetched)

@@ -251,6 +251,8 @@ class Training:
         self.watch.outcomes["abandoned"] += 1
         self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
         log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
+        # Updates of an attempt that is over are counted nowhere: the next one needs their room.
+        await self._sweep(task)
 
     async def _observe(self, task: Task, counted: Sequence[ClientId], round_: Round) -> None:
         self.watch.outcomes["committed"] += 1
@@ -286,6 +288,8 @@ class Training:
 
     async def _sweep(self, task: Task) -> None:
         """Let go of updates that no kept checkpoint needs; the last rounds' stay, to make one again."""
+        if self._sweeping is not None:
+            await self._sweeping
         generations = self._books.checkpoints.generations()
         kept = {name for checkpoint in generations for name in checkpoint.kept}
         committed = self._books.journal.committed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -338,6 +339,33 @@ async def test_signs_of_life_while_a_task_is_at_work(state: Path) -> None:
         await line.beaten.wait()
 
     assert FINISHED == await live(line, Trainer(during=train), state)
+
+
+@pytest.mark.parametrize("work", ["open", "keep"])
+async def test_signs_of_life_while_the_daemon_is_at_work_on_its_files(
+    state: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """Parcels of gigabytes are opened and closed for longer than a lease lasts: that is told as progress too."""
+    line, beating = Line([assign(), FINISHED]), threading.Event()
+    monkeypatch.setattr(story, "HEARTBEAT_SECONDS", 0.01)
+    heard = []
+
+    async def heartbeat(key: str, progress: int) -> bool:
+        heard.append(progress)
+        if progress > len(BYTES) + 1:
+            beating.set()
+        return True
+
+    monkeypatch.setattr(line, "heartbeat", heartbeat)
+    real = getattr(visit.Visit, work)
+
+    def take_long(*given: object) -> object:
+        assert beating.wait(20)
+        return real(*given)
+
+    monkeypatch.setattr(visit.Visit, work, take_long)
+    assert FINISHED == await live(line, Trainer(), state)
+    assert sorted(heard) == heard
 
 
 async def test_signs_of_life_while_the_data_are_read(state: Path) -> None:

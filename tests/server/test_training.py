@@ -129,6 +129,29 @@ def test_an_abandoned_attempt(tmp_path: Path) -> None:
     assert {"abandoned": 1, "committed": 2} == training.watch.outcomes
 
 
+def test_updates_of_an_abandoned_attempt_make_room(tmp_path: Path) -> None:
+    """They count nowhere: with large models the next attempt may need their place on the disk."""
+    spec = build_spec()
+    books = open_run(tmp_path, spec)
+    held = []
+
+    class Looking(ScriptedFleet):
+        """Writes down what lies in the spool when the second attempt is asked for."""
+
+        async def ask(self, client: str, task: Task, prepare: Prepare) -> str:
+            if (task.kind, task.round, task.attempt) == (Kind.TRAIN, 1, 2):
+                await training._sweeping
+                held.append(books.spool.holds("000001-1-c"))
+            return await super().ask(client, task, prepare)
+
+    fleet = Looking(books, {("a", 1, 1): "left", ("b", 1, 1): "disk_full"})
+    training = Training(books, fleet, tick=TICK)
+    asyncio.run(training.run())
+    assert [False] * 3 == held
+    assert ("c", 1, 1) in trained(fleet)
+    books.journal.close()
+
+
 def test_a_round_that_never_succeeds(tmp_path: Path) -> None:
     """After many attempts the run is given up in words, and the sites are told; nothing hangs for ever."""
     spec = build_spec()
