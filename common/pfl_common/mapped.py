@@ -24,8 +24,8 @@ from pfl_common.tensors import State
 BLOCK = 1 << 18
 """Numbers taken at a time, wherever there are many: a block stays in the cache, a whole model does not."""
 
-LARGE = 64 << 20
-"""Results of more bytes than this lie in a file."""
+LARGE = 16 << 20
+"""Results of more bytes than this lie in a file: a page of it costs no more than a fresh one of memory."""
 
 PAGE = 2 << 20
 """A huge page: from so many bytes on, memory is asked for in such pages, which takes a fifth of the time."""

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pfl_common.errors import PflError
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of glibc's mallopt."""
 
 
@@ -26,6 +26,8 @@ def keep_frames_warm() -> None:
             libc = ctypes.CDLL(None)
             libc.mallopt(_MMAP_THRESHOLD, 4 << 20)
             libc.mallopt(_TRIM_THRESHOLD, 32 << 20)
+            # Each arena keeps what its threads gave back, and frames go through the hands of many threads.
+            libc.mallopt(_ARENA_MAX, 2)
 
 
 def run(program: str, command: Callable[[], None]) -> None:

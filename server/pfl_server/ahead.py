@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from pfl_common import mapped
 from pfl_common.run import Task
 from pfl_common.tensors import State
 from pfl_server.books import Books
 from pfl_server.downloads import Downloads
+
+WORTH = 64 << 20
+"""Beyond so many bytes two who read and write at a time are in each other's way."""
 
 
 class Ahead:
@@ -50,8 +52,8 @@ class Ahead:
             downloads.close_for_all(state, task)
 
     def _worth(self, state: State) -> bool:
-        """A broadcast that fits in memory; a reply of each site's own is made when it asks."""
-        small = sum(tensor.nbytes for tensor in state.values()) <= mapped.LARGE
+        """A broadcast of a usual size; a reply of each site's own is made when it asks."""
+        small = sum(tensor.nbytes for tensor in state.values()) <= WORTH
         return small and not self._books.method.per_client
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import SettingError
+from pfl_deploy import compare as comparing
 from pfl_deploy.compare import CHOOSING_SEED, Accuracies, Comparison, Trial, Trials, compare
 from pfl_deploy.showing import as_markdown
+from pfl_server.settings import ServerSettings
 from tests.deploy.processes import write_site
 
 PLAN = """
@@ -124,3 +126,23 @@ def test_what_choosing_showed_on_test_data_stays_unsaid(plan: Comparison, tmp_pa
     kept.write_text("\n".join(lines) + "\n")
     Trials(plan.common, tmp_path, kept=kept, tell=told.append).run(trials, jobs=1)
     assert [False, True] == ["0.75" in line for line in told]
+
+
+@pytest.mark.parametrize(("common", "quorum"), [({}, 1.0), ({"quorum": 0.5}, 0.5)])
+def test_every_site_counts_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, common: dict[str, float], quorum: float
+) -> None:
+    """A busy machine must not change who is counted; a comparison that wants to lose sites says so."""
+    seen = []
+
+    def play(settings: ServerSettings, folders: object, out: Path) -> None:
+        seen.append(settings.quorum)
+        raise InterruptedError
+
+    monkeypatch.setattr(comparing, "simulate", play)
+    for site in ("a", "b"):
+        write_site(tmp_path / site, samples=6)
+    request = json.dumps({"data": str(tmp_path), "server": {"method": "fedavg", "rounds": 1, **common}})
+    with pytest.raises(InterruptedError):
+        comparing.run_request(request)
+    assert [quorum] == seen
