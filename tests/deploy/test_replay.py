@@ -93,7 +93,9 @@ def fingerprint(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 def test_a_run_of_losses_is_played_again(federation: Federation, tmp_path: Path) -> None:
-    """Drawn drop-outs, a site lost before it trained and once after, a late joiner, an early end."""
+    """Drawn drop-outs, a site lost before it trained and once after, a late joiner, the coordinator killed with
+    receipts out and started again, an early end.
+    """
     machine = federation.machine
     machine.wish(C, "unsaved", rounds_that_can_do_without(C, of=(A, B, C), after=1))
     federation.serve()
@@ -103,6 +105,11 @@ def test_a_run_of_losses_is_played_again(federation: Federation, tmp_path: Path)
     federation.enter(C, D)
     wait_until_counted(federation, D, after=untrained)
     wait_until_counted(federation, C, after=untrained)
+    machine.wish("server", "receipted", range(latest(federation) + 2, LATEST))
+    halted = federation.death("server", "receipted")
+    assert "open" in federation.status(halted)
+    federation.serve()
+    wait_until_counted(federation, C, after=halted)
     machine.wish(C, "outbox", rounds_that_can_do_without(C, of=(A, B, C, D), after=latest(federation)))
     trained = lose(federation, "outbox")
     assert trained == federation.kept(C)[0]
