@@ -57,6 +57,10 @@ class Done:
     up: Parcel | None = None
     groups: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    device: str = ""
+    """Where it was computed."""
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes the trainer's process holds at the end of the job: "resident", and "device" on a graphics card."""
 
 
 class TrainerLost(Exception):

@@ -15,10 +15,11 @@ from typing import TypeVar
 from grpc import aio
 
 from pfl_client.dialling import Line, Patience
-from pfl_client.link import Unreachable
+from pfl_client.link import CALLS, INIT, Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.messages import Blob, Receipt
+from pfl_common.run import Kind
 
 AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "session"})
 """Refusals of a stream after which a new Offer says how to go on, at once: "no_room" is not one of them."""
@@ -28,26 +29,39 @@ _jitter = secrets.SystemRandom()
 
 
 class Carrier:
-    """Carries files over one line, and counts their bytes for the metrics to read."""
+    """Carries files over one line, and counts their bytes as they cross it."""
 
     def __init__(self, line: Line, patience: Patience) -> None:
-        self.received_bytes = 0
-        self.sent_bytes = 0
         self._line, self._patience = line, patience
 
-    async def fetch(self, blob: Blob, into: Path) -> None:
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of files that came."""
+        return self._line.traffic.in_files("down")
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of files that went."""
+        return self._line.traffic.in_files("up")
+
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
         kept = -1
         while kept != 0:
             arriving = await asyncio.to_thread(_Arriving, into, blob)
             kept = arriving.at
-            if await self._bring(arriving):
+            if await self._bring(arriving, kind):
                 return
             arriving.throw_away()
         raise Refused("digest", "other bytes than announced; expected: their SHA-256; fetch them again")
 
     async def store(
-        self, key: str, parcel: Path, make_offer: Callable[[], Awaitable[int | Receipt]]
+        self,
+        key: str,
+        parcel: Path,
+        make_offer: Callable[[], Awaitable[int | Receipt]],
+        *,
+        kind: str = Kind.TRAIN,
     ) -> Receipt:
         """Hand a file in: offer it, send what is lacking; after a break offer it again and go on."""
         reached = 0
@@ -58,7 +72,7 @@ class Carrier:
             if isinstance(answer, Receipt):
                 return answer
             reached = max(reached, answer)
-            return await self._store_rest(key, parcel, answer)
+            return await self._store_rest(key, parcel, answer, kind=kind)
 
         return await self._persist(attempt, lambda: reached)
 
@@ -77,11 +91,11 @@ class Carrier:
                     raise Unreachable(f"the transfer stands at {best} bytes: {error}") from error
             await asyncio.sleep(_pause(self._patience, failures))
 
-    async def _bring(self, arriving: _Arriving) -> bool:
-        await self._persist(lambda: self._fetch_rest(arriving), lambda: arriving.at)
+    async def _bring(self, arriving: _Arriving, kind: str) -> bool:
+        await self._persist(lambda: self._fetch_rest(arriving, kind), lambda: arriving.at)
         return arriving.whole
 
-    async def _fetch_rest(self, arriving: _Arriving) -> None:
+    async def _fetch_rest(self, arriving: _Arriving, kind: str) -> None:
         size = arriving.blob.size
         if arriving.at == size > 0:
             return
@@ -90,6 +104,7 @@ class Carrier:
         )
         request = speech.say_fetch(arriving.blob.digest, arriving.at)
         signed = self._line.sign("Fetch", request)
+        self._line.begin(signed, request)
         call = method(request, metadata=signed, timeout=self._patience.bulk_seconds)
         frames = aiter(call)
         with arriving.opened() as take:
@@ -98,16 +113,17 @@ class Carrier:
                     call.cancel()
                     raise Refused("too_large", f"more than the {size} bytes that were announced")
                 take(frame)
-                self.received_bytes += len(frame)
+                self._line.traffic.come(kind, len(frame))
         if arriving.at < size:
             raise Unreachable(f"the stream ended at {arriving.at} of {size} bytes")
 
-    async def _store_rest(self, key: str, parcel: Path, at: int) -> Receipt:
+    async def _store_rest(self, key: str, parcel: Path, at: int, *, kind: str = Kind.TRAIN) -> Receipt:
         method = self._line.channel.stream_unary(
             f"/{speech.BULK}/Store", request_serializer=bytes, response_deserializer=bytes
         )
         said = speech.say_store(key, at)
         metadata = ((speech.STORE_METADATA, said), *self._line.sign("Store", said))
+        self._line.begin(metadata)
         call = method(  # type: ignore[call-arg] # the stubs forget that frames may be written one by one
             metadata=metadata, timeout=self._patience.bulk_seconds
         )
@@ -117,10 +133,12 @@ class Carrier:
             while frame := os.pread(file.fileno(), speech.FRAME_BYTES, at):
                 await self._watch(call, call.write(frame))
                 at += len(frame)
-                self.sent_bytes += len(frame)
+                self._line.traffic.go(kind, len(frame))
             await self._watch(call, call.done_writing())
         # The answer comes after verification, which may take its time: the call's own limit holds.
-        return speech.read_receipt(await self._explained(call))
+        answer = await self._explained(call)
+        self._line.traffic.come(CALLS, len(answer))
+        return speech.read_receipt(answer)
 
     async def _watch(self, call: aio.Call, step: Awaitable[Result]) -> Result:
         """One step of a stream, which must not take long."""

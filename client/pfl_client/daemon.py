@@ -18,7 +18,7 @@ import structlog
 from pfl_client.bench import Bench, DataFolder, Done, TrainerLost
 from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
-from pfl_client.link import Link, NotAdmitted, Unreachable
+from pfl_client.link import INIT, Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch
 from pfl_common.errors import DataError, PflError, Refused, UserError
@@ -101,32 +101,40 @@ class Daemon:
 
     async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined) -> None:
         """Get everything ready for the first task."""
+        self.watch.enter(spec, visit.left)
         letter = visit.first(joined)
         async with _Heart(self._link, OPENING, visit.download(joined.init)):
             if letter is not None:
                 await self._with_room(partial(self._bring_init, visit, joined, letter))
+            self.watch.doing = "reading data"
             await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
-        self.watch.enter(spec)
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
         self._longest_pause = min(LONGEST_PAUSE, spec.lease_seconds / 2)
 
     async def _bring_init(self, visit: Visit, joined: Joined, letter: Letter) -> None:
         visit.check_room_for_init(joined)
-        await self._bring(joined.init, visit.download(joined.init))
+        self.watch.doing = "downloading"
+        await self._bring(joined.init, visit.download(joined.init), kind=INIT)
+        self.watch.doing = "opening"
         await asyncio.to_thread(visit.settle, joined, letter)
 
     async def _serve(self, visit: Visit) -> Over:
         while True:
-            self.watch.doing = "waiting"
-            answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+            answer = await self._ask_for_work(visit)
             if isinstance(answer, Over):
-                self.watch.doing = answer.status
+                self.watch.doing = "over"
                 accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
                 seen = {"status": answer.status, "words": answer.words, "model": str(visit.model or "none")}
                 log.info("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
                 return answer
-            if answer is not None:
-                await self._take(visit, answer)
+            await self._take(visit, answer)
+
+    async def _ask_for_work(self, visit: Visit) -> Assignment | Over:
+        answer = None
+        with self.watch.phase("wait"):
+            while answer is None:
+                answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+        return answer
 
     async def _take(self, visit: Visit, assignment: Assignment) -> None:
         """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word."""
@@ -153,7 +161,7 @@ class Daemon:
             await self._decline(assignment.key, "trainer_failed", lost)
         except Refused as refused:
             # Too late, or already known there: the next task will say what counted.
-            self.watch.refused += 1
+            self.watch.refuse(refused.code)
             log.warning("not taken", task=assignment.key, code=refused.code, words=refused.words)
             if refused.code == "late":
                 return
@@ -161,6 +169,7 @@ class Daemon:
 
     async def _pause_in_vain(self) -> None:
         """What went wrong may go wrong again at once: a round that is tried over and over is tried in peace."""
+        self.watch.doing = "waiting"
         pause = min(FIRST_PAUSE * 2**self._in_vain, self._longest_pause)
         self._in_vain += 1
         await asyncio.sleep(pause)
@@ -178,22 +187,21 @@ class Daemon:
         # First of all who sent it: until then its sizes are anybody's words.
         blob, letter = assignment.blob, visit.letter(assignment)
         visit.check_room(assignment)
-        self.watch.doing = "downloading"
         async with _Heart(self._link, assignment.key, visit.download(blob)) as heart:
-            await self._bring(blob, visit.download(blob))
-            self.watch.received += blob.size
-            kind = assignment.task.kind
-            self.watch.doing = "training" if kind is Kind.TRAIN else kind.value
+            with self.watch.phase("download"):
+                await self._bring(blob, visit.download(blob), kind=assignment.task.kind)
             done = await self._twice(lambda: self._train(visit, assignment, letter, heart))
-            self.watch.doing = "keeping"
-            await heart.during(visit.keep, assignment, done)
+            with self.watch.phase("seal"):
+                await heart.during(visit.keep, assignment, done)
         visit.clean_up(blob)
         self.watch.learn(assignment.task, done)
 
     async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, heart: _Heart) -> Done:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.
         with disk_full(self._state):
-            down = await heart.during(visit.open, letter, assignment.blob)
+            with self.watch.phase("open"):
+                down = await heart.during(visit.open, letter, assignment.blob)
+            self.watch.give(assignment.task)
             return await self._bench.work(visit.job(assignment, down), heart.beat)
 
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -202,38 +210,37 @@ class Daemon:
             return await ask()
         except TrainerLost as lost:
             log.warning("the trainer ended, once more", how=str(lost))
-            self.watch.trainers_lost += 1
+            self.watch.lose_trainer()
             return await ask()
 
     async def _answer(self, visit: Visit, assignment: Assignment) -> None:
         """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
-        self.watch.doing = "reporting"
         key, task = assignment.key, assignment.task
         scores = visit.scores(key)
         if scores or task.kind is not Kind.TRAIN:
-            await self._patiently(lambda: self._link.report(key, scores))
+            with self.watch.phase("report"):
+                await self._patiently(lambda: self._link.report(key, scores))
         if task.kind is not Kind.TRAIN:
             return
         if task.drop:
             await self._patiently(lambda: self._link.decline(key, "dropped", ""))
             return
         offer, parcel = visit.upload(key)
-        self.watch.doing = "uploading"
-        receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
-        self.watch.sent += offer.blob.size
+        with self.watch.phase("upload"):
+            receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
         await self._with_room(partial(asyncio.to_thread, visit.audit, offer, receipt))
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
-        self.watch.declined += 1
+        self.watch.decline(reason)
         # `seen` alone: what to do about it may name a file of the site, and that belongs on its own terminal only.
         words = error.seen if isinstance(error, UserError) else str(error)
         log.error("task declined", task=key, reason=reason, words=words)
         with suppress(Refused):
             await self._patiently(lambda: self._link.decline(key, reason, words))
 
-    async def _bring(self, blob: Blob, file: Path) -> None:
+    async def _bring(self, blob: Blob, file: Path, *, kind: str) -> None:
         with disk_full(self._state):
-            await self._patiently(lambda: self._link.fetch(blob, file))
+            await self._patiently(lambda: self._link.fetch(blob, file, kind=kind))
 
     async def _with_room(self, act: Callable[[], Awaitable[Answer]]) -> Answer:
         """Do something that needs room on this site's disk; while there is none, say so and wait."""
@@ -243,11 +250,12 @@ class Daemon:
                 with disk_full(self._state):
                     done = await act()
             except DiskFull as full:
-                self.watch.doing = "waiting for room on the disk"
+                before, self.watch.doing = self.watch.doing, "waiting for room"
                 if not said:
                     log.error("waiting for room on the disk", seen=full.seen, advice=full.advice)
                 said = True
                 await asyncio.sleep(pause)
+                self.watch.doing = before
                 pause = min(2 * pause, self._longest_pause)
             else:
                 if said:
@@ -266,6 +274,8 @@ class Daemon:
                 if not (lacking or isinstance(why, Unreachable)):
                     raise
                 self.watch.connected = bool(lacking)
+                if lacking:
+                    self.watch.refuse("no_room")
                 silent_since = silent_since or clock()
                 if pause < self._longest_pause or clock() - said >= SAY_AGAIN_SECONDS:
                     seen = "the coordinator has no room" if lacking else "the coordinator does not answer"

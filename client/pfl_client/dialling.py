@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
-from pfl_client.link import NotAdmitted, Unreachable
+from pfl_client.link import CALLS, NotAdmitted, Traffic, Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused, UserError
 from pfl_common.sealing.calls import CallSigner, NoSession, SignedCall
 
 Answer = TypeVar("Answer", bound=Message)
+Metadata: TypeAlias = tuple[tuple[str, bytes], ...]
 Options: TypeAlias = tuple[tuple[str, int], ...]
 
 _OPTIONS: Options = (
@@ -89,6 +90,8 @@ class Line:
     """Raises a UserError when our own certificate is the reason that a coordinator does not hear us."""
     signer: CallSigner | None = None
     """Signs what a site says; the operator and a site that enrols have nothing to sign with."""
+    traffic: Traffic = field(default_factory=Traffic)
+    """What crosses is counted there."""
 
     async def ask(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
         """One message there and one back; `call` is service/name."""
@@ -103,20 +106,30 @@ class Line:
         method = self.channel.unary_unary(f"/{call}", request_serializer=bytes, response_deserializer=bytes)
         name = call.rpartition("/")[2]
         signed = self.signer.sign(name, body) if self.signer else None
+        beside = _say(signed)
         try:
-            asked = method(body, metadata=_say(signed), timeout=seconds)
+            asked = method(body, metadata=beside, timeout=seconds)
             said: bytes = await asked
             trailing = await asked.trailing_metadata()
         except (aio.AioRpcError, asyncio.CancelledError) as error:
-            raise self.explain(error) from None
+            reason = self.explain(error)
+            if isinstance(reason, Refused | NotAdmitted):
+                self.traffic.go(CALLS, len(body) + _weigh(beside))
+            raise reason from None
+        word = _find(trailing, speech.ANSWER_METADATA)
+        self.traffic.go(CALLS, len(body) + _weigh(beside))
+        self.traffic.come(CALLS, len(said) + len(word))
         if self.signer is not None and signed is not None:
-            word = _find(trailing, speech.ANSWER_METADATA)
             self.signer.check(name, asked=signed, body=said, signature=word)
         return said
 
-    def sign(self, call: str, body: bytes) -> tuple[tuple[str, bytes], ...]:
+    def sign(self, call: str, body: bytes) -> Metadata:
         """The metadata of a call that is a stream."""
         return _say(self.signer.sign(call, body) if self.signer else None) or ()
+
+    def begin(self, metadata: Metadata, request: bytes = b"") -> None:
+        """A stream begins: what goes before its frames is counted."""
+        self.traffic.go(CALLS, len(request) + _weigh(metadata))
 
     def explain(self, error: BaseException) -> BaseException:
         """What to raise instead of an error of gRPC's."""
@@ -128,6 +141,7 @@ class Line:
             return Unreachable(f"the line to {self.address} broke: {error}")
         refused = _find_refusal(error)
         if refused is not None:
+            self.traffic.come(CALLS, len(_find(error.trailing_metadata(), speech.REFUSAL_METADATA)))
             if isinstance(refused, NoSession) and self.signer is not None:
                 self.signer.begin(refused)
             final = refused.code in speech.FINAL_REASONS
@@ -162,8 +176,13 @@ class Line:
         return Unreachable(f"no answer from {self.address}: {error.code().name.lower()}: {details}")
 
 
-def _say(signed: SignedCall | None) -> tuple[tuple[str, bytes], ...] | None:
+def _say(signed: SignedCall | None) -> Metadata | None:
     return None if signed is None else ((speech.SIGNED_METADATA, speech.say_signed(signed)),)
+
+
+def _weigh(metadata: Metadata | None) -> int:
+    """Bytes of what goes beside a message."""
+    return sum(len(value) for _, value in metadata or ())
 
 
 def _find(metadata: object, wanted: str) -> bytes:

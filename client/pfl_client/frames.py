@@ -105,6 +105,8 @@ class Finished:
     metrics: dict[str, float] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    device: str = ""
+    memory: dict[str, int] = field(default_factory=dict)
     up: Path | None = None
     beside: bool = False
     says: Literal["finished"] = "finished"
@@ -250,14 +252,25 @@ def answer_with(done: Done) -> tuple[Finished, Buffer]:
     """What came of a job, as a letter and what goes beside it."""
     path, body = (None, b"") if done.up is None else _part(done.up)
     beside = done.up is not None and not isinstance(done.up, Path)
-    letter = Finished(done.scores, done.metrics, done.groups, done.seconds, up=path, beside=beside)
+    letter = Finished(
+        done.scores,
+        done.metrics,
+        done.groups,
+        done.seconds,
+        device=done.device,
+        memory=done.memory,
+        up=path,
+        beside=beside,
+    )
     return letter, body
 
 
 def read_done(letter: Finished, body: Buffer) -> Done:
     """The reverse of `answer_with`."""
     up: Parcel | None = body if letter.beside else letter.up
-    return Done(letter.scores, letter.metrics, up, letter.groups, letter.seconds)
+    return Done(
+        letter.scores, letter.metrics, up, letter.groups, letter.seconds, letter.device, letter.memory
+    )
 
 
 def explain(error: errors.UserError) -> Unable:

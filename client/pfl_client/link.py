@@ -9,7 +9,40 @@ from pathlib import Path
 from typing import Protocol
 
 from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
-from pfl_common.run import Description
+from pfl_common.run import Description, Kind
+
+INIT, CALLS = "init", "calls"
+"""What crosses beside the parcels of tasks: the run's first model, and everything that is not a whole file."""
+
+
+class Traffic:
+    """Bytes of messages as they crossed, whichever line they took; what was repeated counts each time."""
+
+    def __init__(self) -> None:
+        down, up = (*Kind, INIT, CALLS), (Kind.TRAIN, CALLS)
+        ways = [("down", kind) for kind in down] + [("up", kind) for kind in up]
+        self._crossed: dict[tuple[str, ...], int] = {(way, str(kind)): 0 for way, kind in ways}
+
+    def come(self, kind: str, count: int) -> None:
+        """So many bytes came down."""
+        self._add("down", kind, count)
+
+    def go(self, kind: str, count: int) -> None:
+        """So many bytes went up."""
+        self._add("up", kind, count)
+
+    def crossed(self) -> dict[tuple[str, ...], int]:
+        """Bytes by direction and kind, as they are now; any thread may ask."""
+        return self._crossed.copy()
+
+    def in_files(self, direction: str) -> int:
+        """What crossed in whole files."""
+        counts = self.crossed().items()
+        return sum(count for (way, kind), count in counts if way == direction and kind != CALLS)
+
+    def _add(self, direction: str, kind: str, count: int) -> None:
+        place = direction, kind
+        self._crossed[place] = self._crossed.get(place, 0) + count
 
 
 class Link(Protocol):
@@ -21,8 +54,10 @@ class Link(Protocol):
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
         """Wait for work, saying which vault generations there are, newest first; None: nothing yet, ask again."""
 
-    async def fetch(self, blob: Blob, into: Path) -> None:
-        """Bring bytes into a file; what the file already holds is not brought again; the digest is checked."""
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+        """Bring bytes into a file; what the file already holds is not brought again; the digest is checked. Their
+        `kind` is that of their task.
+        """
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in; goes on where an interrupted transfer stopped."""

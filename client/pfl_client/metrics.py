@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any  # WSGI's own types are callables and dictionaries of anything
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, TypeAlias  # Any: WSGI's own types are callables and dictionaries of anything
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
@@ -14,67 +16,198 @@ from prometheus_client import (
     ProcessCollector,
     make_wsgi_app,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from pfl_client.watch import Watch
+from pfl_client.link import CALLS, INIT, Traffic
+from pfl_client.watch import DOING, PHASES, Watch
 from pfl_common.errors import UserError
+from pfl_common.messages import DECLINES
+from pfl_common.numbers import Number, Value, fill
+from pfl_common.run import Kind
+
+Values: TypeAlias = Mapping[tuple[str, ...], Value]
+"""By the values of a number's labels; () where it has none."""
+
+_MEASURES = "point/split/view, for example pre/test/combined"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is looked up when somebody asks; None where it cannot be known."""
+
+    certificate_end: float | None = None
+    """In seconds of the epoch."""
+    disk_free: int | None = None
+    """Bytes, on the disk of the state folder."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that a scrape reads."""
+
+    watch: Watch
+    crossed: Values
+    around: Surroundings
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _one(value: float | None) -> Values:
+    """A number without labels; none while it is not known."""
+    return {} if value is None else {(): value}
+
+
+def _by_label(values: Mapping[str, Value]) -> Values:
+    # A copy: the daemon's own thread goes on counting.
+    return {(name,): value for name, value in dict(values).items()}
+
+
+def _who(watch: Watch) -> tuple[str, ...]:
+    return watch.site, watch.run, watch.method, version("pfl-net"), watch.device
+
+
+_SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
+    (
+        Number(
+            "pfl_site",
+            "info",
+            "Who this is, in which run, and where it computes.",
+            ("site", "run", "method", "version", "device"),
+            "device: empty until the first task is done",
+        ),
+        lambda seen: {_who(seen.watch): 1},
+    ),
+    (
+        Number("pfl_site_connected", "gauge", "1 while the coordinator answers."),
+        lambda seen: _one(seen.watch.connected),
+    ),
+    (
+        Number("pfl_site_doing", "gauge", "What the site does: one of them is 1.", ("doing",), _join(DOING)),
+        lambda seen: {(name,): float(name == seen.watch.doing) for name in DOING},
+    ),
+    (
+        Number("pfl_site_round", "gauge", "Round of the last task."),
+        lambda seen: _one(seen.watch.round),
+    ),
+    (
+        Number("pfl_site_rounds_planned", "gauge", "Rounds the run is to have."),
+        lambda seen: _one(seen.watch.rounds),
+    ),
+    (
+        Number("pfl_site_task_timestamp_seconds", "gauge", "When the last task began."),
+        lambda seen: _one(seen.watch.task_began),
+    ),
+    (
+        Number("pfl_site_tasks", "counter", "Tasks begun.", ("kind",), _join(Kind)),
+        lambda seen: _by_label(seen.watch.tasks),
+    ),
+    (
+        Number("pfl_site_phase_seconds", "summary", "Time in a task's phases.", ("phase",), _join(PHASES)),
+        lambda seen: _by_label(seen.watch.seconds),
+    ),
+    (
+        Number(
+            "pfl_site_bytes",
+            "counter",
+            "Bytes of messages as they crossed, repeated parts included.",
+            ("direction", "kind"),
+            f"direction: down, up; kind: {_join((INIT, *Kind, CALLS))}",
+        ),
+        lambda seen: seen.crossed,
+    ),
+    (
+        Number(
+            "pfl_site_left_updates",
+            "counter",
+            "Updates that left the building, each with the coordinator's receipt in audit.jsonl.",
+        ),
+        lambda seen: _one(sum(left.updates for left in seen.watch.left.copy().values())),
+    ),
+    (
+        Number("pfl_site_left_bytes", "counter", "Bytes of the updates that left the building."),
+        lambda seen: _one(sum(left.size for left in seen.watch.left.copy().values())),
+    ),
+    (
+        Number("pfl_site_accuracy_ratio", "gauge", "Own accuracy, last measured.", ("measure",), _MEASURES),
+        lambda seen: _by_label(seen.watch.accuracy),
+    ),
+    (
+        Number("pfl_site_loss", "gauge", "Own loss, last measured.", ("measure",), _MEASURES),
+        lambda seen: _by_label(seen.watch.loss),
+    ),
+    (
+        Number(
+            "pfl_site_learning", "gauge", "What training said last.", ("name",), "as the method names them"
+        ),
+        lambda seen: _by_label(seen.watch.learning),
+    ),
+    (
+        Number("pfl_site_declined", "counter", "Tasks not done.", ("reason",), _join(DECLINES)),
+        lambda seen: _by_label(seen.watch.declined),
+    ),
+    (
+        Number(
+            "pfl_site_refused",
+            "counter",
+            "Messages the coordinator refused.",
+            ("code",),
+            "late, superseded, no_room and the other reasons of the protocol",
+        ),
+        lambda seen: _by_label(seen.watch.refused),
+    ),
+    (
+        Number("pfl_site_lost_trainers", "counter", "Trainer processes that died."),
+        lambda seen: _one(seen.watch.trainers_lost),
+    ),
+    (
+        Number(
+            "pfl_site_trainer_memory_bytes",
+            "gauge",
+            "Memory of the trainer process at the end of its last task.",
+            ("of",),
+            "resident, device (what torch holds on a graphics card; absent on a CPU)",
+        ),
+        lambda seen: _by_label(seen.watch.memory),
+    ),
+    (
+        Number("pfl_site_certificate_end_timestamp_seconds", "gauge", "End of this site's certificate."),
+        lambda seen: _one(seen.around.certificate_end),
+    ),
+    (
+        Number("pfl_site_disk_free_bytes", "gauge", "Free on the disk of the state folder."),
+        lambda seen: _one(seen.around.disk_free),
+    ),
+)
+
+NUMBERS = tuple(number for number, _ in _SHOWN)
+"""All that a site exposes about itself, beside what every Python process does."""
 
 
 class SiteMetrics(Collector):
-    """Communication cost, time by phase, own accuracy; no label names another site."""
+    """The declared numbers as they are when they are asked for; no label names another site."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, watch: Watch, traffic: Traffic, look_around: Callable[[], Surroundings]) -> None:
+        self._watch, self._traffic, self._look_around = watch, traffic, look_around
 
     def collect(self) -> Iterable[Metric]:
         """All metrics as they are now."""
-        watch = self._watch
-        yield GaugeMetricFamily(
-            "pfl_site_connected", "1 while the coordinator answers.", float(watch.connected)
-        )
-        yield GaugeMetricFamily("pfl_site_round", "Round of the last task.", watch.round)
-        moved = CounterMetricFamily("pfl_site_parcel_bytes", "Bytes of parcels moved.", labels=["direction"])
-        moved.add_metric(["down"], watch.received)
-        moved.add_metric(["up"], watch.sent)
-        yield moved
-        yield _labelled(CounterMetricFamily, "pfl_site_tasks", "Tasks begun.", "kind", watch.tasks)
-        yield _labelled(
-            CounterMetricFamily,
-            "pfl_site_phase_seconds",
-            "Time spent in a task's phases.",
-            "phase",
-            watch.seconds,
-        )
-        yield _labelled(
-            GaugeMetricFamily,
-            "pfl_site_accuracy_ratio",
-            "Own accuracy, last measured.",
-            "measure",
-            watch.accuracy,
-        )
-        yield _labelled(
-            GaugeMetricFamily, "pfl_site_learning", "What training said last.", "name", watch.metrics
-        )
-        yield CounterMetricFamily("pfl_site_declined_tasks", "Tasks this site did not do.", watch.declined)
-        yield CounterMetricFamily(
-            "pfl_site_refused_messages", "Messages the coordinator refused.", watch.refused
-        )
-        yield CounterMetricFamily(
-            "pfl_site_lost_trainers", "Trainer processes that died.", watch.trainers_lost
-        )
+        seen = Seen(self._watch, self._traffic.crossed(), self._look_around())
+        for number, read in _SHOWN:
+            yield fill(number, read(seen))
 
 
 class HealthServer:
     """/metrics, /healthz and /readyz on a thread of their own, on this machine unless told else."""
 
-    def __init__(self, watch: Watch, *, ready: Callable[[], bool]) -> None:
+    def __init__(self, metrics: SiteMetrics, *, ready: Callable[[], bool]) -> None:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        registry.register(SiteMetrics(watch))
+        registry.register(metrics)
         self._metrics, self._ready = make_wsgi_app(registry), ready
         self._server: WSGIServer | None = None
 
@@ -119,10 +252,3 @@ class _Quiet(WSGIRequestHandler):
 def _say(status: str, words: str, start_response: Any) -> Iterable[bytes]:
     start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
     return [words.encode()]
-
-
-def _labelled(family: Any, name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:
-    metric: Metric = family(name, words, labels=[label])
-    for value, number in sorted(values.items()):
-        metric.add_metric([value], number)  # type: ignore[attr-defined]  # both families have it
-    return metric

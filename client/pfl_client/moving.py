@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from pfl_client.link import Link, Unreachable
+from pfl_client.link import INIT, Link, Unreachable
 from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
 from pfl_common.run import Description
 
@@ -52,9 +52,9 @@ class MovingLink:
         """Wait for work."""
         return await self._call(lambda line: line.next_task(marks))
 
-    async def fetch(self, blob: Blob, into: Path) -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring bytes into a file."""
-        await self._call(lambda line: line.fetch(blob, into))
+        await self._call(lambda line: line.fetch(blob, into, kind=kind))
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
+from cryptography import x509
 
 from pfl_client import clocks, enrolment
 from pfl_client.bench import DataFolder, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.declined import NO_ROOM
 from pfl_client.ipc import TrainerProcess
-from pfl_client.link import NotAdmitted, Unreachable
-from pfl_client.metrics import HealthServer
+from pfl_client.link import NotAdmitted, Traffic, Unreachable
+from pfl_client.metrics import HealthServer, SiteMetrics, Surroundings
 from pfl_client.moving import MovingLink
 from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
@@ -79,11 +81,13 @@ class Site:
             self._data, self.name, strict=self._settings.strict_data, device=self._settings.device
         )
         try:
-            async with aclosing(self._link(address, keyring)) as link:
+            traffic = Traffic()
+            async with aclosing(self._link(address, keyring, traffic)) as link:
                 bench = TrainerProcess(folder / "trainer", warm=self._settings.trainer == "warm")
                 envelopes = SealedEnvelopes(keyring)
                 daemon = Daemon(folder_of_data, link=link, bench=bench, envelopes=envelopes, state=folder)
-                health = HealthServer(daemon.watch, ready=lambda: not self._stopping.is_set())
+                numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
+                health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
                 port = health.start(self._settings.http_host, self._settings.http_port)
                 log.info(
                     "site", name=self.name, coordinator=address, metrics=f"http://127.0.0.1:{port}/metrics"
@@ -97,7 +101,7 @@ class Site:
         finally:
             lock.release()
 
-    def _link(self, address: str, keyring: Keyring) -> MovingLink:
+    def _link(self, address: str, keyring: Keyring, traffic: Traffic) -> MovingLink:
         """The line to the coordinator; one of this user on this machine is found again at another address."""
 
         def look() -> str | None:
@@ -107,7 +111,7 @@ class Site:
                 return discovery.find(keyring.federation_id).addresses.control
             return None
 
-        return MovingLink(address, dial=lambda at: GrpcLink(at, keyring), look=look)
+        return MovingLink(address, dial=lambda at: GrpcLink(at, keyring).counting(traffic), look=look)
 
     async def _blame_clocks(self, error: UserError) -> UserError:
         """A certificate that is not taken may be the clocks' fault: then that is what has to be said."""
@@ -198,6 +202,16 @@ async def _enrolled(enrolling: object) -> None:
             f"the coordinator's enrolment port does not answer: {down}",
             expected="a running pfl-server, and a firewall that lets this machine out to it",
         ) from None
+
+
+def _look_around(keyring: Keyring, folder: Path) -> Surroundings:
+    """What a scrape shows beside the daemon's own numbers."""
+    end = free = None
+    with suppress(OSError, IdentityError):
+        end = x509.load_pem_x509_certificate(keyring.certificate_pem).not_valid_after_utc.timestamp()
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+    return Surroundings(end, free)
 
 
 async def _renew(link: MovingLink) -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from pfl_client.bulk import Carrier
 from pfl_client.dialling import Answer, Line, Patience, open_channel
-from pfl_client.link import NotAdmitted
+from pfl_client.link import INIT, NotAdmitted, Traffic
 from pfl_common import speech
 from pfl_common.errors import Refused, UserError
 from pfl_common.identity import Keyring
@@ -55,6 +55,11 @@ class GrpcLink:
         """Hang up; calls under way end as `Unreachable`."""
         await self._line.channel.close(None)
 
+    def counting(self, traffic: Traffic) -> Self:
+        """Count what crosses there, beside what other lines have carried."""
+        self._line.traffic = traffic
+        return self
+
     async def join(self, description: Description) -> Joined | None:
         """Register with what the data looks like; None while the run is still gathering sites: ask again."""
         try:
@@ -71,14 +76,15 @@ class GrpcLink:
         request = speech.say_marks(marks, wait_seconds=wait)
         return speech.hear_work(await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait))
 
-    async def fetch(self, blob: Blob, into: Path) -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring bytes into a file, but not those it already holds; the digest is checked."""
-        await self.carrier.fetch(blob, into)
+        await self.carrier.fetch(blob, into, kind=kind)
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in; goes on where an interrupted transfer stopped."""
         _check_size(parcel, offer.blob.size)
-        receipt = await self.carrier.store(offer.key, parcel, lambda: self._offer(offer))
+        kind = offer.header.kind
+        receipt = await self.carrier.store(offer.key, parcel, lambda: self._offer(offer), kind=kind)
         if (receipt.key, receipt.digest) != (offer.key, offer.blob.digest):
             raise Refused("other", f"a receipt for {receipt.key}; expected: {offer.key} and its bytes")
         return receipt

@@ -13,6 +13,7 @@ from pfl_client.declined import DiskFull, Tampered, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.outbox import Outbox
 from pfl_client.vault import Owner, ServingModel, Vault
+from pfl_client.watch import Left
 from pfl_common.errors import Refused, StateError
 from pfl_common.messages import (
     Assignment,
@@ -35,6 +36,9 @@ MESSAGE_LIMIT = 4 << 20
 REUSED_LIMIT = 256 << 20
 """Opened parcels up to this size stay on the disk between tasks, to be written over: fresh pages cost more."""
 
+_AUDIT = "audit.jsonl"
+"""What left the building."""
+
 
 class Visit:
     """`<state>/runs/<run>`: open it when the run takes the site in, close it when the run is over."""
@@ -52,6 +56,7 @@ class Visit:
             for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.raw")):
                 draft.unlink()
             _write_once(folder / "spec.json", spec.to_json())
+            self.left = Left.read(folder / _AUDIT)
         except BaseException:
             self._vault.close()
             raise
@@ -118,6 +123,8 @@ class Visit:
                 advice="tell the operator: something between coordinator and site mixes parcels up",
             )
         letter = self._accept(said, assignment.blob, assignment.seal)
+        # Another task is asked for: what went up for the last one has been counted, or never will be.
+        self._outbox.sweep({assignment.key})
         self._keep_word(assignment)
         return letter
 
@@ -176,8 +183,9 @@ class Visit:
         if task.kind is Kind.FINISH:
             return needed + model + (model if self._serving.current.exists() else 0)
         up = 0 if task.drop else room.size_of(self._spec.manifest(task.kind, task.phase, "up"))
-        # A large update lies open for a moment beside its sealed form.
-        return needed + up + (_growth(self._update, up) if up > MESSAGE_LIMIT else 0)
+        # A large update lies open for a moment beside its sealed form; what is larger still has its download's place.
+        given_back = blob.size + down if down > REUSED_LIMIT else 0
+        return needed + max(0, up - given_back) + (_growth(self._update, up) if up > MESSAGE_LIMIT else 0)
 
     def _lacking(self, blob: Blob) -> int:
         """What is still to be fetched of a download."""
@@ -201,8 +209,14 @@ class Visit:
         """Forget a download whose task is done."""
         self.download(blob).unlink(missing_ok=True)
         for path in (self._opened, self._update):
-            if path.exists() and path.stat().st_size > REUSED_LIMIT:
+            if _is_vast(path):
                 path.unlink()
+
+    def _make_way(self, blob: Blob) -> None:
+        """The trainer has read it all: a download of gigabytes gives its place to the update that is closed now."""
+        if _is_vast(self._opened):
+            self._opened.unlink()
+            self.download(blob).unlink(missing_ok=True)
 
     def _accept(self, header: Header, blob: Blob, seal: Seal) -> Letter:
         try:
@@ -243,6 +257,7 @@ class Visit:
             self._serving.commit()
         elif task.kind is Kind.TRAIN:
             if done.up is not None:
+                self._make_way(assignment.blob)
                 self._post(assignment, done, done.up)
             mark = Mark(task.round, task.attempt)
             upload = None if done.up is None else key
@@ -285,7 +300,8 @@ class Visit:
             "names": names,
         }
         sent["receipt"] = receipt.signature.hex()
-        self._note("audit.jsonl", {"task": offer.key, "run": self._spec.id, **sent})
+        self._note(_AUDIT, {"task": offer.key, "run": self._spec.id, **sent})
+        self.left.add(offer.key, receipt.digest, offer.blob.size)
 
     def _post(self, assignment: Assignment, done: Done, update: Parcel) -> None:
         header = header_up(self._spec, assignment.task, self._site, state=assignment.header.state)
@@ -299,6 +315,10 @@ class Visit:
                 # Half a line would spoil the next one.
                 book.truncate(end)
                 raise OSError(errno.ENOSPC, "no room for a whole line")
+
+
+def _is_vast(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > REUSED_LIMIT
 
 
 def _growth(file: Path, size: int) -> int:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import suppress
+from types import ModuleType
 from typing import Literal, TextIO, cast
 
-import structlog
+# structlog loads rich and pygments for coloured tracebacks, which no log of ours shows: 3 MB of an idle site daemon.
+_modules = cast("dict[str, ModuleType | None]", sys.modules)
+_rich = _modules.setdefault("rich", None)
+import structlog  # noqa: E402
+
+if _rich is None:
+    del _modules["rich"]
 
 
 class Unfailing:

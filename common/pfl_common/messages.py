@@ -6,9 +6,9 @@ Torch-free. A site is never asked who it is: the transport knows it from the cer
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, JsonValue
 
 from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, manifest_hash
 
@@ -113,19 +113,54 @@ class Receipt:
     signature: bytes = b""
 
 
+SitePhase: TypeAlias = Literal["called", "working", "uploading", "waiting", "away", "left"]
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+
 @dataclass(frozen=True)
 class SiteStatus:
-    """One line of the coordinator's list of sites."""
+    """One line of the coordinator's list of sites: what it does, as one of a few words and as a person reads it."""
 
     site: ClientId
     state: str
     seen_seconds: float
     doing: str = ""
+    phase: SitePhase = "waiting"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One committed round: when it ended, how long it took, who was in it, and how good the model was after it.
+
+    Accuracies are over sites, of the test samples; None where nobody has measured (yet). Bytes are all that crossed
+    from the end of the attempt before to the end of this one.
+    """
+
+    round: int
+    ended: float
+    seconds: float
+    cohort: int
+    counted: int
+    lost: int
+    accuracy: float | None = None
+    spread: float | None = None
+    worst_decile: float | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a run, for people."""
+
+    at: float
+    level: Level
+    words: str
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What `pfl status` shows."""
+    """What `pfl status` and the status page show. Moments are Unix times by the coordinator's clock."""
 
     run: str
     method: str
@@ -137,6 +172,22 @@ class RunStatus:
     awaited: tuple[ClientId, ...] = ()
     sites: tuple[SiteStatus, ...] = ()
     scores: dict[str, float] = field(default_factory=dict)
+    started: float = 0.0
+    """When the run began; 0 before."""
+    now: float = 0.0
+    spec: dict[str, JsonValue] = field(default_factory=dict)
+    """What a person may want to know of the run's specification."""
+    curve: tuple[Point, ...] = ()
+    """Committed rounds, oldest first; of very many a part, evenly chosen, with the first and the last."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Mean seconds by phase over the last rounds: of one site for what sites do, of the round for the rest."""
+    events: tuple[Event, ...] = ()
+    """What happened last, newest first."""
+    opened: float = 0.0
+    """When the attempt under way was opened, and below how many of it were asked, are in and are lost; 0 between."""
+    cohort: int = 0
+    counted: int = 0
+    lost: int = 0
 
 
 COORDINATOR = "coordinator"

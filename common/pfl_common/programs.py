@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from rich.console import Console
-
 from pfl_common.errors import PflError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
@@ -38,5 +36,8 @@ def run(program: str, command: Callable[[], None]) -> None:
     try:
         command()
     except PflError as error:
+        # Loaded for words that are hardly ever said: it weighs megabytes in a daemon that runs for months.
+        from rich.console import Console
+
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"{program}: {error}", markup=False)
         raise SystemExit(getattr(error, "exit_code", 1)) from None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from typing import Literal
 
 from google.protobuf.message import DecodeError
 
+from pfl_common import phrases
 from pfl_common.errors import Refused
 from pfl_common.messages import (
     Assignment,
@@ -23,10 +25,8 @@ from pfl_common.messages import (
     Receipt,
     RunStatus,
     Scores,
-    Seal,
-    SiteStatus,
 )
-from pfl_common.run import Description, Direction, Header, Kind, Task
+from pfl_common.run import Description
 from pfl_common.sealing.calls import NoSession, SignedCall
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import refusal_pb2
@@ -49,7 +49,6 @@ FINAL_REASONS = frozenset(
 """After these, trying again does not help: a person has to act."""
 
 _LONGEST_WORDS = 2000
-_DIRECTIONS: dict[int, Direction] = {pb.DIRECTION_DOWN: "down", pb.DIRECTION_UP: "up"}
 _INPUTS: dict[int, Literal["image", "array"]] = {pb.INPUT_IMAGE: "image", pb.INPUT_ARRAY: "array"}
 
 
@@ -127,7 +126,7 @@ def say_joined(joined: Joined | None) -> pb.JoinAnswer:
         joined=pb.Joined(
             spec=joined.spec.encode(),
             init=say_blob(joined.init),
-            seal=_say_seal(joined.seal),
+            seal=phrases.say_seal(joined.seal),
             card=joined.card,
         )
     )
@@ -139,7 +138,7 @@ def hear_joined(said: pb.JoinAnswer) -> Joined | None:
         if _chosen(said, "answer") == "gathering":
             return None
         found = said.joined
-        return Joined(found.spec.decode(), hear_blob(found.init), _hear_seal(found.seal), found.card)
+        return Joined(found.spec.decode(), hear_blob(found.init), phrases.hear_seal(found.seal), found.card)
 
 
 def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float) -> pb.NextTaskRequest:
@@ -161,10 +160,10 @@ def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:
         return pb.NextTaskAnswer(over=pb.Over(ending=f"ENDING_{work.status.upper()}", words=work.words))
     return pb.NextTaskAnswer(
         assignment=pb.Assignment(
-            task=_say_task(work.task),
-            header=_say_header(work.header),
+            task=phrases.say_task(work.task),
+            header=phrases.say_header(work.header),
             blob=say_blob(work.blob),
-            seal=_say_seal(work.seal),
+            seal=phrases.say_seal(work.seal),
         )
     )
 
@@ -176,10 +175,13 @@ def hear_work(said: pb.NextTaskAnswer) -> Assignment | Over | None:
         if chosen == "nothing":
             return None
         if chosen == "over":
-            return Over(_word(pb.Ending.Name(said.over.ending), "ENDING_"), said.over.words)
+            return Over(phrases.word(pb.Ending.Name(said.over.ending), "ENDING_"), said.over.words)
         work = said.assignment
         return Assignment(
-            _hear_task(work.task), _hear_header(work.header), hear_blob(work.blob), _hear_seal(work.seal)
+            phrases.hear_task(work.task),
+            phrases.hear_header(work.header),
+            hear_blob(work.blob),
+            phrases.hear_seal(work.seal),
         )
 
 
@@ -187,16 +189,18 @@ def say_offer(offer: Offer) -> pb.OfferRequest:
     """An upload that is ready."""
     return pb.OfferRequest(
         key=offer.key,
-        header=_say_header(offer.header),
+        header=phrases.say_header(offer.header),
         blob=say_blob(offer.blob),
-        seal=_say_seal(offer.seal),
+        seal=phrases.say_seal(offer.seal),
     )
 
 
 def hear_offer(said: pb.OfferRequest) -> Offer:
     """An upload that is ready."""
     with _as_bad_request("an offer"):
-        return Offer(said.key, _hear_header(said.header), hear_blob(said.blob), _hear_seal(said.seal))
+        return Offer(
+            said.key, phrases.hear_header(said.header), hear_blob(said.blob), phrases.hear_seal(said.seal)
+        )
 
 
 def say_receipt(receipt: Receipt) -> pb.Receipt:
@@ -272,10 +276,6 @@ def hear_scores(said: pb.ReportRequest) -> Scores:
 
 def say_status(status: RunStatus) -> pb.RunStatus:
     """The run at a glance."""
-    sites = [
-        pb.SiteStatus(site=line.site, state=line.state, seen_seconds=line.seen_seconds, doing=line.doing)
-        for line in status.sites
-    ]
     return pb.RunStatus(
         run=status.run,
         method=status.method,
@@ -285,98 +285,47 @@ def say_status(status: RunStatus) -> pb.RunStatus:
         attempt=status.attempt,
         words=status.words,
         awaited=status.awaited,
-        sites=sites,
+        sites=[pb.SiteStatus(**asdict(line)) for line in status.sites],
         scores=status.scores,
+        started=status.started,
+        now=status.now,
+        spec=json.dumps(status.spec, sort_keys=True).encode(),
+        # What is None is left out.
+        curve=[pb.Point(**asdict(point)) for point in status.curve],
+        phases=status.phases,
+        events=[pb.Event(**asdict(event)) for event in status.events],
+        opened=status.opened,
+        cohort=status.cohort,
+        counted=status.counted,
+        lost=status.lost,
     )
 
 
 def hear_status(said: pb.RunStatus) -> RunStatus:
     """The run at a glance."""
-    return RunStatus(
-        run=said.run,
-        method=said.method,
-        status=said.status,
-        round=said.round,
-        rounds=said.rounds,
-        attempt=said.attempt,
-        words=said.words,
-        awaited=tuple(said.awaited),
-        sites=tuple(SiteStatus(one.site, one.state, one.seen_seconds, one.doing) for one in said.sites),
-        scores=dict(sorted(said.scores.items())),
-    )
-
-
-def _say_task(task: Task) -> pb.Task:
-    return pb.Task(
-        kind=f"KIND_{task.kind.upper()}",
-        round=task.round,
-        rounds=task.rounds,
-        attempt=task.attempt,
-        phase=task.phase,
-        since=task.since,
-        drop=task.drop,
-    )
-
-
-def _hear_task(said: pb.Task) -> Task:
-    return Task(
-        kind=_hear_kind(said.kind),
-        round=said.round,
-        rounds=said.rounds,
-        attempt=said.attempt,
-        phase=said.phase,
-        since=said.since,
-        drop=said.drop,
-    )
-
-
-def _say_header(header: Header) -> pb.Header:
-    return pb.Header(
-        run=header.run,
-        round=header.round,
-        attempt=header.attempt,
-        kind=f"KIND_{header.kind.upper()}",
-        phase=header.phase,
-        direction=f"DIRECTION_{header.direction.upper()}",
-        sender=header.sender,
-        manifest=header.manifest,
-        groups=header.groups,
-        state=header.state,
-    )
-
-
-def _hear_header(said: pb.Header) -> Header:
-    return Header(
-        run=said.run,
-        round=said.round,
-        attempt=said.attempt,
-        kind=_hear_kind(said.kind),
-        phase=said.phase,
-        direction=_DIRECTIONS[said.direction],
-        sender=said.sender,
-        manifest=said.manifest,
-        groups=tuple(said.groups),
-        state=said.state,
-    )
-
-
-def _say_seal(seal: Seal) -> pb.Seal:
-    return pb.Seal(wrap=seal.wrap, signature=seal.signature)
-
-
-def _hear_seal(said: pb.Seal) -> Seal:
-    return Seal(said.wrap, said.signature)
-
-
-def _hear_kind(number: pb.Kind) -> Kind:
-    return Kind(_word(pb.Kind.Name(number), "KIND_"))
-
-
-def _word(name: str, prefix: str) -> str:
-    word = name.removeprefix(prefix).lower()
-    if word == "unspecified":
-        raise ValueError(name)
-    return word
+    with _as_bad_request("a status"):
+        return RunStatus(
+            run=said.run,
+            method=said.method,
+            status=said.status,
+            round=said.round,
+            rounds=said.rounds,
+            attempt=said.attempt,
+            words=said.words,
+            awaited=tuple(said.awaited),
+            sites=tuple(phrases.hear_site(one) for one in said.sites),
+            scores=dict(sorted(said.scores.items())),
+            started=said.started,
+            now=said.now,
+            spec=phrases.hear_facts(said.spec),
+            curve=tuple(phrases.hear_point(one) for one in said.curve),
+            phases=dict(sorted(said.phases.items())),
+            events=tuple(phrases.hear_event(one) for one in said.events),
+            opened=said.opened,
+            cohort=said.cohort,
+            counted=said.counted,
+            lost=said.lost,
+        )
 
 
 def _chosen(said: pb.JoinAnswer | pb.NextTaskAnswer | pb.OfferAnswer, group: Literal["answer"]) -> str:

@@ -74,6 +74,12 @@ def show(status: RunStatus, console: Console) -> None:
         f"{status.run or 'no run yet'}  {status.method}  [b]{status.status}[/b]  "
         f"round {status.round} of {status.rounds} (attempt {status.attempt})",
     )
+    if status.curve:
+        last = status.curve[-1]
+        console.print(
+            f"last round: {last.seconds:.1f} s, {last.counted} of {last.cohort} sites counted, "
+            f"{last.bytes_down / 1e6:.1f} MB down, {last.bytes_up / 1e6:.1f} MB up"
+        )
     if status.words:
         console.print(status.words, markup=False)
     if status.awaited:

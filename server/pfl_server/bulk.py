@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,21 +21,14 @@ from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.messages import Offer, Receipt
 from pfl_common.run import ClientId
-from pfl_server.calls import Callers, Context, refusing
+from pfl_server.calls import Callers, Context, refusing, weigh
 from pfl_server.desk import Desk, Incoming
+from pfl_server.meter import Freight, Meter
 
 STALL_SECONDS = 60.0
+MOST_ANNOUNCED = 4096
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass
-class Traffic:
-    """Bytes that have crossed, and refusals by reason, for the metrics to read."""
-
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(eq=False)
@@ -52,9 +44,10 @@ class Bulk:
     """Carries whole files in frames, and goes on where a broken stream ended."""
 
     def __init__(
-        self, desk: Desk, traffic: Traffic, callers: Callers, *, stall_seconds: float = STALL_SECONDS
+        self, desk: Desk, meter: Meter, callers: Callers, *, stall_seconds: float = STALL_SECONDS
     ) -> None:
-        self._desk, self._traffic, self._callers = desk, traffic, callers
+        self._desk, self._meter, self._callers = desk, meter, callers
+        self._announced: dict[str, Freight] = {}
         self._stall_seconds = stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
         self._verifying: set[asyncio.Task[Receipt]] = set()
@@ -83,14 +76,25 @@ class Bulk:
             self._lanes[key] = lane
             return answer.offset
 
+    def announce(self, digest: str, freight: Freight) -> None:
+        """A site has been told of these bytes: it will fetch them as this."""
+        self._announced.pop(digest, None)
+        self._announced[digest] = freight
+        if len(self._announced) > MOST_ANNOUNCED:
+            del self._announced[next(iter(self._announced))]
+
     async def drain(self) -> None:
         """Wait for uploads that are whole and being verified."""
         await asyncio.gather(*self._verifying, return_exceptions=True)
 
     async def _fetch(self, request: bytes, context: Context) -> None:
-        async with refusing(context, self._traffic.refused):
-            self._callers.site(context, "Fetch", request)
+        meter = self._meter
+        meter.moved("up", "calls", len(request) + weigh(context, speech.SIGNED_METADATA))
+        async with refusing(context, meter):
+            site, _ = self._callers.site(context, "Fetch", request)
             digest, at = speech.hear_fetch(request)
+            # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
+            freight = self._announced.get(digest, "train")
             with _opened(self._desk.blob(digest), os.O_RDONLY) as file:
                 size = os.fstat(file).st_size
                 if at > size:
@@ -103,16 +107,20 @@ class Bulk:
                     except aio.InternalError:
                         return  # the site has gone; it will ask again from where it stands
                     at += len(frame)
-                    self._traffic.sent_bytes += len(frame)
+                    meter.moved("down", freight, len(frame))
+            self._desk.fetched(site, digest)
 
     async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:
-        async with refusing(context, self._traffic.refused):
+        self._meter.moved("up", "calls", weigh(context, speech.STORE_METADATA, speech.SIGNED_METADATA))
+        async with refusing(context, self._meter):
             sent = dict(context.invocation_metadata() or ())
             said = sent.get(speech.STORE_METADATA, b"")
             key, start = speech.hear_store(said)
             site, _ = self._callers.site(context, "Store", bytes(said))
             receipt = await self._receive(site, key, start=start, frames=frames)
-            return speech.say_receipt(receipt).SerializeToString()
+            answer = speech.say_receipt(receipt).SerializeToString()
+            self._meter.moved("down", "calls", len(answer))
+            return answer
 
     async def _receive(
         self, site: ClientId, key: str, *, start: int, frames: AsyncIterator[bytes]
@@ -145,18 +153,20 @@ class Bulk:
                     raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
                 _write(file, frame, at)
                 at += len(frame)
-                self._traffic.received_bytes += len(frame)
         if at != incoming.size:
             raise Refused("too_short", f"{at} bytes of {incoming.size}; expected: all; Offer again and go on")
 
     async def _next(self, frames: AsyncIterator[bytes]) -> bytes | None:
         try:
             async with asyncio.timeout(self._stall_seconds):
-                return await anext(frames, None)
+                frame = await anext(frames, None)
         except TimeoutError:
             raise Refused(
                 "stalled", f"nothing for {self._stall_seconds:.0f} s; Offer again and go on"
             ) from None
+        # Also what is of no use has crossed; only training sends anything up.
+        self._meter.moved("up", "train", len(frame or b""))
+        return frame
 
     async def _verify(self, lane: _Lane, turn: int, *, site: ClientId, key: str) -> Receipt:
         """Let the desk look at the whole upload, to the end even if the site has gone meanwhile."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import Peer, Refusal, peer_of
 from pfl_common.run import ClientId
 from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
+from pfl_server.meter import Meter
 
 Request = TypeVar("Request", bound=Message)
 Context: TypeAlias = "aio.ServicerContext[object, object]"
@@ -96,19 +96,19 @@ class Callers:
 
 
 @asynccontextmanager
-async def refusing(context: Context, refused: Counter[str]) -> AsyncIterator[None]:
+async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
     """End a call in order: a refusal tells its reason, anything unexpected is for our log alone."""
     try:
         yield
     except Refused as reason:
         told = _tell(reason)
         if not isinstance(reason, NoSession):  # how every line begins
-            refused[reason.code] += 1
+            meter.refusals[reason.code] += 1
             _log.info("refused: %s", reason.code)
+        words = speech.say_refusal(told)
+        meter.moved("down", "calls", len(words))
         await context.abort(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            told.code,
-            ((speech.REFUSAL_METADATA, speech.say_refusal(told)),),
+            grpc.StatusCode.FAILED_PRECONDITION, told.code, ((speech.REFUSAL_METADATA, words),)
         )
     except aio.AbortError:
         raise
@@ -124,15 +124,17 @@ def answer_site(
     answer: Callable[[ClientId, Request], Awaitable[Message]],
     *,
     callers: Callers,
-    refused: Counter[str],
+    meter: Meter,
 ) -> grpc.RpcMethodHandler[bytes, bytes]:
     """One call of a site, one message each way, both signed."""
 
     async def serve(body: bytes, context: Context) -> bytes:
-        async with refusing(context, refused):
+        meter.moved("up", "calls", len(body) + weigh(context, speech.SIGNED_METADATA))
+        async with refusing(context, meter):
             site, signed = callers.site(context, call, body)
             said = (await answer(site, _read(request_type, body))).SerializeToString()
             signature = callers.book.sign_answer(call, signed, said)
+            meter.moved("down", "calls", len(said) + len(signature))
             context.set_trailing_metadata(((speech.ANSWER_METADATA, signature),))
             return said
 
@@ -144,16 +146,22 @@ def answer_operator(
     answer: Callable[[Request], Awaitable[Message]],
     *,
     callers: Callers,
-    refused: Counter[str],
+    meter: Meter,
 ) -> grpc.RpcMethodHandler[bytes, bytes]:
     """One call of the operator, who works on this machine: mutual TLS is enough."""
 
     async def serve(body: bytes, context: Context) -> bytes:
-        async with refusing(context, refused):
+        async with refusing(context, meter):
             callers.operator(context)
             return (await answer(_read(request_type, body))).SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(serve)
+
+
+def weigh(context: Context, *names: str) -> int:
+    """Bytes of what a caller has sent beside its message, under these names."""
+    sent = dict(context.invocation_metadata() or ())
+    return sum(len(sent.get(name, b"")) for name in names)
 
 
 def _read(request_type: type[Request], body: bytes) -> Request:

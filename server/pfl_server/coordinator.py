@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
-from pfl_common.errors import PflError, StateError, UserError
+from pfl_common.errors import PflError, Refused, StateError, UserError
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
+from pfl_common.identity.certificates import load_certificates
+from pfl_common.run import ClientId
 from pfl_server.calls import Callers
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
@@ -19,6 +24,7 @@ from pfl_server.runs import make_state_folder
 from pfl_server.sealed import call_book, seal_with
 from pfl_server.settings import ServerSettings
 from pfl_server.transport import GrpcServer
+from pfl_server.view import View
 from pfl_server.web import WebServer
 
 log = structlog.get_logger("pfl.coordinator")
@@ -52,9 +58,13 @@ class Coordinator:
         self.operator = self.authority.operator_certificate(now=now)
         self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
-        self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret)
-        self._grpc = GrpcServer(Callers(call_book(self.authority, now=now)), renew=self._enrolment.renew)
-        self._web = WebServer(self.host, ready=lambda: not self._stopping.is_set())
+        meter = self.host.record.meter
+        self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret, meter=meter)
+        callers = Callers(call_book(self.authority, now=now))
+        self._grpc = GrpcServer(callers, renew=self._enrolment.renew, meter=meter)
+        self._ends: dict[str, float] = {"authority": _end(self.authority.ca_pem)}
+        self.view = View(self.host, partial(find_ends, self.authority, self._ends))
+        self._web = WebServer(self.view, ready=lambda: not self._stopping.is_set())
 
     async def serve(self) -> int:
         """Open the ports, play the run, and go on answering until a signal comes; gives the exit code."""
@@ -87,6 +97,7 @@ class Coordinator:
         name = settings.reachable_name
         pair = self.authority.server_certificate([name], now=now)
         ca = self.authority.ca_pem
+        self._ends["coordinator"] = _end(pair.certificate_pem)
         port = await self._grpc.start(
             self.host.reception, host=settings.host, port=settings.port, pair=pair, ca_pem=ca
         )
@@ -132,6 +143,26 @@ class Coordinator:
         await self._web.stop()
         self.host.runs.close()
         log.info("stopped")
+
+
+def find_ends(
+    authority: Authority, known: dict[str, float], sites: Sequence[ClientId]
+) -> Mapping[str, float]:
+    """When certificates end: those known, and the first of these sites' cards. One that has run out is not read any
+    more, but what was read of it before is not forgotten.
+    """
+    now = datetime.now(UTC)
+    for site in sites:
+        with suppress(Refused, OSError):
+            known[f"site {site}"] = authority.card_of(site, now=now).ends.timestamp()
+    cards = [known[name] for site in sites if (name := f"site {site}") in known]
+    found = {name: end for name, end in known.items() if not name.startswith("site ")}
+    return found | ({"site_soonest": min(cards)} if cards else {})
+
+
+def _end(certificate_pem: bytes) -> float:
+    certificate = load_certificates(certificate_pem, where="an own certificate")[0]
+    return certificate.not_valid_after_utc.timestamp()
 
 
 def _in_one_line(failure: BaseException) -> str:

@@ -37,6 +37,9 @@ class Desk(Protocol):
     def blob(self, digest: str) -> Path:
         """The file with these bytes; whoever is a member may fetch it (its digest is secret enough to guess)."""
 
+    def fetched(self, site: ClientId, digest: str) -> None:
+        """A site has been sent the last of these bytes."""
+
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload, or repeat the receipt of one that is already here."""
 

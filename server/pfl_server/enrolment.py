@@ -6,7 +6,6 @@ TLS without client certificates, because who comes here has none yet. The decisi
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -20,6 +19,7 @@ from pfl_common.identity import Authority, KeyPair, Ledger
 from pfl_common.run import ClientId
 from pfl_common.wire import enrolment_pb2 as pb
 from pfl_server.calls import OPTIONS, Context, open_port, refusing
+from pfl_server.meter import Meter
 
 LARGEST_MESSAGE = 1 << 16
 MOST_AT_ONCE = 32
@@ -38,8 +38,9 @@ class EnrolmentServer:
         *,
         local_secret: bytes | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        meter: Meter | None = None,
     ) -> None:
-        self.refused: Counter[str] = Counter()
+        self.meter = meter or Meter()
         self._authority, self._ledger, self._local_secret = authority, ledger, local_secret
         self._clock = clock
         self._server: aio.Server | None = None
@@ -51,8 +52,8 @@ class EnrolmentServer:
         server = aio.server(options=options, maximum_concurrent_rpcs=MOST_AT_ONCE)
         enrol = grpc.unary_unary_rpc_method_handler(
             self._enrol,
-            request_deserializer=pb.EnrolRequest.FromString,
-            response_serializer=pb.EnrolAnswer.SerializeToString,
+            request_deserializer=self._hear,
+            response_serializer=self._say,
         )
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(speech.ENROLMENT, {"Enrol": enrol}),)
@@ -72,8 +73,17 @@ class EnrolmentServer:
         """A new certificate and card for a site that the other port has already recognised by its old one."""
         return await asyncio.to_thread(self._sign, site, csr_pem, card_request)
 
+    def _hear(self, content: bytes) -> pb.EnrolRequest:
+        self.meter.moved("up", "calls", len(content))
+        return pb.EnrolRequest.FromString(content)
+
+    def _say(self, answer: Message) -> bytes:
+        content = answer.SerializeToString()
+        self.meter.moved("down", "calls", len(content))
+        return content
+
     async def _enrol(self, said: pb.EnrolRequest, context: Context) -> Message:
-        async with refusing(context, self.refused):
+        async with refusing(context, self.meter):
             # Records are locked and synced to disk: not in the event loop.
             certificate, card = await asyncio.to_thread(self._admit, said)
             return pb.EnrolAnswer(certificate_pem=certificate, card=card)

@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
-from pfl_common.messages import Assignment, Mark, Offer
+from pfl_common.messages import Assignment, Mark, Offer, SitePhase
 from pfl_common.run import ClientId, Header, Kind, Task
+
+Stage: TypeAlias = Literal["called", "working", "uploading", "drawn"]
+"""How far a site was with its task when it was lost; `drawn`: to drop out."""
 
 
 class SiteLost(Exception):
@@ -16,6 +20,8 @@ class SiteLost(Exception):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+        self.stage: Stage = "called"
+        """How far it was."""
         super().__init__(reason)
 
 
@@ -35,6 +41,10 @@ class Errand:
     incoming: Path | None = None
     header: Header | None = None
     """What was said of its download; the update refers to the same shared state."""
+    digest: str = ""
+    """The name of its download."""
+    turned: float | None = None
+    """When the site went from one phase to the next, if that was seen."""
     received: int = 0
     reserved: int = 0
     verifying: bool = False
@@ -53,6 +63,16 @@ class Errand:
         size = self.incoming.stat().st_size if self.incoming and self.incoming.exists() else 0
         if size > self.received:
             self.received, self.renewed = size, now
+
+    def turn(self, now: float) -> float | None:
+        """A phase ends now; how long it was, if its beginning was seen."""
+        began, self.turned = self.turned, now
+        return None if began is None else now - began
+
+    @property
+    def stage(self) -> Literal["called", "working", "uploading"]:
+        """How far the site is."""
+        return "uploading" if self.incoming is not None else "working" if self.handed else "called"
 
     @property
     def lacking(self) -> int:
@@ -83,13 +103,20 @@ class Place:
     trouble: str = ""
     """Why it declined its last task; nothing once it has answered one again."""
 
+    def phase(self, *, here: bool) -> SitePhase:
+        """What it does, in one word from a list."""
+        if self.left_at > self.seen:
+            return "left"
+        if not here:
+            return "away"
+        return "waiting" if self.errand is None else self.errand.stage
+
     def describe(self, *, here: bool) -> str:
         """What it does, in a few words for the list of sites, and what was the matter with it last."""
         if self.errand is None:
             left = self.left_at > self.seen
             doing = "waiting" if self.waiting else "has left" if left else "" if here else "away"
         else:
-            stage = "uploading" if self.errand.received else "working" if self.errand.handed else "called"
             task = f"({self.errand.task.kind} {self.errand.task.round})"
-            doing = f"{stage} {task}" if here else f"silent {task}"
+            doing = f"{self.errand.stage} {task}" if here else f"silent {task}"
         return f"{doing}; {self.trouble}" if self.trouble else doing

@@ -34,6 +34,7 @@ from pfl_common.run import ClientId, Description, Kind, Task
 from pfl_server.agreement import fits
 from pfl_server.desk import Incoming
 from pfl_server.errands import Errand, Place, SiteLost
+from pfl_server.events import Record
 from pfl_server.intake import Intake
 
 if TYPE_CHECKING:
@@ -49,18 +50,18 @@ LONGEST_WORDS = 200
 class Fleet:
     """The Desk of one run."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Books, record: Record | None = None) -> None:
+        self._record = record or Record()
         self.spec, self._books, self._journal = books.spec, books, books.journal
         # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back.
-        self._started = self._now()
+        self._started = self.now()
         self._places = {site: Place(site, self._started) for site in self._journal.sites()}
         for row in self._journal.rounds():
             if row["status"] == "committed":
                 self._remember(row)
         self._over: Over | None = None
         self.refusals: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
-        self._intake = Intake(books, self, moved=self.bytes)
+        self._intake = Intake(books, self, meter=self._record.meter)
         self.status_line: Callable[[], RunStatus] | None = None
         self.on_stop: Callable[[], None] = lambda: None
 
@@ -72,7 +73,7 @@ class Fleet:
 
     def present(self) -> tuple[ClientId, ...]:
         """Sites heard within the time of a lease."""
-        limit = self._now() - self.spec.lease_seconds
+        limit = self.now() - self.spec.lease_seconds
         return tuple(s for s, place in sorted(self._places.items()) if place.waiting or place.seen >= limit)
 
     async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str:
@@ -82,7 +83,7 @@ class Fleet:
             return held
         errand = Errand(client, task, prepare, asyncio.get_running_loop().create_future(), place.seen)
         if client in self.present():
-            errand.renewed = self._now()
+            errand.renewed = self.now()
         place.errand = errand
         place.news.set()
         try:
@@ -108,11 +109,12 @@ class Fleet:
         errand = self._places[client].errand
         if errand is not None and not errand.promised:
             log.warning("no longer waited for", site=client, task=errand.task.key, reason=reason)
+            self._record.events.add(f"{client} is no longer waited for ({errand.stage}, {reason})", "warning")
             self.settle(errand, SiteLost(reason))
 
     def expired(self, client: ClientId) -> bool:
         """Whether a site has shown no progress for the time of a lease."""
-        errand, now = self._places[client].errand, self._now()
+        errand, now = self._places[client].errand, self.now()
         if errand is None or errand.verifying:
             return False
         errand.arriving(now)
@@ -130,10 +132,16 @@ class Fleet:
         """Register a site, early or late, if its data fit the run."""
         fits(description, self.spec.model, site)
         await self._journal.register.soon(site, description.to_json(), late=site not in self.spec.roster)
-        place = self._places.setdefault(site, Place(site, self._now()))
-        place.seen = self._now()
+        self._welcome(site)
         envelopes, init = self._books.envelopes, self._books.init
         return Joined(self.spec.to_json(), init.blob, envelopes.address(init, site), envelopes.card)
+
+    def _welcome(self, site: ClientId) -> None:
+        known = self._places.get(site)
+        if known is None or known.left_at > known.seen:
+            self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
+        place = self._places.setdefault(site, Place(site, self.now()))
+        place.seen = self.now()
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
@@ -149,16 +157,16 @@ class Fleet:
             return None
         finally:
             place.waiting -= 1
-            place.seen = self._now()
+            place.seen = self.now()
         errand = place.errand
         if errand is None:
             return self._over
         # A site that was killed begins again at nothing: its new progress is not measured by what it had.
-        errand.handed, errand.renewed, errand.progress = True, self._now(), -1
+        errand.handed, errand.renewed, errand.progress = True, self.now(), -1
         since = self._since(marks)
         self._compare(place, marks, since=since)
         assignment = await errand.prepare(replace(errand.task, since=since))
-        errand.header = assignment.header
+        errand.header, errand.digest, errand.turned = assignment.header, assignment.blob.digest, self.now()
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
         writing = self._journal.hand_out.soon(errand.task.key, site, assignment.task.since)
         writing.add_done_callback(_look_at)
@@ -190,9 +198,13 @@ class Fleet:
 
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
-        path = self._books.shelf.path(digest)
-        self.bytes["down"] += path.stat().st_size
-        return path
+        return self._books.shelf.path(digest)
+
+    def fetched(self, site: ClientId, digest: str) -> None:
+        """A site has been sent the last of these bytes."""
+        place = self._places.get(site)
+        if place is not None and (errand := place.errand) is not None and errand.digest == digest:
+            self._intake.turn(errand, "download")
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload, or repeat the receipt of one that is already here."""
@@ -223,6 +235,7 @@ class Fleet:
             said = _readable(words)
             self._places[site].trouble = f"declined {key}, {reason}: {said}"
             log.warning("a site declined", site=site, task=key, reason=reason, words=said)
+            self._record.events.add(f"{site} declined {key} ({reason}): {said}", "warning")
         if errand.task.kind is Kind.FINISH and reason == "disk_full":
             # Nobody is given up at the end: the site asks for the same again when it has room.
             return
@@ -231,29 +244,37 @@ class Fleet:
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
         place = self._place(site)
-        place.seen = self._now()
+        place.seen = self.now()
         if key == OPENING and place.errand is not None and not place.errand.handed:
             # A site that reads a large folder has not come for its task yet; that is no silence.
-            place.errand.renewed = self._now()
+            place.errand.renewed = self.now()
             return True
         if place.errand is None or place.errand.task.key != key:
             return False
-        place.errand.renew(progress, self._now())
+        place.errand.renew(progress, self.now())
         return True
 
     async def leave(self, site: ClientId) -> None:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
         place = self._place(site)
-        place.seen, place.left_at = float("-inf"), self._now()
+        place.seen, place.left_at = float("-inf"), self.now()
+        self._record.events.add(f"{site} left")
         if place.errand:
             self.settle(place.errand, SiteLost("left"))
+
+    def heard(self) -> tuple[int, int]:
+        """How many of the registered sites are here, and how many are away."""
+        here = len(self.present())
+        return here, len(self._places) - here
 
     def status(self) -> RunStatus:
         """The run at a glance."""
         line = (
             self.status_line() if self.status_line else RunStatus(self.spec.id, self.spec.method, "", 0, 0, 0)
         )
-        return replace(line, sites=tuple(self._site_status(p) for _, p in sorted(self._places.items())))
+        present = set(self.present())
+        sites = (self._site_status(p, here=name in present) for name, p in sorted(self._places.items()))
+        return replace(line, sites=tuple(sites))
 
     def stop(self) -> None:
         """End the run in good order."""
@@ -264,7 +285,7 @@ class Fleet:
     def errand(self, site: ClientId, key: str) -> Errand:
         """What is awaited from a site under this key; everything else comes too late."""
         place = self._place(site)
-        place.seen = self._now()
+        place.seen = self.now()
         if place.errand is None or place.errand.task.key != key:
             raise self.refuse("late", f"nothing called {key} is awaited from {site} (any more)")
         return place.errand
@@ -284,6 +305,7 @@ class Fleet:
         if isinstance(outcome, SiteLost):
             if errand.incoming is not None and not errand.verifying:
                 errand.incoming.unlink(missing_ok=True)
+            outcome.stage = "drawn" if outcome.reason == "dropped" else errand.stage
             errand.answer.set_exception(outcome)
         else:
             place.trouble = ""
@@ -294,13 +316,14 @@ class Fleet:
     def refuse(self, code: str, words: str) -> Refused:
         """Count a refusal."""
         self.refusals[code] += 1
+        self._record.events.add(f"refused ({code}): {words}", "warning")
         return Refused(code, words)
 
     def bear_with(self, site: ClientId) -> None:
         """A site was sent away for want of room here: it is not the one that is silent."""
         place = self._places.get(site)
         if place is not None and place.errand is not None:
-            place.errand.renewed = self._now()
+            place.errand.renewed = self.now()
 
     # -- inside
 
@@ -311,18 +334,19 @@ class Fleet:
         for place in (self._places[site] for site in counted if site in self._places):
             place.given = (mark, *place.given[:1])
 
-    def _site_status(self, place: Place) -> SiteStatus:
-        here = place.site in self.present()
+    def _site_status(self, place: Place, *, here: bool) -> SiteStatus:
         heard = max(place.seen, place.left_at, self._started)
-        ago = 0.0 if place.waiting else max(0.0, self._now() - heard)
-        return SiteStatus(place.site, "here" if here else "away", round(ago, 1), place.describe(here=here))
+        ago = 0.0 if place.waiting else max(0.0, self.now() - heard)
+        doing, phase = place.describe(here=here), place.phase(here=here)
+        return SiteStatus(place.site, "here" if here else "away", round(ago, 1), doing, phase)
 
     def _place(self, site: ClientId) -> Place:
         if site not in self._places:
             raise self.refuse("not_joined", f"{site} has not joined run {self.spec.id}: join first")
         return self._places[site]
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """The clock that leases are measured by."""
         return asyncio.get_running_loop().time()
 
 

@@ -9,18 +9,21 @@ import asyncio
 from collections.abc import Mapping
 
 import structlog
+from pydantic import JsonValue
 
 from pfl_common import mapped, seeding
 from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
+from pfl_server.baselines import find_baselines
 from pfl_server.books import Books
 from pfl_server.envelopes import Envelopes
+from pfl_server.events import Record
 from pfl_server.fleet import Fleet
 from pfl_server.reception import Reception
 from pfl_server.room import Room
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
-from pfl_server.stage import Script, Watch
+from pfl_server.stage import Script
 from pfl_server.training import Training
 
 log = structlog.get_logger("pfl.run")
@@ -45,17 +48,14 @@ class RunHost:
         except BaseException:
             self.runs.close()
             raise
-        self.room = Room(settings.state.absolute())
-        self.reception = Reception(settings.method, self.room)
+        self.room, self.record = Room(settings.state.absolute()), Record()
+        self.reception = Reception(
+            settings.method, self.room, record=self.record, wanted=_describe_wanted(settings)
+        )
         self.fleet: Fleet | None = None
         self.training: Training | None = None
         self._pinned, self._script = pinned, script
         self._begun = False
-
-    @property
-    def watch(self) -> Watch | None:
-        """The run's numbers, once there is a run."""
-        return self.training.watch if self.training else None
 
     def status(self) -> RunStatus:
         """What `pfl status` shows."""
@@ -103,8 +103,10 @@ class RunHost:
         return await asyncio.to_thread(self.runs.begin, self.settings, sites)
 
     async def _play(self, books: Books) -> None:
-        self.fleet = Fleet(books)
-        self.training = Training(books, self.fleet, script=self._script, room=self.room)
+        self.fleet = Fleet(books, self.record)
+        self.training = Training(books, self.fleet, script=self._script, room=self.room, record=self.record)
+        baselines = await asyncio.to_thread(find_baselines, self.settings.state / "runs", books.spec)
+        self.training.watch.baselines = baselines
         self.fleet.status_line = self.training.status
         self.reception.open(self.fleet)
         stop = asyncio.create_task(self._pass_on_stop(self.training))
@@ -118,6 +120,23 @@ class RunHost:
     async def _pass_on_stop(self, training: Training) -> None:
         await self.reception.stop_asked.wait()
         training.stop()
+
+
+def _describe_wanted(settings: ServerSettings) -> dict[str, JsonValue]:
+    """What is known of a run before its sites have come, under the names it will have then."""
+    return {
+        "rounds": settings.rounds,
+        "participation": settings.participation,
+        "drop": settings.drop,
+        "candidates": settings.candidates,
+        "quorum": settings.quorum,
+        "lease_seconds": settings.lease_seconds,
+        "round_seconds": settings.round_seconds,
+        "evaluate_every": settings.evaluate_every,
+        "seed": settings.seed,
+        "settings": dict(settings.set),
+        "sites": settings.sites,
+    }
 
 
 def _announce(spec: RunSpec) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +17,7 @@ from pfl_common.run import ClientId, Header, Task
 from pfl_server.desk import Incoming
 from pfl_server.envelopes import Letter
 from pfl_server.errands import Errand, SiteLost
+from pfl_server.meter import Meter, Phase
 from pfl_server.spool import upward
 
 if TYPE_CHECKING:
@@ -42,17 +42,20 @@ class Front(Protocol):
     def refuse(self, code: str, words: str) -> Refused:
         """Count a refusal."""
 
+    def now(self) -> float:
+        """The clock that leases are measured by."""
+
 
 class Intake:
     """The folder of partial uploads, and what becomes of them."""
 
-    def __init__(self, books: Books, front: Front, *, moved: Counter[str]) -> None:
+    def __init__(self, books: Books, front: Front, *, meter: Meter) -> None:
         self._books, self._front = books, front
         self._spec, self._journal = books.spec, books.journal
         self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
         self._sweep()
-        self._moved = moved
+        self._meter = meter
         groups = {entry.group for entry in books.spec.init_manifest if entry.group}
         self._spare = SPARE_BYTES + codec.size_of(books.spec.init_manifest, groups)
 
@@ -85,6 +88,8 @@ class Intake:
         path.touch(mode=0o600)
         offset = await asyncio.to_thread(letter.genuine, path)
         self._reserve(errand, expected - offset, site)
+        if errand.incoming is None:
+            self.turn(errand, "work")
         errand.offer, errand.incoming = offer, path
         return Incoming(path, offset, expected)
 
@@ -94,12 +99,21 @@ class Intake:
         offer, incoming = errand.offer, errand.incoming
         if offer is None or incoming is None:
             raise self._front.refuse("not_offered", f"{site} sent {key} without offering it")
+        self.turn(errand, "upload")
         try:
             errand.spooled = await self._verified(errand, offer, incoming)
         except Refused as refused:
             incoming.unlink(missing_ok=True)
             raise self._turn_away(errand, refused) from None
-        return await self._promise(errand, offer)
+        receipt = await self._promise(errand, offer)
+        self.turn(errand, "verify")
+        return receipt
+
+    def turn(self, errand: Errand, done: Phase) -> None:
+        """A site is through with a phase of its training; what it only measures nobody waits for."""
+        seconds = errand.turn(self._front.now())
+        if seconds is not None and errand.uploads:
+            self._meter.took(done, seconds)
 
     async def _promise(self, errand: Errand, offer: Offer) -> Receipt:
         """Give the receipt of a verified update: whoever has one is counted, and nobody else."""
@@ -110,7 +124,6 @@ class Intake:
         receipt = self._receipt(errand.client, offer)
         # Shielded: a site whose line breaks now has its receipt all the same, and its errand must settle.
         await asyncio.shield(asyncio.ensure_future(self._write_down(errand, receipt)))
-        self._moved["up"] += offer.blob.size
         return receipt
 
     async def _write_down(self, errand: Errand, receipt: Receipt) -> None:

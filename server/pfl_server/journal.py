@@ -36,6 +36,9 @@ create table if not exists receipt (
 create table if not exists handed (key text, site text, since integer not null, primary key (key, site));
 create table if not exists report (key text, site text, scores text not null, primary key (key, site));
 create table if not exists score (key text primary key, scores text not null);
+create table if not exists course (
+    round integer, attempt integer, opened real not null, ended real not null, seconds text not null,
+    bytes text not null, primary key (round, attempt));
 commit;
 """
 SETTLE = """
@@ -55,6 +58,22 @@ class Attempt:
     candidates: tuple[ClientId, ...]
     draw: Draw
     status: str
+
+
+@dataclass(frozen=True)
+class Course:
+    """How an attempt went: when it was opened and ended (Unix times), and what it took.
+
+    Seconds by phase, summed over sites for what sites do; bytes by direction and kind, as "down/train". Nothing that is
+    computed depends on any of it.
+    """
+
+    round: int
+    attempt: int
+    opened: float
+    ended: float
+    seconds: Mapping[str, float]
+    bytes: Mapping[str, int]
 
 
 class Journal:
@@ -145,26 +164,37 @@ class Journal:
         return Attempt(number, attempt, tuple(json.loads(candidates)), draw, status)
 
     @entry
-    def commit(
+    def commit(  # noqa: PLR0913  # all that is known of a closed round, in one transaction
         self,
         page: Page,
         number: int,
         attempt: int,
         counted: Sequence[ClientId],
         losses: Mapping[ClientId, str],
+        *,
+        course: Course | None = None,
     ) -> None:
         """The round is closed and its checkpoint is on disk."""
         words = json.dumps(list(counted)), json.dumps(dict(losses), sort_keys=True)
         page.write(SETTLE, "committed", *words, "", number, attempt)
+        _write_course(page, course)
         page.afterwards(partial(self._remember, number, attempt))
 
     @entry
-    def abandon(
-        self, page: Page, number: int, attempt: int, losses: Mapping[ClientId, str], reason: str
+    def abandon(  # noqa: PLR0913  # all that is known of an attempt given up, in one transaction
+        self,
+        page: Page,
+        number: int,
+        attempt: int,
+        losses: Mapping[ClientId, str],
+        reason: str,
+        *,
+        course: Course | None = None,
     ) -> None:
         """The attempt is given up; none of its updates counts."""
         words = "[]", json.dumps(dict(losses), sort_keys=True)
         page.write(SETTLE, "abandoned", *words, reason, number, attempt)
+        _write_course(page, course)
 
     @entry
     def counted(self, page: Page, number: int, attempt: int) -> tuple[ClientId, ...]:
@@ -263,9 +293,32 @@ class Journal:
         rows = page.rows(f"select {', '.join(names)} from attempt order by round, attempt")
         return [_plain(dict(zip(names, row, strict=True))) for row in rows]
 
+    @entry
+    def course(self, page: Page) -> list[Course]:
+        """How each attempt went that was ended, oldest first; runs begun by an older release have none of it."""
+        rows = page.rows(
+            "select round, attempt, opened, ended, seconds, bytes from course order by round, attempt"
+        )
+        return [
+            Course(number, attempt, opened, ended, json.loads(seconds), json.loads(moved))
+            for number, attempt, opened, ended, seconds, moved in rows
+        ]
+
     def _remember(self, number: int, attempt: int) -> None:
         # Another mapping and not the same one with more in it: others look into the old one at this very moment.
         self._committed = {**self._committed, number: attempt}
+
+
+def _write_course(page: Page, course: Course | None) -> None:
+    if course is not None:
+        page.write(
+            "insert or replace into course values (?, ?, ?, ?, ?, ?)",
+            course.round,
+            course.attempt,
+            course.opened,
+            course.ended,
+            *(json.dumps(dict(part), sort_keys=True) for part in (course.seconds, course.bytes)),
+        )
 
 
 def _connect(file: Path, durability: Durability) -> sqlite3.Connection:

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from time import time
+
+from pydantic import JsonValue
 
 from pfl_common.errors import Refused
 from pfl_common.messages import Assignment, Joined, Mark, Offer, Over, Receipt, RunStatus, Scores, SiteStatus
 from pfl_common.run import ClientId, Description
 from pfl_server.desk import Incoming
+from pfl_server.events import Record
 from pfl_server.fleet import Fleet
 from pfl_server.room import Room, is_full
 
@@ -22,8 +26,16 @@ JOIN_WAIT = 5.0
 class Reception:
     """A Desk that can say "not yet"."""
 
-    def __init__(self, method: str, room: Room | None = None) -> None:
+    def __init__(
+        self,
+        method: str,
+        room: Room | None = None,
+        *,
+        record: Record | None = None,
+        wanted: Mapping[str, JsonValue] | None = None,
+    ) -> None:
         self._method, self._room = method, room or Room(Path())
+        self._events, self._wanted = (record or Record()).events, dict(wanted or {})
         self._gathered: dict[ClientId, Description] = {}
         self._arrival = asyncio.Event()
         self._open = asyncio.Event()
@@ -52,6 +64,7 @@ class Reception:
     def fail(self, words: str) -> None:
         """The run cannot begin, or cannot go on: every site is told why."""
         self._failed = words
+        self._events.add(f"failed: {words}", "error")
         self._untold = set(self._gathered)
         self._all_told.clear()
         if self._fleet is not None:
@@ -71,6 +84,8 @@ class Reception:
     async def join(self, site: ClientId, description: Description) -> Joined | None:
         """Register; wait a little for the run to be frozen."""
         if self._fleet is None:
+            if site not in self._gathered:
+                self._events.add(f"{site} joined")
             self._gathered[site] = description
             self._arrival.set()
             try:
@@ -98,6 +113,11 @@ class Reception:
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
         return self._running().blob(digest)
+
+    def fetched(self, site: ClientId, digest: str) -> None:
+        """A site has been sent the last of these bytes."""
+        if self._fleet is not None:
+            self._fleet.fetched(site, digest)
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload."""
@@ -129,20 +149,35 @@ class Reception:
 
     async def leave(self, site: ClientId) -> None:
         """A site goes, before or during the run."""
-        self._gathered.pop(site, None)
+        if self._gathered.pop(site, None) is not None and self._fleet is None:
+            self._events.add(f"{site} left")
         self._tell(site)
         if self._fleet:
             await self._fleet.leave(site)
 
     def status(self) -> RunStatus:
         """The run at a glance; before it begins, who has come so far."""
-        if self._fleet:
-            seen = replace(self._fleet.status(), words=self._failed or self._room.words)
-            return replace(seen, status="failed") if self._failed else seen
+        seen = self._fleet.status() if self._fleet is not None else self._status_before()
+        return replace(
+            seen,
+            status="failed" if self._failed else seen.status,
+            words=self._failed or self._room.words,
+            now=time(),
+            events=self._events.newest(),
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run cannot begin, or cannot go on."""
+        return bool(self._failed)
+
+    def heard(self) -> tuple[int, int]:
+        """How many of the registered sites are here, and how many are away."""
+        return (len(self._gathered), 0) if self._fleet is None else self._fleet.heard()
+
+    def _status_before(self) -> RunStatus:
         sites = tuple(SiteStatus(site, "here", 0.0, "gathering") for site in sorted(self._gathered))
-        status = "failed" if self._failed else "gathering"
-        words = self._failed or self._room.words
-        return RunStatus("", self._method, status, 0, 0, 0, words=words, sites=sites)
+        return RunStatus("", self._method, "gathering", 0, 0, 0, sites=sites, spec=self._wanted)
 
     def stop(self) -> None:
         """End in good order."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pfl_common.messages import Over
+from pfl_common.numbers import Summed
 from pfl_common.run import ClientId, Task
 from pfl_common.tensors import State
 from pfl_server.downloads import Downloads
 from pfl_server.fleet import Prepare
+from pfl_server.meter import Spell
 from pfl_server.round import Event, Round
 from pfl_server.sampling import Draw
 from pfl_server.tally import PlainTally
@@ -40,20 +42,30 @@ class Script(Protocol):
         """The candidates of a round, and its cohort with those who trained and were not counted as its drops."""
 
 
+OUTCOMES = ("committed", "abandoned")
+
+
 @dataclass
 class Watch:
-    """What can be seen of a run from outside: plain numbers, read when somebody looks."""
+    """What can be seen of a run from outside: plain numbers, read when somebody looks. Moments are Unix times."""
 
     status: str = "running"
+    started: float = 0.0
     round: int = 0
     attempt: int = 0
+    opened: float | None = None
+    closed: float | None = None
     awaited: tuple[ClientId, ...] = ()
     outcomes: Counter[str] = field(default_factory=Counter)
-    losses: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, Summed] = field(default_factory=lambda: {outcome: Summed() for outcome in OUTCOMES})
+    """From opening to end, by outcome."""
+    losses: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By reason, and how far the site was."""
     cohort: int = 0
     counted: int = 0
-    round_seconds: float = 0.0
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    baselines: dict[str, float] = field(default_factory=dict)
+    """Mean accuracy of the newest finished runs that this one can be compared with, by method."""
 
 
 @dataclass
@@ -66,4 +78,10 @@ class Opened:
     round: Round
     tally: PlainTally
     began: float
+    at: float
+    """Unix time of `began`."""
+    sealing: Spell
+    folding: Spell
+    stages: dict[ClientId, str] = field(default_factory=dict)
+    """How far sites were that are lost."""
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)

@@ -8,23 +8,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from time import time
 
 import structlog
 
-from pfl_common import scores
 from pfl_common.errors import RunFailed, StateError
-from pfl_common.messages import Assignment, Over, RunStatus
+from pfl_common.messages import Assignment, Over
 from pfl_common.run import ClientId, Kind, Task
 from pfl_common.sums import Sum
 from pfl_common.tensors import State
 from pfl_server import sampling
 from pfl_server.ahead import Ahead
 from pfl_server.books import Books
+from pfl_server.checkpoint import GENERATIONS
 from pfl_server.errands import SiteLost
+from pfl_server.events import Record
+from pfl_server.meter import Spell
+from pfl_server.observing import Observer
 from pfl_server.room import Room
 from pfl_server.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round, TimeUp
 from pfl_server.sampling import Draw
-from pfl_server.stage import Fleet, Opened, Script, Watch
+from pfl_server.stage import Fleet, Opened, Script
 from pfl_server.tally import PlainTally
 
 log = structlog.get_logger("pfl.training")
@@ -36,7 +40,7 @@ ATTEMPTS = 20
 class Training:
     """One run from where its books stand to its end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a run is played with, each with a default
         self,
         books: Books,
         fleet: Fleet,
@@ -44,8 +48,9 @@ class Training:
         script: Script | None = None,
         tick: float = 0.25,
         room: Room | None = None,
+        record: Record | None = None,
     ) -> None:
-        self._room = room or Room(books.shelf.folder.parent)
+        self._room, self._record = room or Room(books.shelf.folder.parent), record or Record()
         self._books, self._fleet, self._script, self._tick = books, fleet, script, tick
         self._spec = books.spec
         self._config = books.method.settle(books.spec.settings)
@@ -54,7 +59,8 @@ class Training:
         self._evaluations: set[asyncio.Task[None]] = set()
         self._late: list[asyncio.Task[None]] = []
         self._stopping = False
-        self.watch = Watch()
+        self._observer = Observer(books, self._room, self._record)
+        self.watch, self.status = self._observer.watch, self._observer.status
 
     async def run(self) -> None:
         """Play all rounds that are not committed yet, then let every site finish."""
@@ -72,7 +78,7 @@ class Training:
             if self._stopping:
                 await self._abandon_open()
         except RunFailed as failed:
-            self.watch.status = "failed"
+            self._observer.failed(str(failed))
             await self._room.have(self._books.journal.end.soon, "failed", str(failed))
             self._fleet.end(Over("failed", str(failed)))
             raise
@@ -82,27 +88,14 @@ class Training:
         """End the run in good order after the round that is under way."""
         self._stopping = True
 
-    def status(self) -> RunStatus:
-        """The run at a glance."""
-        watch = self.watch
-        latest = watch.scores.get("test/combined", {})
-        return RunStatus(
-            self._spec.id,
-            self._spec.method,
-            watch.status,
-            watch.round,
-            self._spec.rounds,
-            watch.attempt,
-            awaited=watch.awaited,
-            scores=latest,
-        )
-
     # -- one round
 
     async def _play(self, number: int, state: State) -> State | None:
         """One round, in as many attempts as it takes; None when the run was stopped before one succeeded."""
         for tried in range(ATTEMPTS):
+            began = asyncio.get_running_loop().time()
             drawn = await self._draw(number, again=tried > 0)
+            self._record.meter.took("wait", asyncio.get_running_loop().time() - began)
             if drawn is None:
                 return None
             candidates, draw = drawn
@@ -149,8 +142,7 @@ class Training:
         self._clear_shelf(number, attempt)
         round_ = Round(draw.cohort, quorum=draw.quorum(self._spec.quorum))
         opened = self._open(self._task(Kind.TRAIN, number, attempt), state, round_, after=number - 1)
-        self.watch.round, self.watch.attempt, self.watch.cohort = number, attempt, len(draw.cohort)
-        log.info("round opened", round=number, attempt=attempt, cohort=len(draw.cohort))
+        self._observer.opened(opened, draw.cohort)
         if not draw.cohort:
             # Only a script says so: whoever was asked had been lost before training.
             return await self._close(opened, ())
@@ -169,8 +161,18 @@ class Training:
     def _open(self, task: Task, state: State, round_: Round, *, after: int) -> Opened:
         books, self.watch.awaited = self._books, round_.awaited
         downloads = self._ahead.downloads(task, books.digest_after(after))
-        began = asyncio.get_running_loop().time()
-        return Opened(task, state, downloads, round_, PlainTally(books.spool, self._sum), began)
+        clock = asyncio.get_running_loop().time
+        return Opened(
+            task,
+            state,
+            downloads,
+            round_,
+            PlainTally(books.spool, self._sum),
+            began=clock(),
+            at=time(),
+            sealing=Spell(clock),
+            folding=Spell(clock),
+        )
 
     async def _settle(self, opened: Opened) -> State | None:
         """Follow the round's orders to its end; None when it was abandoned."""
@@ -178,24 +180,27 @@ class Training:
             for order in opened.round.handle(await opened.events.get()):
                 match order:
                     case Fold(client, update):
-                        await asyncio.to_thread(opened.tally.add, client, update)
+                        with opened.folding.going_on():
+                            await asyncio.to_thread(opened.tally.add, client, update)
                     case Refuse(client, code):
                         log.error("an update came for a site that had settled", site=client, code=code)
                     case Close(counted):
                         return await self._close(opened, counted)
                     case Abandon(reason):
-                        await self._abandon(opened.task, opened.round, reason)
+                        await self._abandon(opened, reason)
                         return None
             self.watch.awaited = opened.round.awaited
 
     async def _ask(self, site: ClientId, task: Task, opened: Opened) -> None:
         async def prepare(asked: Task) -> Assignment:
-            return await opened.downloads.assignment(opened.state, site, asked)
+            with opened.sealing.going_on():
+                return await opened.downloads.assignment(opened.state, site, asked)
 
         try:
             update = await self._fleet.ask(site, task, prepare)
             opened.events.put_nowait(Arrived(site, update))
         except SiteLost as lost:
+            opened.stages[site] = lost.stage
             opened.events.put_nowait(Lost(site, lost.reason))
 
     async def _watch_leases(self, opened: Opened, asks: Mapping[ClientId, asyncio.Task[None]]) -> None:
@@ -229,74 +234,42 @@ class Training:
                 yield silent
 
     async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> State:
-        self.watch.round_seconds = asyncio.get_running_loop().time() - opened.began
-        task, closed = opened.task, opened.state
+        task, closed, clock = opened.task, opened.state, asyncio.get_running_loop().time
         if counted:
-            closed = await self._room.have(
-                asyncio.to_thread, self._books.half.close, opened.state, opened.tally.arrivals(), task
-            )
+            with opened.folding.going_on():
+                closed = await self._room.have(
+                    asyncio.to_thread, self._books.half.close, opened.state, opened.tally.arrivals(), task
+                )
         following = None if task.round == task.rounds else self._task(Kind.TRAIN, task.round + 1, 1)
+        began = clock()
         closed = await self._room.have(self._ahead.settle, task.round, closed, following)
-        await self._room.have(
-            self._books.journal.commit.soon, task.round, task.attempt, counted, opened.round.losses
-        )
-        await self._observe(task, counted, opened.round)
-        await self._sweep(task)
+        self._record.meter.took("commit", clock() - began)
+        losses, course = opened.round.losses, self._observer.course(opened)
+        commit = self._books.journal.commit.soon
+        await self._room.have(commit, task.round, task.attempt, counted, losses, course=course)
+        await self._observer.closed(opened, counted, course)
+        await self._sweep()
         return closed
 
-    async def _abandon(self, task: Task, round_: Round, reason: str) -> None:
-        await self._room.have(
-            self._books.journal.abandon.soon, task.round, task.attempt, round_.losses, reason
-        )
-        self.watch.outcomes["abandoned"] += 1
-        self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
-        log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
+    async def _abandon(self, opened: Opened, reason: str) -> None:
+        task, course = opened.task, self._observer.course(opened)
+        abandon = self._books.journal.abandon.soon
+        await self._room.have(abandon, task.round, task.attempt, opened.round.losses, reason, course=course)
+        self._observer.abandoned(opened, reason, course)
         # Updates of an attempt that is over are counted nowhere: the next one needs their room.
-        await self._sweep(task)
+        await self._sweep()
 
-    async def _observe(self, task: Task, counted: Sequence[ClientId], round_: Round) -> None:
-        self.watch.outcomes["committed"] += 1
-        self.watch.losses.update(_kind(reason) for reason in round_.losses.values())
-        self.watch.counted, self.watch.awaited = len(counted), ()
-        await self._sum_round(task)
-        log.info(
-            "round closed",
-            round=task.round,
-            counted=len(counted),
-            lost=dict(sorted(round_.losses.items())) or 0,
-            seconds=round(self.watch.round_seconds, 2),
-            **{name: round(s["acc_macro"], 4) for name, s in self.watch.scores.items()},
-        )
-
-    async def _sum_round(self, task: Task) -> None:
-        # Sites that only measure are not waited for; whoever is late with that is not in the sum.
-        await self._sum_scores(task.key, replace(task, kind=Kind.EVALUATE).key)
-
-    async def _sum_left(self, task: Task) -> None:
-        """Killed between a round's commit and its sum: the reports are still there."""
-        if task.key not in await self._room.have(self._books.journal.scores.soon):
-            await self._sum_round(task)
-
-    async def _sum_scores(self, *keys: str) -> None:
-        reports = await self._room.have(self._books.journal.reports.soon, *keys)
-        if reports:
-            total = scores.add(reports)
-            await self._room.have(self._books.journal.sum_up.soon, keys, total)
-            self.watch.scores = {
-                name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
-            }
-
-    async def _sweep(self, task: Task) -> None:
-        """Let go of updates that no kept checkpoint needs; the last rounds' stay, to make one again."""
+    async def _sweep(self) -> None:
+        """Let go of updates that no kept checkpoint needs; the last round's stay, to make its checkpoint again."""
         if self._sweeping is not None:
             await self._sweeping
         generations = self._books.checkpoints.generations()
         kept = {name for checkpoint in generations for name in checkpoint.kept}
         committed = self._books.journal.committed()
-        for number in (task.round, task.round - 1):
-            receipts = await self._room.have(
-                self._books.journal.receipts.soon, number, committed.get(number, 0)
-            )
+        last = max(committed, default=0)
+        # While the first state is not far, all since then: it can be begun from again.
+        for number in range(1 if last <= GENERATIONS else last, last + 1):
+            receipts = await self._room.have(self._books.journal.receipts.soon, number, committed[number])
             kept |= {name for _, name in receipts.values()}
         # What goes is named now, before the next round brings more; taking it away need not be waited for.
         doomed = self._books.spool.unwanted(kept)
@@ -340,11 +313,10 @@ class Training:
         leases.cancel()
         if opened.task.key not in await self._room.have(self._books.journal.scores.soon):
             # Served once more, a finished run keeps its sum: a site that comes again is not the whole of it.
-            await self._sum_scores(opened.task.key)
+            await self._observer.sum_scores(opened.task)
         done = "stopped" if number < self._spec.rounds else "finished"
         await self._room.have(self._books.journal.end.soon, done)
-        self.watch.status = done
-        log.info("run over", status=done, rounds=number, absent=sorted(opened.round.losses))
+        self._observer.over(done, number, opened.round)
         self._fleet.end(Over(done))
 
     async def _watch_absent(self, opened: Opened) -> None:
@@ -362,9 +334,10 @@ class Training:
         number, state = found if found else (0, self._books.first)
         for missing in range(number + 1, last + 1):
             state = await self._remake(missing, committed[missing], state)
+        await self._observer.recall()
         if last:
-            await self._sum_left(self._task(Kind.TRAIN, last, committed[last]))
-            log.info("run resumed", after_round=last)
+            await self._observer.sum_left(self._task(Kind.TRAIN, last, committed[last]))
+            self._observer.resumed(last)
         return last, state
 
     async def _remake(self, number: int, attempt: int, state: State) -> State:
@@ -386,8 +359,3 @@ class Training:
     def _task(self, kind: Kind, number: int, attempt: int) -> Task:
         phase = self._books.method.phase(self._config, number, self._spec.rounds)
         return Task(kind, number, self._spec.rounds, attempt, phase)
-
-
-def _kind(reason: str) -> str:
-    """The part of a reason before its details: a label with few values."""
-    return reason.partition(":")[0]

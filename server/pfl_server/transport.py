@@ -18,12 +18,13 @@ from grpc import aio
 from pfl_common import speech
 from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
-from pfl_common.messages import Receipt
+from pfl_common.messages import Assignment, Receipt
 from pfl_common.run import ClientId
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_server.bulk import STALL_SECONDS, Bulk, Traffic
+from pfl_server.bulk import STALL_SECONDS, Bulk
 from pfl_server.calls import OPTIONS, Callers, answer_operator, answer_site, open_port
 from pfl_server.desk import Desk
+from pfl_server.meter import Meter
 
 LONGEST_WAIT_SECONDS = 30.0
 
@@ -36,9 +37,14 @@ class GrpcServer:
     """One port for all sites and the operator, mutual TLS only."""
 
     def __init__(
-        self, callers: Callers, *, renew: Renewal | None = None, stall_seconds: float = STALL_SECONDS
+        self,
+        callers: Callers,
+        *,
+        renew: Renewal | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        meter: Meter | None = None,
     ) -> None:
-        self.traffic, self._callers = Traffic(), callers
+        self.meter, self._callers = meter or Meter(), callers
         self._renew, self._stall_seconds = renew, stall_seconds
         self._server: aio.Server | None = None
         self._bulk: Bulk | None = None
@@ -47,10 +53,10 @@ class GrpcServer:
     async def start(self, desk: Desk, *, host: str, port: int, pair: KeyPair, ca_pem: bytes) -> int:
         """Open the port and answer; gives its number. Callers must come from the CA `ca_pem`."""
         self._draining.clear()
-        self._bulk = Bulk(desk, self.traffic, self._callers, stall_seconds=self._stall_seconds)
+        self._bulk = Bulk(desk, self.meter, self._callers, stall_seconds=self._stall_seconds)
         server = aio.server(options=OPTIONS)
-        answer = partial(answer_site, callers=self._callers, refused=self.traffic.refused)
-        operator = _operator_calls(desk, self.traffic, self._callers)
+        answer = partial(answer_site, callers=self._callers, meter=self.meter)
+        operator = _operator_calls(desk, self.meter, self._callers)
         sites = _SiteCalls(desk, self._bulk, answer, draining=self._draining, renew=self._renew)
         server.add_generic_rpc_handlers(
             (
@@ -102,12 +108,18 @@ class _SiteCalls:
         }
 
     async def _join(self, site: ClientId, said: pb.JoinRequest) -> Message:
-        return speech.say_joined(await self._desk.join(site, speech.hear_description(said)))
+        joined = await self._desk.join(site, speech.hear_description(said))
+        if joined is not None:
+            self._bulk.announce(joined.init.digest, "init")
+        return speech.say_joined(joined)
 
     async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
         wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
         asked = self._desk.next_task(site, speech.hear_marks(said), wait=wait)
-        return speech.say_work(await _unless(self._draining, asked))
+        work = await _unless(self._draining, asked)
+        if isinstance(work, Assignment):
+            self._bulk.announce(work.blob.digest, work.task.kind.value)
+        return speech.say_work(work)
 
     async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
         offer = speech.hear_offer(said)
@@ -142,7 +154,7 @@ class _SiteCalls:
 
 
 def _operator_calls(
-    desk: Desk, traffic: Traffic, callers: Callers
+    desk: Desk, meter: Meter, callers: Callers
 ) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
     async def status(_: pb.StatusRequest) -> Message:
         return speech.say_status(desk.status())
@@ -152,8 +164,8 @@ def _operator_calls(
         return pb.Done()
 
     return {
-        "Status": answer_operator(pb.StatusRequest, status, callers=callers, refused=traffic.refused),
-        "Stop": answer_operator(pb.StopRequest, stop, callers=callers, refused=traffic.refused),
+        "Status": answer_operator(pb.StatusRequest, status, callers=callers, meter=meter),
+        "Stop": answer_operator(pb.StopRequest, stop, callers=callers, meter=meter),
     }
 
 

@@ -1,29 +1,40 @@
-"""The coordinator's HTTP side: metrics, health, and its status as JSON; read-only."""
+"""The coordinator's HTTP side: metrics, health, the status page and its facts as JSON; read-only."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from typing import Protocol
 
 import uvicorn
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pfl_common.errors import UserError
+from pfl_common.messages import RunStatus
+from pfl_server import page
 from pfl_server.metrics import CoordinatorMetrics, Scene
 
 
-class WebServer:
-    """Serves /metrics, /healthz, /readyz and /status.json."""
+class Page(Scene, Protocol):
+    """What the pages show."""
 
-    def __init__(self, scene: Scene, *, ready: Callable[[], bool]) -> None:
+    async def look(self) -> None:
+        """See to what is slow to look at."""
+
+    def status(self) -> RunStatus:
+        """What `pfl status` shows."""
+
+
+class WebServer:
+    """Serves /metrics, /healthz, /readyz, /status.json and the status page."""
+
+    def __init__(self, scene: Page, *, ready: Callable[[], bool]) -> None:
         self._scene, self._ready = scene, ready
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -36,11 +47,13 @@ class WebServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; gives the port, which is new when 0 was asked for."""
         listener = _listen(host, port)
-        config = uvicorn.Config(self._app(), log_config=None, lifespan="off", access_log=False)
+        address, bound = listener.getsockname()[:2]
+        app = page.Guard(self._app(), loopback=page.is_loopback(address))
+        config = uvicorn.Config(app, log_config=None, lifespan="off", access_log=False)
         self._server = uvicorn.Server(config)
         # Signals belong to the coordinator: it decides when the page goes away.
         self._serving = asyncio.create_task(self._server._serve([listener]))
-        return int(listener.getsockname()[1])
+        return int(bound)
 
     async def stop(self) -> None:
         """Let open requests end, then close."""
@@ -54,24 +67,21 @@ class WebServer:
                 Route("/metrics", self._metrics),
                 Route("/healthz", self._health),
                 Route("/readyz", self._readiness),
-                Route("/status.json", self._status),
+                *page.routes(self._scene.status),
             ]
         )
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        await self._scene.look()
+        # Prometheus asks for OpenMetrics; what does not, a person's `curl` among them, gets the older text.
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._registry), headers={"content-type": content_type})
 
     async def _health(self, request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def _readiness(self, request: Request) -> Response:
         return PlainTextResponse("ready\n") if self._ready() else PlainTextResponse("draining\n", 503)
-
-    async def _status(self, request: Request) -> Response:
-        status = self._scene.status()
-        # JSON has no word for "undefined", which a spread over accuracies of 0 is.
-        known = {name: value for name, value in status.scores.items() if math.isfinite(value)}
-        return JSONResponse(asdict(replace(status, scores=known)))
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -80,6 +90,8 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # At once, and not when uvicorn comes to it: whoever has been told the port is let in from now on.
+        listener.listen()
     except OSError as error:
         listener.close()
         raise UserError(

@@ -69,6 +69,7 @@ class Line:
     troubles: dict[str, list[Exception]] = field(default_factory=dict)
     said: list[tuple[str, object]] = field(default_factory=list)
     marks: list[tuple[Mark, ...]] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
     beaten: asyncio.Event = field(default_factory=asyncio.Event)
     heard_opening: asyncio.Event = field(default_factory=asyncio.Event)
     left: Callable[[], Awaitable[None]] | None = None
@@ -95,8 +96,9 @@ class Line:
             raise answer
         return answer
 
-    async def fetch(self, blob: Blob, into: Path) -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
         self._say("fetch", blob.digest[:5])
+        self.kinds.append(kind)
         into.write_bytes(BYTES)
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

@@ -71,6 +71,8 @@ async def test_a_process_does_what_the_bench_does(tmp_path: Path, trainer: Train
         done = await trainer.work(job, seen.append)
         assert (wanted.up, wanted.groups, wanted.scores) == (done.up, done.groups, done.scores)
         assert wanted.metrics == done.metrics
+        assert ("cpu", ["resident"]) == (done.device, list(done.memory))
+        assert 10 << 20 < done.memory["resident"] < 10 << 30
         assert kept == (tmp_path / "kept-1.safetensors").read_bytes()
     assert sum(seen) > 0
     assert pid == trainer.pid
@@ -247,7 +249,8 @@ def as_frames(parts: list[bytes | memoryview]) -> list[zmq.Frame]:
 def test_a_letter_is_read_as_it_was_written() -> None:
     """Floats keep their bits, also those that are no numbers; bytes go in pieces of one MiB."""
     up = os.urandom((5 << 20) // 2)
-    done = Done({"pre/test/combined": [0.1, 1 / 3]}, {"loss": float("inf")}, up, ("slot",), {"train": 1e-9})
+    scores, held = {"pre/test/combined": [0.1, 1 / 3]}, {"resident": 1 << 40, "device": 5}
+    done = Done(scores, {"loss": float("inf")}, up, ("slot",), {"train": 1e-9}, "cuda: Card 7", held)
     parts = frames.pack(SECRET, *frames.answer_with(done))
     assert [1 << 20, 1 << 20, 1 << 19] == [len(part) for part in parts[3:]]
     letter, body = frames.unpack(SECRET, as_frames(parts))

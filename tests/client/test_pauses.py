@@ -29,7 +29,7 @@ class GoneForAWhile:
     async def join(self, description: Description) -> Joined | None:
         return Joined(self._spec.to_json(), Blob("first", 5))
 
-    async def fetch(self, blob: Blob, into: Path) -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
         into.write_bytes(b"model")
 
     async def next_task(self, marks: tuple[Mark, ...]) -> Over:

@@ -12,13 +12,14 @@ from typing import NamedTuple
 import pytest
 
 from pfl_client import daemon as story
-from pfl_client import room
-from pfl_client.bench import Progress
+from pfl_client import room, visit
+from pfl_client.bench import Parcel, Progress
 from pfl_client.declined import DiskFull
 from pfl_client.link import NotAdmitted, Unreachable
+from pfl_client.outbox import Outbox, Upload
 from pfl_common.errors import Refused
 from pfl_common.messages import Over
-from pfl_common.run import Entry, Kind
+from pfl_common.run import Entry, Header, Kind
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, put_together
 
 
@@ -152,3 +153,24 @@ def _caused_by(refused: Refused) -> Unreachable:
     trouble = Unreachable("the transfer stands at 0 bytes")
     trouble.__cause__ = refused
     return trouble
+
+
+async def test_a_vast_download_gives_its_place_to_the_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the trainer has read, and the update of the task before, are gone when the next update is closed."""
+    monkeypatch.setattr(visit, "MESSAGE_LIMIT", 0)
+    monkeypatch.setattr(visit, "REUSED_LIMIT", 0)
+    held: list[set[str]] = []
+    store = Outbox.store
+
+    def look(self: Outbox, key: str, header: Header, update: Parcel) -> Upload:
+        runs = tmp_path / "state" / "runs" / "run-1"
+        held.append({path.name for room in ("downloads", "outbox") for path in (runs / room).iterdir()})
+        return store(self, key, header, update)
+
+    monkeypatch.setattr(Outbox, "store", look)
+    line = Line([assign(), assign(number=2, since=1), FINISHED])
+    assert FINISHED == await live(line, Trainer(), tmp_path / "state")
+    assert [set(), set()] == held
+    assert 2 == len(line.hear("submit"))

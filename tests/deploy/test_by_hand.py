@@ -107,7 +107,7 @@ def test_while_a_run_goes_on(machine: Machine, tmp_path: Path) -> None:
         machine.wait_for(lambda: "round closed counted=2" in machine.said("server"), server, "server")
         check_pages(machine, discovered(machine), "pfl_round", "pfl_accuracy_ratio", "pfl_rounds")
         check_pages(machine, metrics_of(machine, "hospital_a"), "pfl_site_round", "pfl_site_accuracy_ratio")
-        check_pages(other, metrics_of(other, "hospital_b"), "pfl_site_parcel_bytes", "pfl_site_connected")
+        check_pages(other, metrics_of(other, "hospital_b"), "pfl_site_bytes", "pfl_site_connected")
 
         assert 0 == other.stop(there), "SIGTERM is no failure"
         there = other.start(*typed, log="hospital_b2")

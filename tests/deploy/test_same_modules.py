@@ -29,6 +29,7 @@ TRANSPORT = {
     "pfl_client.dialling",
     "pfl_client.enrolment",
     "pfl_client.transport",
+    "pfl_common.phrases",
     "pfl_common.speech",
     "pfl_common.wire",
     "pfl_common.wire.coordinator_pb2",
@@ -65,6 +66,9 @@ PROGRAMS = {
     "pfl_client.site",
     "pfl_server.coordinator",
     "pfl_server.metrics",
+    "pfl_server.page",
+    "pfl_server.surroundings",
+    "pfl_server.view",
     "pfl_server.web",
 }
 """What makes a process of it: words, signals, ports for health and metrics."""

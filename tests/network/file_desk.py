@@ -37,6 +37,7 @@ class FileDesk:
         self.marks: dict[ClientId, tuple[Mark, ...]] = {}
         self.said: list[tuple[object, ...]] = []
         self.stopped = False
+        self.sent: list[tuple[ClientId, str]] = []
         self.unfit = "classes"
         self.asked = asyncio.Event()
         self.verified = 0
@@ -83,6 +84,9 @@ class FileDesk:
         if not path.exists():
             raise Refused("unknown_blob", "no such bytes")
         return path
+
+    def fetched(self, site: ClientId, digest: str) -> None:
+        self.sent.append((site, digest))
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         receipt = self._receipts.get((site, offer.key))

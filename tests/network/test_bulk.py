@@ -41,8 +41,10 @@ async def test_a_model_streams_both_ways(federation: Federation, tmp_path: Path)
         assert (MODEL_BYTES, MODEL_BYTES) == (link.carrier.received_bytes, link.carrier.sent_bytes)
     assert blob.digest == receipt.digest
     assert content == federation.desk.kept("hospital_a", receipt.key)
-    traffic = federation.server.traffic
-    assert (MODEL_BYTES, MODEL_BYTES) == (traffic.sent_bytes, traffic.received_bytes)
+    moved = federation.server.meter.bytes
+    assert (MODEL_BYTES, MODEL_BYTES) == (moved["down", "train"], moved["up", "train"])
+    assert 0 < moved["down", "calls"] < 10_000
+    assert 0 < moved["up", "calls"] < 10_000
 
 
 async def test_a_download_that_was_cut_goes_on(
@@ -324,7 +326,7 @@ async def test_little_is_on_its_way_to_a_site_that_does_not_read(federation: Fed
         while read < CUT_BYTES:
             read += len(await stream.read())
         await _let_others_run(link)
-        assert federation.server.traffic.sent_bytes - read <= UNREAD_BYTES
+        assert federation.server.meter.bytes["down", "train"] - read <= UNREAD_BYTES
         stream.cancel()
 
 
@@ -332,11 +334,11 @@ async def test_little_is_on_its_way_to_a_coordinator_that_does_not_read(
     federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same of an upload: many at a time must not fill the coordinator's memory."""
-    traffic, read, go_on = federation.server.traffic, Bulk._next, asyncio.Event()
+    moved, read, go_on = federation.server.meter.bytes, Bulk._next, asyncio.Event()
     stands = asyncio.Event()
 
     async def read_until_it_stands(bulk: Bulk, frames: AsyncIterator[bytes]) -> bytes | None:
-        if traffic.received_bytes >= CUT_BYTES:
+        if moved["up", "train"] >= CUT_BYTES:
             stands.set()
             await go_on.wait()
         return await read(bulk, frames)
@@ -348,7 +350,7 @@ async def test_little_is_on_its_way_to_a_coordinator_that_does_not_read(
         upload_ = asyncio.create_task(link.submit(upload("hospital_a", content), tmp_path / "up"))
         await stands.wait()
         await _let_others_run(link)
-        assert link.carrier.sent_bytes - traffic.received_bytes <= UNREAD_BYTES
+        assert link.carrier.sent_bytes - moved["up", "train"] <= UNREAD_BYTES
         go_on.set()
         await upload_
 

@@ -117,8 +117,8 @@ class WatchedLink(LoopbackLink):
         super().__init__(site, desk)
         self._canaries = canaries
 
-    async def fetch(self, blob: Blob, into: Path) -> None:
-        await super().fetch(blob, into)
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
+        await super().fetch(blob, into, kind=kind)
         self._canaries.look()
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

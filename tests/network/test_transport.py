@@ -91,7 +91,7 @@ async def test_a_refusal_keeps_its_code_and_words(federation: Federation, tmp_pa
         with pytest.raises(Refused, match="another update is there for 000001-1-train") as refused:
             await link.submit(upload("hospital_a", b"UPDATE"), tmp_path / "up")
     assert "different" == refused.value.code
-    assert {"different": 1} == federation.server.traffic.refused
+    assert {"different": 1} == federation.server.meter.refusals
 
 
 @pytest.mark.parametrize("code", ["classes", "shape", "bad_request", "moon_full"])

@@ -26,7 +26,7 @@ class ClockFleet(Fleet):
 
     clock = 100.0
 
-    def _now(self) -> float:
+    def now(self) -> float:
         return self.clock
 
 

@@ -64,8 +64,8 @@ def test_no_attempt_is_burnt_while_too_few_are_here(tmp_path: Path, monkeypatch:
     class Heard:
         """Says when an attempt has been abandoned."""
 
-        async def soon(self, *words: object) -> None:
-            await abandon.soon(*words)
+        async def soon(self, *words: object, **named: object) -> None:
+            await abandon.soon(*words, **named)
             abandoned.set()
 
     monkeypatch.setattr(books.journal, "abandon", Heard())

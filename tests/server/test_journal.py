@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pfl_common.messages import Receipt
-from pfl_server.journal import Journal
+from pfl_server.journal import Course, Journal
 from pfl_server.sampling import Draw
 from pfl_server.scribe import Page
 
@@ -220,3 +221,31 @@ async def test_what_is_asked_at_one_moment(journal: Journal) -> None:
     assert isinstance(outcomes[30], sqlite3.IntegrityError)
     assert sites == list(journal.receipts(1, 1))
     assert 30 == len(journal.reports("000001-1-train"))
+
+
+def test_how_each_attempt_went_survives_a_restart(journal: Journal, file: Path) -> None:
+    """It is written with the end of the attempt; an attempt that was ended without it has none."""
+    first = Course(1, 1, 10.0, 11.5, {"fold": 0.5}, {"down/train": 7})
+    second = Course(1, 2, 12.0, 13.5, {"fold": 0.25, "commit": 1.0}, {"up/train": 3, "up/calls": 1})
+    journal.open_attempt(1, ["a"], OTHER)
+    journal.abandon(1, 1, {"a": "lease"}, "0 of 1", course=first)
+    journal.open_attempt(1, ["a"], OTHER)
+    journal.commit(1, 2, ["a"], {}, course=second)
+    assert [first, second] == reopened(journal, file).course()
+
+
+def test_a_journal_of_an_older_release_gets_the_table(file: Path) -> None:
+    """Its rounds are known, how they went is not; what follows is written down."""
+    journal = Journal(file)
+    journal.open_attempt(1, ["a"], OTHER)
+    journal.commit(1, 1, ["a"], {})
+    journal.close()
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("drop table course")
+        db.commit()
+    journal = Journal(file)
+    assert ([], {1: 1}) == (journal.course(), journal.committed())
+    journal.open_attempt(2, ["a"], OTHER)
+    journal.commit(2, 1, ["a"], {}, course=Course(2, 1, 1.0, 2.0, {}, {}))
+    assert [2] == [course.round for course in journal.course()]
+    journal.close()

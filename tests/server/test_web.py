@@ -12,18 +12,13 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pfl_common.errors import UserError
-from pfl_common.messages import RunStatus, SiteStatus
+from pfl_common.messages import Point, RunStatus, SiteStatus
 from pfl_common.scores import add, summary, vector
+from pfl_server.meter import Meter
 from pfl_server.stage import Watch
 from pfl_server.web import WebServer
 
-
-@dataclass
-class Line:
-    """The two counters a scrape reads of a fleet."""
-
-    bytes: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @dataclass
@@ -31,27 +26,47 @@ class Scene:
     """What a scrape looks at."""
 
     watch: Watch | None = None
-    fleet: Line | None = None
-    scores: dict[str, float] = field(default_factory=dict)
+    meter: Meter = field(default_factory=Meter)
+    named: tuple[str, str, str] = ("run-1", "fedavg", "0.1.0")
+    state: str = "running"
+    planned: int = 9
+    heard: tuple[int, int] = (1, 1)
+    around: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, float] = field(default_factory=dict)
+    looked: int = 0
+
+    async def look(self) -> None:
+        self.looked += 1
 
     def status(self) -> RunStatus:
         sites = (SiteStatus("hospital_a", "here", 0.1, "waiting"), SiteStatus("hospital_b", "away", 60.0))
-        return RunStatus("run-1", "fedavg", "running", 3, 9, 1, sites=sites, scores=self.scores)
+        curve = (Point(1, 20.0, 10.0, 2, 2, 0, 0.5), Point(2, 30.0, 10.0, 2, 1, 1))
+        return RunStatus(
+            "run-1", "fedavg", "running", 3, 9, 1, sites=sites, scores={"loss": 0.1}, curve=curve
+        )
 
 
 def under_way() -> Scene:
     total = add([{"pre/test/combined": vector(correct, 10, 0.4)} for correct in (4, 9)])
     watch = Watch(
         round=3,
+        attempt=1,
+        opened=100.0,
         awaited=("hospital_a",),
         outcomes=Counter(committed=2, abandoned=1),
-        losses=Counter(lease=1),
+        losses=Counter({("lease", "working"): 1}),
         cohort=2,
         counted=1,
-        round_seconds=1.5,
         scores={"test/combined": summary(total["pre/test/combined"])},
+        baselines={"local": 0.5},
     )
-    return Scene(watch, Line(Counter(up=100, down=900), Counter(size=1)))
+    watch.seconds["committed"].add(1.5)
+    scene = Scene(watch, around={"pfl_disk_free_bytes": 5e9}, ends={"authority": 4e9})
+    scene.meter.moved("up", "train", 100)
+    scene.meter.moved("down", "evaluate", 900)
+    scene.meter.took("fold", 0.25)
+    scene.meter.refusals["size"] += 1
+    return scene
 
 
 @pytest.fixture
@@ -75,7 +90,7 @@ async def client(scene: Scene, ready: dict[str, bool]) -> AsyncIterator[httpx.As
 
 async def samples(client: httpx.AsyncClient) -> dict[tuple[str, str], float]:
     """All samples by name and labels; reading them checks the format."""
-    answer = await client.get("/metrics")
+    answer = await client.get("/metrics", headers={"accept": OPENMETRICS})
     assert 200 == answer.status_code
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     return {
@@ -89,22 +104,34 @@ async def test_metrics_of_a_run_under_way(client: httpx.AsyncClient) -> None:
     """Every number of the scene is found under its name."""
     found = await samples(client)
     expected = {
+        ("pfl_run_info", "fedavg,run-1,0.1.0"): 1,
+        ("pfl_run_state", "running"): 1,
+        ("pfl_run_state", "failed"): 0,
         ("pfl_sites", "here"): 1,
         ("pfl_sites", "away"): 1,
         ("pfl_rounds_planned", ""): 9,
         ("pfl_round", ""): 3,
+        ("pfl_round_attempt", ""): 1,
+        ("pfl_round_opened_timestamp_seconds", ""): 100,
+        ("pfl_round_closed_timestamp_seconds", ""): None,
         ("pfl_round_cohort", ""): 2,
         ("pfl_round_counted", ""): 1,
         ("pfl_round_awaited", ""): 1,
-        ("pfl_round_duration_seconds", ""): 1.5,
+        ("pfl_round_seconds_sum", "committed"): 1.5,
+        ("pfl_round_seconds_count", "abandoned"): 0,
         ("pfl_rounds_total", "committed"): 2,
         ("pfl_rounds_total", "abandoned"): 1,
-        ("pfl_losses_total", "lease"): 1,
+        ("pfl_losses_total", "lease,working"): 1,
+        ("pfl_phase_seconds_sum", "fold"): 0.25,
         ("pfl_accuracy_ratio", "test,macro,combined"): 0.65,
         ("pfl_accuracy_ratio", "test,std,combined"): 0.25,
-        ("pfl_parcel_bytes_total", "up"): 100,
-        ("pfl_parcel_bytes_total", "down"): 900,
+        ("pfl_gain_ratio", "local"): 0.15,
+        ("pfl_bytes_total", "up,train"): 100,
+        ("pfl_bytes_total", "down,evaluate"): 900,
+        ("pfl_bytes_total", "down,train"): 0,
         ("pfl_refusals_total", "size"): 1,
+        ("pfl_certificate_end_timestamp_seconds", "authority"): 4e9,
+        ("pfl_disk_free_bytes", ""): 5e9,
     }
     assert expected == pytest.approx({key: found.get(key) for key in expected})
     assert ("process_resident_memory_bytes", "") in found
@@ -117,7 +144,7 @@ async def test_no_metric_names_a_site(client: httpx.AsyncClient) -> None:
 
 async def test_before_the_run(scene: Scene, client: httpx.AsyncClient) -> None:
     """There is something to scrape from the first second on."""
-    scene.watch = scene.fleet = None
+    scene.watch = None
     found = await samples(client)
     assert 1 == found["pfl_sites", "here"]
     assert ("pfl_round", "") not in found
@@ -137,13 +164,24 @@ async def test_health_and_readiness(client: httpx.AsyncClient, ready: dict[str, 
     assert [200, 503] == [(await client.get(page)).status_code for page in ("/healthz", "/readyz")]
 
 
-async def test_the_status_as_json(scene: Scene, client: httpx.AsyncClient) -> None:
-    """The run with its sites; a spread that is not defined is left out, for JSON has no word for it."""
-    scene.scores = summary(vector(0, 10, 2.3))
+async def test_who_does_not_ask_for_openmetrics_gets_the_older_text(client: httpx.AsyncClient) -> None:
+    """Tools that check a page, and people with `curl`, read that one."""
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "# TYPE pfl_bytes_total counter" in answer.text
+
+
+async def test_what_is_slow_to_look_at_is_seen_to_first(scene: Scene, client: httpx.AsyncClient) -> None:
+    """Each scrape asks for it; how often it is done is not the page's business."""
+    await samples(client)
+    assert 1 == scene.looked
+
+
+async def test_the_status_as_json(client: httpx.AsyncClient) -> None:
+    """The run with its sites and its curve; what nobody has measured is null."""
     told = (await client.get("/status.json")).json()
     assert ("run-1", 3, "hospital_a") == (told["run"], told["round"], told["sites"][0]["site"])
-    assert 0.0 == told["scores"]["acc_macro"]
-    assert "acc_variation" not in told["scores"]
+    assert [0.5, None] == [point["accuracy"] for point in told["curve"]]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -122,7 +122,8 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         if outcome.serving is not None and job.serve_as is not None:
             _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
         up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)
-    return Done(outcome.scores, outcome.metrics, up, groups, seconds)
+    device, memory = name_device(opened.device), measure_memory(opened.device)
+    return Done(outcome.scores, outcome.metrics, up, groups, seconds, device, memory)
 
 
 def _template(spec: RunSpec, init: Path, device: str) -> Participant | None:
@@ -272,6 +273,22 @@ def choose_device(asked: str) -> str:
             advice="use --device auto, or look at the driver with nvidia-smi",
         ) from None
     return asked
+
+
+def name_device(device: str) -> str:
+    """What a person calls a device: a graphics card has a model's name."""
+    return f"{device}: {torch.cuda.get_device_name(device)}" if device.startswith("cuda") else device
+
+
+def measure_memory(device: str) -> dict[str, int]:
+    """Bytes this process holds: in the machine, where the system tells, and on a graphics card, if it uses one."""
+    held = {}
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        held["resident"] = pages * os.sysconf("SC_PAGE_SIZE")
+    if device.startswith("cuda"):
+        held["device"] = torch.cuda.memory_reserved(device)
+    return held
 
 
 def settle_torch(threads: int) -> None:

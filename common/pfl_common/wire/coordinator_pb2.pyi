@@ -331,20 +331,65 @@ class StopRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class SiteStatus(_message.Message):
-    __slots__ = ("site", "state", "seen_seconds", "doing")
+    __slots__ = ("site", "state", "seen_seconds", "doing", "phase")
     SITE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SEEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DOING_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
     site: str
     state: str
     seen_seconds: float
     doing: str
-    def __init__(self, site: _Optional[str] = ..., state: _Optional[str] = ..., seen_seconds: _Optional[float] = ..., doing: _Optional[str] = ...) -> None: ...
+    phase: str
+    def __init__(self, site: _Optional[str] = ..., state: _Optional[str] = ..., seen_seconds: _Optional[float] = ..., doing: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
+
+class Point(_message.Message):
+    __slots__ = ("round", "ended", "seconds", "cohort", "counted", "lost", "accuracy", "spread", "worst_decile", "bytes_down", "bytes_up")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
+    WORST_DECILE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DOWN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_UP_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    ended: float
+    seconds: float
+    cohort: int
+    counted: int
+    lost: int
+    accuracy: float
+    spread: float
+    worst_decile: float
+    bytes_down: int
+    bytes_up: int
+    def __init__(self, round: _Optional[int] = ..., ended: _Optional[float] = ..., seconds: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ..., accuracy: _Optional[float] = ..., spread: _Optional[float] = ..., worst_decile: _Optional[float] = ..., bytes_down: _Optional[int] = ..., bytes_up: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("at", "level", "words")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    level: str
+    words: str
+    def __init__(self, at: _Optional[float] = ..., level: _Optional[str] = ..., words: _Optional[str] = ...) -> None: ...
 
 class RunStatus(_message.Message):
-    __slots__ = ("run", "method", "status", "round", "rounds", "attempt", "words", "awaited", "sites", "scores")
+    __slots__ = ("run", "method", "status", "round", "rounds", "attempt", "words", "awaited", "sites", "scores", "started", "now", "spec", "curve", "phases", "events", "opened", "cohort", "counted", "lost")
     class ScoresEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class PhasesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +406,16 @@ class RunStatus(_message.Message):
     AWAITED_FIELD_NUMBER: _ClassVar[int]
     SITES_FIELD_NUMBER: _ClassVar[int]
     SCORES_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    CURVE_FIELD_NUMBER: _ClassVar[int]
+    PHASES_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     run: str
     method: str
     status: str
@@ -371,4 +426,14 @@ class RunStatus(_message.Message):
     awaited: _containers.RepeatedScalarFieldContainer[str]
     sites: _containers.RepeatedCompositeFieldContainer[SiteStatus]
     scores: _containers.ScalarMap[str, float]
-    def __init__(self, run: _Optional[str] = ..., method: _Optional[str] = ..., status: _Optional[str] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., words: _Optional[str] = ..., awaited: _Optional[_Iterable[str]] = ..., sites: _Optional[_Iterable[_Union[SiteStatus, _Mapping]]] = ..., scores: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    started: float
+    now: float
+    spec: bytes
+    curve: _containers.RepeatedCompositeFieldContainer[Point]
+    phases: _containers.ScalarMap[str, float]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    opened: float
+    cohort: int
+    counted: int
+    lost: int
+    def __init__(self, run: _Optional[str] = ..., method: _Optional[str] = ..., status: _Optional[str] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., words: _Optional[str] = ..., awaited: _Optional[_Iterable[str]] = ..., sites: _Optional[_Iterable[_Union[SiteStatus, _Mapping]]] = ..., scores: _Optional[_Mapping[str, float]] = ..., started: _Optional[float] = ..., now: _Optional[float] = ..., spec: _Optional[bytes] = ..., curve: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., phases: _Optional[_Mapping[str, float]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., opened: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...

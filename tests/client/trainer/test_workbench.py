@@ -254,3 +254,14 @@ def test_a_closed_bench_has_no_run(tmp_path: Path) -> None:
     bench.close()
     with pytest.raises(RuntimeError, match="before open"):
         bench.work(desk.job(), ignore)
+
+
+def test_a_graphics_card_has_a_name_and_a_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch holds there is told beside the process's own memory; without a card there is nothing to tell."""
+    cards = {"cuda:1": 3 << 30}
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Card of {device}")
+    monkeypatch.setattr(torch.cuda, "memory_reserved", cards.__getitem__)
+    assert "cuda:1: Card of cuda:1" == workbench.name_device("cuda:1")
+    assert 3 << 30 == workbench.measure_memory("cuda:1")["device"]
+    assert "cpu" == workbench.name_device("cpu")
+    assert "device" not in workbench.measure_memory("cpu")

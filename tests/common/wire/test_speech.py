@@ -14,10 +14,12 @@ from pfl_common.errors import Refused
 from pfl_common.messages import (
     Assignment,
     Blob,
+    Event,
     Joined,
     Mark,
     Offer,
     Over,
+    Point,
     Receipt,
     RunStatus,
     SiteStatus,
@@ -49,7 +51,22 @@ descriptions = st.builds(
     names,
 )
 reals = st.floats(allow_nan=False)
-lines = st.builds(SiteStatus, words, words, reals, words)
+lines = st.builds(
+    SiteStatus,
+    words,
+    words,
+    reals,
+    words,
+    st.sampled_from(["called", "working", "uploading", "waiting", "away", "left"]),
+)
+ratios = st.none() | reals
+points = st.builds(
+    Point, numbers, reals, reals, numbers, numbers, numbers, ratios, ratios, ratios, sizes, sizes
+)
+events = st.builds(Event, reals, st.sampled_from(["info", "warning", "error"]), words)
+facts = st.dictionaries(
+    words, st.none() | words | st.integers(-5, 5) | st.lists(words, max_size=2), max_size=3
+)
 statuses = st.builds(
     RunStatus,
     words,
@@ -62,6 +79,16 @@ statuses = st.builds(
     names,
     st.lists(lines, max_size=3).map(tuple),
     st.dictionaries(words, reals, max_size=3),
+    reals,
+    reals,
+    facts,
+    st.lists(points, max_size=3).map(tuple),
+    st.dictionaries(words, reals, max_size=3),
+    st.lists(events, max_size=3).map(tuple),
+    reals,
+    numbers,
+    numbers,
+    numbers,
 )
 
 
@@ -148,6 +175,9 @@ def test_long_words_of_a_refusal_are_cut() -> None:
 @pytest.mark.parametrize(
     "hear",
     [
+        lambda: speech.hear_status(pb.RunStatus(sites=[pb.SiteStatus(phase="asleep")])),
+        lambda: speech.hear_status(pb.RunStatus(events=[pb.Event(level="whisper")])),
+        lambda: speech.hear_status(pb.RunStatus(spec=b"[1]")),
         lambda: speech.hear_work(pb.NextTaskAnswer()),
         lambda: speech.hear_work(pb.NextTaskAnswer(over=pb.Over())),
         lambda: speech.hear_work(pb.NextTaskAnswer(assignment=pb.Assignment())),

@@ -1,0 +1,142 @@
+"""The parts that several messages of `wire` are made of, into plain values and back; `speech` puts them together.
+
+What no program of ours would have said raises ValueError or KeyError here, which `speech` refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar, get_args
+
+from pydantic import JsonValue, TypeAdapter
+
+from pfl_common.messages import Event, Level, Point, Seal, SitePhase, SiteStatus
+from pfl_common.run import Direction, Header, Kind, Task
+from pfl_common.wire import coordinator_pb2 as pb
+
+SITE_PHASES: tuple[SitePhase, ...] = get_args(SitePhase)
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+_DIRECTIONS: dict[int, Direction] = {pb.DIRECTION_DOWN: "down", pb.DIRECTION_UP: "up"}
+_FACTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+Word = TypeVar("Word", bound=str)
+
+
+def hear_site(said: pb.SiteStatus) -> SiteStatus:
+    """One line of the list of sites."""
+    phase = choose(said.phase, SITE_PHASES)
+    return SiteStatus(said.site, said.state, said.seen_seconds, said.doing, phase)
+
+
+def hear_point(said: pb.Point) -> Point:
+    """A committed round; what is absent is not known."""
+    return Point(
+        said.round,
+        said.ended,
+        said.seconds,
+        said.cohort,
+        said.counted,
+        said.lost,
+        accuracy=said.accuracy if said.HasField("accuracy") else None,
+        spread=said.spread if said.HasField("spread") else None,
+        worst_decile=said.worst_decile if said.HasField("worst_decile") else None,
+        bytes_down=said.bytes_down,
+        bytes_up=said.bytes_up,
+    )
+
+
+def hear_event(said: pb.Event) -> Event:
+    """Something that happened."""
+    return Event(said.at, choose(said.level, LEVELS), said.words)
+
+
+def hear_facts(said: bytes) -> dict[str, JsonValue]:
+    """What people want to know of a specification."""
+    facts: dict[str, JsonValue] = _FACTS.validate_json(said or b"{}")
+    return facts
+
+
+def choose(word: str, known: tuple[Word, ...]) -> Word:
+    """The word, if it is one of those known."""
+    return known[known.index(word)]  # any other word raises ValueError
+
+
+def say_task(task: Task) -> pb.Task:
+    """One request to one site."""
+    return pb.Task(
+        kind=f"KIND_{task.kind.upper()}",
+        round=task.round,
+        rounds=task.rounds,
+        attempt=task.attempt,
+        phase=task.phase,
+        since=task.since,
+        drop=task.drop,
+    )
+
+
+def hear_task(said: pb.Task) -> Task:
+    """One request to one site."""
+    return Task(
+        kind=hear_kind(said.kind),
+        round=said.round,
+        rounds=said.rounds,
+        attempt=said.attempt,
+        phase=said.phase,
+        since=said.since,
+        drop=said.drop,
+    )
+
+
+def say_header(header: Header) -> pb.Header:
+    """What is said of a parcel."""
+    return pb.Header(
+        run=header.run,
+        round=header.round,
+        attempt=header.attempt,
+        kind=f"KIND_{header.kind.upper()}",
+        phase=header.phase,
+        direction=f"DIRECTION_{header.direction.upper()}",
+        sender=header.sender,
+        manifest=header.manifest,
+        groups=header.groups,
+        state=header.state,
+    )
+
+
+def hear_header(said: pb.Header) -> Header:
+    """What is said of a parcel."""
+    return Header(
+        run=said.run,
+        round=said.round,
+        attempt=said.attempt,
+        kind=hear_kind(said.kind),
+        phase=said.phase,
+        direction=_DIRECTIONS[said.direction],
+        sender=said.sender,
+        manifest=said.manifest,
+        groups=tuple(said.groups),
+        state=said.state,
+    )
+
+
+def say_seal(seal: Seal) -> pb.Seal:
+    """What opens a parcel."""
+    return pb.Seal(wrap=seal.wrap, signature=seal.signature)
+
+
+def hear_seal(said: pb.Seal) -> Seal:
+    """What opens a parcel."""
+    return Seal(said.wrap, said.signature)
+
+
+def hear_kind(number: pb.Kind) -> Kind:
+    """What kind of task."""
+    return Kind(word(pb.Kind.Name(number), "KIND_"))
+
+
+def word(name: str, prefix: str) -> str:
+    """A name of an enumeration as our own word."""
+    word = name.removeprefix(prefix).lower()
+    if word == "unspecified":
+        raise ValueError(name)
+    return word

@@ -1,0 +1,106 @@
+"""How a run went so far, round by round: what the status page draws and `pfl status` tells."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import cast
+
+from pfl_common import scores
+from pfl_common.messages import Point, Scores
+from pfl_common.run import ClientId, Kind
+from pfl_server.journal import Course
+from pfl_server.meter import SITE_PHASES
+
+MOST = 400
+"""Points that are told at once."""
+RECENT = 20
+"""Rounds over which the seconds of a phase are averaged."""
+COMBINED = "test/combined"
+
+
+class Curve:
+    """The committed rounds; begun again from the journal after a restart."""
+
+    def __init__(self) -> None:
+        self._points: dict[int, Point] = {}
+        self._measured: dict[int, tuple[str, dict[str, float]]] = {}
+        self._recent: deque[Mapping[str, float]] = deque(maxlen=RECENT)
+
+    def recall(
+        self,
+        rounds: Iterable[Mapping[str, object]],
+        courses: Iterable[Course],
+        summed: Mapping[str, Scores],
+    ) -> None:
+        """All that a journal knows."""
+        went = {(course.round, course.attempt): course for course in courses}
+        for row in rounds:
+            number, attempt = cast(int, row["round"]), cast(int, row["attempt"])
+            if row["status"] != "committed":
+                continue
+            course = went.get((number, attempt), Course(number, attempt, 0.0, 0.0, {}, {}))
+            cohort, counted = (len(cast(list[ClientId], row[name])) for name in ("cohort", "counted"))
+            self.close(course, cohort=cohort, counted=counted)
+        for key, total in sorted(summed.items()):
+            number_text, _, kind = key.split("-")
+            self.measure(Kind(kind), int(number_text), total)
+
+    def close(self, course: Course, *, cohort: int, counted: int) -> None:
+        """A round was committed."""
+        seconds = course.ended - course.opened
+        moved = {
+            way: sum(size for name, size in course.bytes.items() if name.startswith(way + "/"))
+            for way in ("down", "up")
+        }
+        self._points[course.round] = Point(
+            course.round,
+            course.ended,
+            seconds,
+            cohort,
+            counted,
+            cohort - counted,
+            bytes_down=moved["down"],
+            bytes_up=moved["up"],
+        )
+        each = max(1, counted)
+        self._recent.append(
+            {phase: spent / (each if phase in SITE_PHASES else 1) for phase, spent in course.seconds.items()}
+        )
+
+    def measure(self, kind: Kind, number: int, total: Scores) -> None:
+        """A task's measurements were summed. What was measured before training is of the state after the round before;
+        where a round was measured at both points, that one is shown.
+        """
+        for point, after in (("post", number), ("pre", number if kind is Kind.FINISH else number - 1)):
+            values = total.get(f"{point}/{COMBINED}")
+            known, _ = self._measured.get(after, ("post", {}))
+            if values is not None and (point == "pre" or known == "post"):
+                self._measured[after] = point, scores.summary(values)
+
+    def points(self) -> tuple[Point, ...]:
+        """Oldest first; of very many a part, evenly chosen, with the first and the last."""
+        numbers = sorted(self._points)
+        if len(numbers) > MOST:
+            last = len(numbers) - 1
+            numbers = [numbers[round(place * last / (MOST - 1))] for place in range(MOST)]
+        return tuple(self._told(number) for number in numbers)
+
+    def phases(self) -> dict[str, float]:
+        """Mean seconds by phase over the last rounds."""
+        names = sorted({phase for spent in self._recent for phase in spent})
+        return {
+            name: sum(spent.get(name, 0.0) for spent in self._recent) / len(self._recent) for name in names
+        }
+
+    def _told(self, number: int) -> Point:
+        if number not in self._measured:
+            return self._points[number]
+        _, found = self._measured[number]
+        return replace(
+            self._points[number],
+            accuracy=found["acc_macro"],
+            spread=found["acc_std"],
+            worst_decile=found["acc_worst_decile"],
+        )

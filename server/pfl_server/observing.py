@@ -1,0 +1,203 @@
+"""What is seen of a run while it is played: its numbers, its curve, what happened. Nothing depends on it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import structlog
+from pydantic import JsonValue
+
+from pfl_common import scores
+from pfl_common.messages import RunStatus
+from pfl_common.run import ClientId, Kind, Participation, RunSpec, Task
+from pfl_server.books import Books
+from pfl_server.curve import COMBINED, Curve
+from pfl_server.events import Record
+from pfl_server.journal import Course
+from pfl_server.meter import Laps
+from pfl_server.room import Room
+from pfl_server.round import Round
+from pfl_server.stage import Opened, Watch
+
+log = structlog.get_logger("pfl.training")
+
+
+class Observer:
+    """Looks at each attempt when it opens and when it ends, and sums what sites have measured."""
+
+    def __init__(self, books: Books, room: Room, record: Record) -> None:
+        self._books, self._journal, self._room = books, books.journal, room
+        self._meter, self._events = record.meter, record.events
+        self._laps, self._curve = Laps(record.meter), Curve()
+        self._facts = describe(books.spec)
+        self._opened: Opened | None = None
+        self.watch = Watch(started=_begun(books))
+
+    def status(self) -> RunStatus:
+        """The run at a glance."""
+        spec, watch = self._books.spec, self.watch
+        latest = watch.scores.get(COMBINED, {})
+        seen = RunStatus(
+            spec.id,
+            spec.method,
+            watch.status,
+            watch.round,
+            spec.rounds,
+            watch.attempt,
+            awaited=watch.awaited,
+            # A spread over accuracies of 0 is not defined, and neither JSON nor people have a word for that.
+            scores={name: value for name, value in latest.items() if math.isfinite(value)},
+            started=watch.started,
+            spec=self._facts,
+            curve=self._curve.points(),
+            phases=self._curve.phases(),
+        )
+        if (opened := self._opened) is None:
+            return seen
+        round_ = opened.round
+        counted, lost = len(round_.counted), len(round_.losses)
+        return replace(seen, opened=opened.at, cohort=watch.cohort, counted=counted, lost=lost)
+
+    async def recall(self) -> None:
+        """After a restart: what the journal knows of the rounds so far."""
+        rounds = await self._journal.rounds.soon()
+        courses, summed = await self._journal.course.soon(), await self._journal.scores.soon()
+        self._curve.recall(rounds, courses, summed)
+        self._events.recall(rounds, courses)
+        if courses:
+            self.watch.started = min(self.watch.started, courses[0].opened)
+            self.watch.closed = max(course.ended for course in courses)
+
+    def opened(self, opened: Opened, cohort: Sequence[ClientId]) -> None:
+        """A round begins."""
+        self._opened = opened
+        task, watch = opened.task, self.watch
+        watch.round, watch.attempt, watch.cohort, watch.opened = (
+            task.round,
+            task.attempt,
+            len(cohort),
+            opened.at,
+        )
+        log.info("round opened", round=task.round, attempt=task.attempt, cohort=len(cohort))
+        again = f", attempt {task.attempt}" if task.attempt > 1 else ""
+        self._events.add(f"round {task.round}{again} opened: {len(cohort)} sites asked")
+
+    def course(self, opened: Opened) -> Course:
+        """How an attempt went, to be written with its end."""
+        self._meter.took("seal", opened.sealing.seconds)
+        self._meter.took("fold", opened.folding.seconds)
+        lap, seconds = self._laps.next(), asyncio.get_running_loop().time() - opened.began
+        task = opened.task
+        return Course(task.round, task.attempt, opened.at, opened.at + seconds, lap.seconds, lap.bytes)
+
+    async def closed(self, opened: Opened, counted: Sequence[ClientId], course: Course) -> None:
+        """A round is committed."""
+        self._ended("committed", opened, course)
+        task, losses = opened.task, opened.round.losses
+        self.watch.counted, self.watch.awaited, self.watch.closed = len(counted), (), course.ended
+        self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
+        self._events.closed(task.round, counted=len(counted), losses=losses)
+        await self.sum_round(task)
+        log.info(
+            "round closed",
+            round=task.round,
+            counted=len(counted),
+            lost=dict(sorted(losses.items())) or 0,
+            seconds=round(course.ended - course.opened, 2),
+            **{name: round(s["acc_macro"], 4) for name, s in self.watch.scores.items()},
+        )
+
+    def abandoned(self, opened: Opened, reason: str, course: Course) -> None:
+        """An attempt was given up."""
+        self._ended("abandoned", opened, course)
+        task = opened.task
+        log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
+        self._events.abandoned(task.round, task.attempt, reason=reason)
+
+    def resumed(self, last: int) -> None:
+        """A restarted coordinator goes on."""
+        log.info("run resumed", after_round=last)
+        self._events.add(f"run resumed after round {last}")
+
+    def over(self, status: str, number: int, round_: Round) -> None:
+        """There will be no more rounds."""
+        self.watch.status = status
+        log.info("run over", status=status, rounds=number, absent=sorted(round_.losses))
+        absent = f"; away at the end: {', '.join(sorted(round_.losses))}" if round_.losses else ""
+        self._events.add(f"run {status} after round {number}{absent}")
+
+    def failed(self, words: str) -> None:
+        """The run cannot go on."""
+        self.watch.status = "failed"
+        self._events.add(f"run failed: {words}", "error")
+
+    async def sum_round(self, task: Task) -> None:
+        """Sites that only measure are not waited for; whoever is late with that is not in the sum."""
+        await self.sum_scores(task, replace(task, kind=Kind.EVALUATE))
+
+    async def sum_left(self, task: Task) -> None:
+        """Killed between a round's commit and its sum: the reports are still there."""
+        if task.key not in await self._room.have(self._journal.scores.soon):
+            await self.sum_round(task)
+
+    async def sum_scores(self, *tasks: Task) -> None:
+        """Sum what sites have measured in some tasks."""
+        keys = [task.key for task in tasks]
+        reports = await self._room.have(self._journal.reports.soon, *keys)
+        if reports:
+            total = scores.add(reports)
+            await self._room.have(self._journal.sum_up.soon, keys, total)
+            self._curve.measure(tasks[0].kind, tasks[0].round, total)
+            self.watch.scores = {
+                name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
+            }
+
+    def _ended(self, outcome: str, opened: Opened, course: Course) -> None:
+        watch, self._opened = self.watch, None
+        watch.outcomes[outcome] += 1
+        watch.seconds[outcome].add(course.ended - course.opened)
+        for site, reason in opened.round.losses.items():
+            watch.losses[_kind(reason), opened.stages.get(site, "called")] += 1
+
+
+def describe(spec: RunSpec) -> dict[str, JsonValue]:
+    """What a person may want to know of a run's specification."""
+    return {
+        "backbone": spec.model.backbone,
+        "shape": list(spec.model.shape),
+        "classes": len(spec.model.classes),
+        "rounds": spec.rounds,
+        "participation": _say(spec.participation),
+        "drop": spec.participation.drop,
+        "candidates": spec.candidates,
+        "quorum": spec.quorum,
+        "lease_seconds": spec.lease_seconds,
+        "round_seconds": spec.round_seconds,
+        "evaluate_every": spec.evaluate_every,
+        "seed": spec.seed,
+        "settings": dict(spec.settings),
+        "sites": len(spec.roster),
+    }
+
+
+def _say(rule: Participation) -> str:
+    if rule.fixed:
+        return ",".join(rule.fixed)
+    return f"{rule.low:g}" if rule.low == rule.high else f"{rule.low:g}..{rule.high:g}"
+
+
+def _begun(books: Books) -> float:
+    """The first model is written when a run begins, and never again."""
+    try:
+        return min(books.shelf.path(books.init.blob.digest).stat().st_mtime, time.time())
+    except OSError:
+        return time.time()
+
+
+def _kind(reason: str) -> str:
+    """The part of a reason before its details: a label with few values."""
+    return reason.partition(":")[0]

@@ -1,0 +1,205 @@
+/* The story: ask the coordinator every two seconds, show what it says, and say so when it does not answer. */
+
+import { showBar } from "./bars.js";
+import { isThinned, showCurves, summed } from "./curves.js";
+import { showSites } from "./sites.js";
+import { showRun } from "./run.js";
+import { ago, bytes, count, make, moment, names, percent, say, span } from "./words.js";
+
+const EVERY = 2000;
+const SLOWEST = 30000;
+const PATIENCE = 10000;
+const el = (id) => document.getElementById(id);
+const STATES = {
+  gathering: "Gathering sites",
+  running: "Running",
+  finishing: "Finishing",
+  finished: "Finished",
+  stopped: "Stopped",
+  failed: "Failed",
+};
+let timer = 0;
+let asking = false;
+let misses = 0;
+let answered = Date.now();
+let latest = null;
+
+async function ask() {
+  if (asking) return;
+  asking = true;
+  clearTimeout(timer);
+  try {
+    const answer = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const status = await answer.json();
+    hear(status);
+  } catch {
+    miss();
+  } finally {
+    asking = false;
+  }
+  if (!document.hidden) timer = setTimeout(ask, Math.min(EVERY * 2 ** misses, SLOWEST));
+}
+
+function hear(status) {
+  misses = 0;
+  answered = Date.now();
+  latest = status;
+  el("silence").hidden = true;
+  el("all").classList.remove("stale");
+  show(status);
+}
+
+function miss() {
+  misses += 1;
+  const since = moment(answered / 1000, Date.now() / 1000);
+  el("silence").hidden = false;
+  say(el("silence"), `The coordinator does not answer since ${since}. This page goes on asking.`);
+  el("all").classList.add("stale");
+  el("all").setAttribute("aria-busy", "false");
+  el("hero").dataset.state = "silent";
+  say(el("state"), "No answer");
+  say(el("saying"), "");
+  say(el("place"), latest === null ? "" : `Last known: ${[nameOf(latest), placeOf(latest)].filter(Boolean).join(", ")}`);
+  document.title = `no answer · ${document.title.replace(/^no answer · /, "")}`;
+}
+
+function show(status) {
+  const now = status.now || Date.now() / 1000;
+  showHead(status, now);
+  showTiles(status);
+  showRound(status, now);
+  showCurves(status.curve, now);
+  showSites(status.sites);
+  showRun(status, now);
+  showFoot(status);
+  el("all").setAttribute("aria-busy", "false");
+}
+
+function nameOf(status) {
+  return STATES[status.status] ?? status.status;
+}
+
+function placeOf(status) {
+  return status.run ? `round ${status.round} of ${status.rounds}` : "";
+}
+
+function showHead(status, now) {
+  const [state, place] = [nameOf(status), placeOf(status)];
+  say(el("method"), status.method);
+  say(el("run"), status.run);
+  say(el("state"), state);
+  say(el("place"), place && place[0].toUpperCase() + place.slice(1) + (status.attempt > 1 ? `, attempt ${status.attempt}` : ""));
+  say(el("spoken"), [state, place, status.words].filter(Boolean).join(", "));
+  say(el("saying"), sentence(status, now));
+  say(el("words"), status.words);
+  el("words").hidden = !status.words;
+  el("hero").dataset.state = status.status;
+  document.title = [state, place && `${status.round}/${status.rounds}`, status.method].filter(Boolean).join(" · ");
+  showWay(status);
+  const newest = status.curve.findLast((point) => point.accuracy !== null);
+  el("score").hidden = !newest;
+  if (newest) {
+    say(el("mean"), percent(newest.accuracy));
+    say(el("meanwords"), `mean accuracy after round ${newest.round}, ± ${(100 * newest.spread).toFixed(1)} over the sites`);
+  }
+}
+
+function showWay(status) {
+  const closed = status.curve.at(-1)?.round ?? 0;
+  const way = el("way");
+  way.hidden = !status.rounds;
+  way.setAttribute("aria-valuemax", status.rounds);
+  way.setAttribute("aria-valuenow", closed);
+  way.setAttribute("aria-valuetext", `${closed} of ${status.rounds} rounds closed`);
+  way.firstElementChild.style.width = `${(100 * closed) / (status.rounds || 1)}%`;
+}
+
+function sentence(status, now) {
+  const here = status.sites.filter((line) => line.state === "here").length;
+  const took = status.started ? span((status.curve.at(-1)?.ended ?? now) - status.started) : "";
+  switch (status.status) {
+    case "gathering":
+      return `${here} of ${status.spec.sites ?? "the"} sites are here. The run begins by itself when all have come.`;
+    case "running":
+      return `${waiting(status)}${left(status, now)}`;
+    case "finishing":
+      return `The rounds are over; every site gets its model.${status.awaited.length ? ` Not done yet: ${names(status.awaited)}.` : ""}`;
+    case "finished":
+      return `All ${count(status.rounds, "round")} are done${took && `, in ${took}`}. Every site that was here has its model.`;
+    case "stopped":
+      return `Ended by the operator after ${count(status.curve.at(-1)?.round ?? 0, "round")}${took && `, in ${took}`}.`;
+    default:
+      return "";
+  }
+}
+
+function waiting(status) {
+  const awaited = status.awaited.length;
+  if (!awaited) return "The round is being closed.";
+  return `Waiting for ${awaited > 3 ? count(awaited, "site") : names(status.awaited)}.`;
+}
+
+/** When the last round would end at the pace of the last ten. */
+function left(status, now) {
+  const [one, other] = [status.curve.at(-Math.min(11, status.curve.length)), status.curve.at(-1)];
+  if (!other || one === other || other.round >= status.rounds) return "";
+  const pace = (other.ended - one.ended) / (other.round - one.round);
+  const end = Math.max(now, other.ended + pace * (status.rounds - other.round));
+  return ` At the pace of the last rounds all will be done about ${moment(end, now).slice(0, -3)}.`;
+}
+
+function showTiles(status) {
+  const newest = status.curve.findLast((point) => point.accuracy !== null);
+  const last = status.curve.at(-1);
+  const here = status.sites.filter((line) => line.state === "here").length;
+  const facts = [[`${here} of ${status.sites.length}`, "sites are here"]];
+  if (newest) facts.push([percent(newest.worst_decile), "worst tenth of sites"]);
+  if (last) {
+    facts.push([`${last.counted} of ${last.cohort}`, `counted in round ${last.round}`]);
+    facts.push([span(last.seconds), `round ${last.round} took`]);
+    const about = isThinned(status.curve) ? "about " : "";
+    facts.push([about + bytes(summed(status.curve).at(-1)), "moved in closed rounds"]);
+  }
+  const tiles = el("tiles");
+  tiles.hidden = status.sites.length === 0;
+  while (tiles.children.length > facts.length) tiles.lastChild.remove();
+  facts.forEach(([value, words], at) => {
+    const tile = tiles.children[at] ?? tiles.appendChild(make("li", {}, make("b"), make("span")));
+    say(tile.firstChild, value);
+    say(tile.lastChild, words);
+  });
+}
+
+function showRound(status, now) {
+  const under = status.status === "running" && status.awaited.length > 0;
+  el("live").hidden = !under;
+  if (!under) return;
+  const stages = { counted: status.counted ?? 0, uploading: 0, working: 0, called: 0, away: 0, lost: status.lost ?? 0 };
+  const phases = new Map(status.sites.map((line) => [line.site, line.phase]));
+  for (const site of status.awaited) {
+    const phase = phases.get(site);
+    stages[phase in stages ? phase : "called"] += 1;
+  }
+  say(el("live-name"), `Round ${status.round}, under way`);
+  showBar("cohort", stages, (number) => String(number));
+  const since = status.opened ? `Opened ${ago(now - status.opened)}. ` : "";
+  const of = status.cohort ? ` of ${status.cohort}` : "";
+  say(el("awaited"), `${since}Awaited: ${status.awaited.length}${of}: ${names(status.awaited, 24)}.`);
+}
+
+function showFoot(status) {
+  const host = location.hostname.replace(/^\[|\]$/g, "");
+  const near = host === "localhost" || host.endsWith(".localhost") || host === "::1" || host.startsWith("127.");
+  const how = near ? "on this machine or through a tunnel that ends here" : "over the network";
+  const veil = location.protocol === "https:" ? "" : near ? "" : ", without encryption";
+  say(el("reached"), `Reached at ${location.host}, ${how}${veil}.`);
+  const off = status.now ? Math.round(status.now - Date.now() / 1000) : 0;
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const beside = Math.abs(off) > 2 ? ` This device's clock is ${span(Math.abs(off))} ${off > 0 ? "behind" : "ahead of"} it.` : "";
+  say(el("clock"), `Times are by the coordinator's clock, shown as they are in ${zone}.${beside}`);
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : ask()));
+window.addEventListener("online", ask);
+ask();

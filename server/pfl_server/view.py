@@ -1,0 +1,77 @@
+"""A coordinator as it is looked at from outside: its numbers and its status, whatever the moment of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from pfl_common.messages import RunStatus
+from pfl_server.hosting import RunHost
+from pfl_server.meter import Meter
+from pfl_server.stage import Watch
+from pfl_server.surroundings import Ends, Surroundings
+
+
+class View:
+    """Reads, and changes nothing."""
+
+    def __init__(self, host: RunHost, find_ends: Ends) -> None:
+        self._host = host
+        self._surroundings = Surroundings(host.settings.state, find_ends)
+
+    async def look(self) -> None:
+        """See to what is slow to look at, if that was not done lately."""
+        books, fleet = self._host.books, self._host.fleet
+        run = None if books is None else self._host.settings.state / "runs" / books.spec.id
+        await self._surroundings.look(run, () if fleet is None else fleet.roster())
+
+    @property
+    def watch(self) -> Watch | None:
+        """The run's numbers, once there is a run."""
+        return self._host.training.watch if self._host.training else None
+
+    @property
+    def meter(self) -> Meter:
+        """What was moved, spent and refused."""
+        return self._host.record.meter
+
+    @property
+    def named(self) -> tuple[str, str, str]:
+        """Run, method and version of this program."""
+        books = self._host.books
+        run, method = (
+            ("", self._host.settings.method) if books is None else (books.spec.id, books.spec.method)
+        )
+        return run, method, version("pfl-net")
+
+    @property
+    def state(self) -> str:
+        """How the run stands, in one word."""
+        if self._host.reception.failed:
+            return "failed"
+        return "gathering" if self.watch is None else self.watch.status
+
+    @property
+    def planned(self) -> int:
+        """Rounds the run is to have."""
+        books = self._host.books
+        return self._host.settings.rounds if books is None else books.spec.rounds
+
+    @property
+    def heard(self) -> tuple[int, int]:
+        """Registered sites that are here, and those that are away."""
+        return self._host.reception.heard()
+
+    @property
+    def around(self) -> Mapping[str, float]:
+        """Disk and checkpoint, as they were at the last look."""
+        return self._surroundings.numbers
+
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """When certificates end."""
+        return self._surroundings.ends
+
+    def status(self) -> RunStatus:
+        """What `pfl status` shows."""
+        return self._host.status()

@@ -1,0 +1,86 @@
+"""The bytes that both programs count are those that crossed, by the network interface's own counter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any  # what the programs counted, as JSON
+
+import pytest
+
+from tests.deploy.counting import NO_NETWORK
+
+MOST_MISSING = 0.02
+"""What TLS, HTTP/2, TCP and IP add is not counted, nor what the test itself reads."""
+
+LARGEST_ENROLMENT = 4000
+"""Bytes of the messages with which a site gets its certificate and card, each way."""
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One federation, played in a network of its own."""
+    words = [sys.executable, "-m", "tests.deploy.counting", str(tmp_path_factory.mktemp("counting"))]
+    top = Path(__file__).parents[2]
+    played = subprocess.run(words, capture_output=True, text=True, cwd=top, timeout=110, check=False)
+    if played.returncode == NO_NETWORK:
+        pytest.skip("this system gives no network of its own (unshare, of util-linux)")
+    assert 0 == played.returncode, played.stderr
+    return json.loads(played.stdout)
+
+
+def check_close(interface: int, counts: dict[str, float]) -> None:
+    """All that was counted crossed, and hardly anything else did."""
+    missing = 1 - sum(counts.values()) / interface
+    assert 0 <= missing <= MOST_MISSING, f"{missing:.2%} of {interface} bytes: {counts}"
+
+
+def test_the_coordinator_counts_what_crosses(counted: dict[str, Any]) -> None:
+    """In the middle of a run and at its end, all kinds together."""
+    assert [0, 0] == counted["ended"]
+    for moment in ("between", "last"):
+        check_close(counted[moment]["interface"], counted[moment]["coordinator"])
+    counts = counted["last"]["coordinator"]
+    model = counts["down/init"] / 2
+    assert model > 4_000_000
+    for kind, times in (("down/train", 4), ("down/finish", 2), ("up/train", 4)):
+        assert times * model == pytest.approx(counts[kind], rel=0.001), kind
+    assert 0 < counts["down/calls"] + counts["up/calls"] < 0.01 * sum(counts.values())
+
+
+def test_the_sites_count_what_crosses(counted: dict[str, Any]) -> None:
+    """Each its own part: together they are what the interface carried."""
+    between = counted["between"]
+    assert 2 == counted["uploads"], "both sites were training when they were asked"
+    total: dict[str, float] = {}
+    for counts in between["sites"]:
+        for place, count in counts.items():
+            total[place] = total.get(place, 0) + count
+    check_close(between["interface"], total)
+
+
+def test_the_page_and_the_command_tell_the_same(counted: dict[str, Any]) -> None:
+    """`/status.json` and `pfl status --json` differ in the moment they were asked, and the curve has the bytes."""
+    page, command = counted["told"]
+    for status in (page, command):
+        status.pop("now")
+        for site in status["sites"]:
+            site.pop("seen_seconds")
+    assert page == command
+    assert [1, 2] == [point["round"] for point in page["curve"]]
+    last = counted["last"]["coordinator"]
+    until_the_end = sum(point["bytes_up"] for point in page["curve"])
+    assert last["up/train"] < until_the_end <= last["up/train"] + last["up/calls"]
+
+
+def test_both_sides_count_alike(counted: dict[str, Any]) -> None:
+    """Whole files to the byte; beside calls the coordinator counts what a site sends before it is one, to enrol."""
+    between = counted["between"]
+    for place, count in between["coordinator"].items():
+        seen = sum(site[place] for site in between["sites"] if place in site)
+        if not place.endswith("/calls"):
+            assert count == seen, place
+        else:
+            assert count - LARGEST_ENROLMENT * len(between["sites"]) <= seen <= count, place

@@ -1,0 +1,199 @@
+"""The coordinator's numbers: what is declared is exposed and nothing else, and a run fills in all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as read_older_text
+
+from pfl_common.config import settle
+from pfl_common.messages import RunStatus
+from pfl_deploy.loopback import OpenEnvelopes
+from pfl_deploy.simulate import play
+from pfl_server.hosting import RunHost
+from pfl_server.metrics import NUMBERS, CoordinatorMetrics
+from pfl_server.settings import ServerSettings
+from pfl_server.view import View
+from tests.deploy.processes import write_site
+from tests.deploy.tools import tool
+
+Labels = frozenset[tuple[str, str]]
+SUFFIX = {"counter": ("_total",), "gauge": ("",), "info": ("_info",), "summary": ("_count", "_sum")}
+
+
+def read(view: View) -> dict[str, dict[Labels, float]]:
+    """What a strict reader finds, by the sample's name and labels."""
+    registry = CollectorRegistry()
+    registry.register(CoordinatorMetrics(view))
+    found: dict[str, dict[Labels, float]] = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return found
+
+
+def value(found: dict[str, dict[Labels, float]], name: str, **labels: str) -> float:
+    return found[name][frozenset(labels.items())]
+
+
+def open_view(folder: Path, method: str, **given: object) -> tuple[RunHost, View]:
+    words = {"method": method, "sites": 2, "rounds": 2, "backbone": "mlp", "quorum": 1.0, "state": folder}
+    host = RunHost(settle(ServerSettings, words | given, what="test"), OpenEnvelopes())
+    return host, View(host, lambda sites: {"authority": 9e9, "coordinator": 8e9, "site_soonest": 7e9})
+
+
+async def run_to_the_end(folder: Path, method: str, **given: object) -> tuple[RunHost, View]:
+    """A small federation in this process; its state folder may have held others before."""
+    data = [folder / "data" / name for name in ("hospital_a", "hospital_b")]
+    for number, place in enumerate(data):
+        if not place.exists():
+            write_site(place, samples=24, size=12, seed=number)
+    host, view = open_view(folder / "coordinator", method, **given)
+    await play(host, data, folder / "sites" / method)
+    await view.look()
+    return host, view
+
+
+@pytest.fixture
+async def played(tmp_path: Path) -> tuple[RunHost, View]:
+    """A run after one of a plain method, with a site drawn to drop out now and then."""
+    await run_to_the_end(tmp_path, "fedavg")
+    return await run_to_the_end(tmp_path, "dualfed", new_run=True, rounds=4, drop=0.4, seed=2)
+
+
+async def test_all_that_is_declared_and_nothing_else(played: tuple[RunHost, View]) -> None:
+    """Each number shows up in a real run with just the labels it was declared with."""
+    host, view = played
+    host.record.meter.refusals["seal"] += 1
+    found = read(view)
+    declared = {number.name + suffix: number for number in NUMBERS for suffix in SUFFIX[number.kind]}
+    assert declared.keys() == found.keys()
+    for name, samples in found.items():
+        for labels in samples:
+            assert set(declared[name].labels) == {label for label, _ in labels}, name
+    assert not any(
+        "hospital" in value for samples in found.values() for labels in samples for _, value in labels
+    )
+
+
+async def test_they_say_what_happened(played: tuple[RunHost, View]) -> None:
+    """Rounds, losses, times and accuracies are those of the run, of its journal and of its status."""
+    host, view = played
+    found, status, rounds = read(view), view.status(), host.books.journal.rounds()
+    assert 1.0 == value(found, "pfl_run_state", state="finished")
+    assert 1.0 == sum(found["pfl_run_state"].values())
+    assert (4.0, 4.0, 1.0) == tuple(
+        value(found, name) for name in ("pfl_rounds_planned", "pfl_round", "pfl_round_attempt")
+    )
+    outcomes = Counter(str(row["status"]) for row in rounds)
+    assert outcomes["committed"] == value(found, "pfl_rounds_total", outcome="committed")
+    assert outcomes["abandoned"] == value(found, "pfl_rounds_total", outcome="abandoned")
+    assert outcomes["committed"] == value(found, "pfl_round_seconds_count", outcome="committed")
+    dropped = sum(list(row["losses"].values()).count("dropped") for row in rounds)
+    assert dropped > 0
+    assert dropped == value(found, "pfl_losses_total", reason="dropped", stage="drawn")
+    labels = {"split": "test", "view": "combined"}
+    macro = value(found, "pfl_accuracy_ratio", statistic="macro", **labels)
+    assert status.scores["acc_macro"] == macro
+    assert -1 <= value(found, "pfl_gain_ratio", baseline="fedavg") <= 1
+    assert frozenset({("baseline", "local")}) not in found["pfl_gain_ratio"]
+    assert status.started == value(found, "pfl_run_started_timestamp_seconds")
+    assert status.started <= value(found, "pfl_round_opened_timestamp_seconds")
+    assert status.curve[-1].ended == value(found, "pfl_round_closed_timestamp_seconds")
+    assert value(found, "pfl_checkpoint_timestamp_seconds") <= status.now
+    assert 0 < value(found, "pfl_disk_used_bytes") < value(found, "pfl_disk_free_bytes")
+
+
+async def test_the_seconds_of_a_round_lie_in_its_phases(played: tuple[RunHost, View]) -> None:
+    """A site that was counted worked, sent and was verified once; no phase took longer than all rounds."""
+    host, view = played
+    found = read(view)
+    counted = sum(len(row["counted"]) for row in host.books.journal.rounds())
+    for phase in ("work", "upload", "verify"):
+        assert counted == value(found, "pfl_phase_seconds_count", phase=phase), phase
+    ended = sum(found["pfl_rounds_total"].values())
+    for phase in ("wait", "seal", "fold"):
+        assert ended == value(found, "pfl_phase_seconds_count", phase=phase), phase
+    assert 4 == value(found, "pfl_phase_seconds_count", phase="commit")
+    lasted = sum(found["pfl_round_seconds_sum"].values())
+    for phase in ("seal", "fold", "commit"):
+        assert 0 <= value(found, "pfl_phase_seconds_sum", phase=phase) <= lasted, phase
+    # Both sites work at the same time.
+    for phase in ("work", "upload", "verify"):
+        assert 0 < value(found, "pfl_phase_seconds_sum", phase=phase) <= 2 * lasted, phase
+
+
+async def test_the_status_tells_the_same_curve_after_a_restart(
+    played: tuple[RunHost, View], tmp_path: Path
+) -> None:
+    """What the journal has of a run is what the status says of it, in this life and in the next."""
+    _, view = played
+    before: RunStatus = view.status()
+    assert [1, 2, 3, 4] == [point.round for point in before.curve]
+    assert all(point.accuracy is not None and point.worst_decile <= point.accuracy for point in before.curve)
+    assert all(0 < point.seconds for point in before.curve)
+    assert [point.cohort - point.counted for point in before.curve] == [p.lost for p in before.curve]
+    assert before.scores["acc_macro"] == before.curve[-1].accuracy
+    assert "run finished after round 4" in [event.words for event in before.events]
+
+    again, later = open_view(tmp_path / "coordinator", "dualfed", rounds=4, drop=0.4, seed=2, new_run=False)
+    running = asyncio.create_task(again.run())
+    try:
+        for _ in range(3000):
+            await asyncio.sleep(0.01)
+            if later.watch is not None and later.watch.status == "finishing":
+                break
+        after = later.status()
+    finally:
+        running.cancel()
+        again.runs.close()
+    assert before.curve == after.curve
+    assert (before.started, before.phases, before.spec) == (after.started, after.phases, after.spec)
+    closed = [event.words for event in before.events if " closed: " in event.words]
+    assert closed == [event.words for event in after.events if " closed: " in event.words]
+
+
+async def test_before_the_run(tmp_path: Path) -> None:
+    """From the first second on there is a state, and no round that never was."""
+    host, view = open_view(tmp_path / "coordinator", "dualfed")
+    await view.look()
+    found = read(view)
+    host.runs.close()
+    assert 1.0 == value(found, "pfl_run_state", state="gathering")
+    assert (0.0, 0.0) == (value(found, "pfl_sites", state="here"), value(found, "pfl_sites", state="away"))
+    assert 2.0 == value(found, "pfl_rounds_planned")
+    assert 9e9 == value(found, "pfl_certificate_end_timestamp_seconds", of="authority")
+    assert "pfl_round" not in found
+    assert {"sites": 2, "rounds": 2}.items() <= view.status().spec.items()
+
+
+async def test_the_names_are_as_prometheus_wants_them(played: tuple[RunHost, View]) -> None:
+    """Prometheus's own check of a page has nothing to say."""
+    registry = CollectorRegistry()
+    registry.register(CoordinatorMetrics(played[1]))
+    encode, _ = choose_encoder("*/*")
+    words = [tool("promtool", "prometheus"), "check", "metrics"]
+    said = await asyncio.to_thread(
+        subprocess.run, words, input=encode(registry), capture_output=True, timeout=30, check=False
+    )
+    assert (0, b"", b"") == (said.returncode, said.stdout, said.stderr)
+
+
+def test_who_cannot_read_openmetrics_gets_the_older_text(tmp_path: Path) -> None:
+    """Tools that check a page read the older format; all names are found in it too."""
+    host, view = open_view(tmp_path / "coordinator", "dualfed")
+    host.runs.close()
+    registry = CollectorRegistry()
+    registry.register(CoordinatorMetrics(view))
+    encode, kind = choose_encoder("*/*")
+    assert kind.startswith("text/plain")
+    names = {family.name for family in read_older_text(encode(registry).decode())}
+    assert {"pfl_bytes", "pfl_run_info", "pfl_phase_seconds"} <= names
