@@ -182,6 +182,34 @@ def demo(
         typer.launch(plan.report.as_uri())
 
 
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="A run's folder, its id, or the folder of a simulation.")],
+    sites: Annotated[
+        list[Path] | None, typer.Option(help="Folder of one or more sites: for each site's own numbers.")
+    ] = None,
+    beside: Annotated[list[str] | None, typer.Option(help="Another run to compare with.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to; else report-RUN here.")] = None,
+    target: Annotated[
+        list[float] | None, typer.Option(help="Mean accuracy to reach, as 0.9; else shares of the best.")
+    ] = None,
+    pictures: Annotated[bool, typer.Option(help="Write the charts as PNG files too.")] = True,
+    as_json: AsJson = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Write one page about a run, under way or over: accuracy, fairness, bytes, time, losses."""
+    from pfl_deploy.reporting.story import Asked, make_report
+
+    asked = Asked(run, tuple(sites or ()), tuple(beside or ()), tuple(target or ()), pictures)
+    written = make_report(asked, out)
+    if as_json:
+        console.print_json(json.dumps(written.facts))
+    else:
+        console.print(f"the report: {written.page}", markup=False)
+    if open_:
+        typer.launch(written.page.as_uri())
+
+
 def _replay(flags: Mapping[str, Any]) -> None:
     from pfl_deploy import replaying
 

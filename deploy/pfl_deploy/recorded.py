@@ -6,8 +6,6 @@ import filecmp
 import hashlib
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from pfl_common.errors import StateError
-
-BUSY_SECONDS = 30.0
-"""How long to wait for a coordinator that is writing its journal."""
+from pfl_deploy.reporting.record import copy_journal
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ def take_copy(run: Path, into: Path) -> Copy:
         )
     # The checkpoints first: of a round that is committed in the meantime the journal then knows.
     checkpoints = _copy_checkpoints(run / "checkpoints", into)
-    return Copy(_copy_journal(run / "journal.sqlite", into), checkpoints)
+    return Copy(copy_journal(run / "journal.sqlite", into), checkpoints)
 
 
 def find_difference(first: Path, second: Path) -> str | None:
@@ -80,21 +76,3 @@ def _copy_checkpoints(folder: Path, into: Path) -> dict[int, Path]:
             if hashlib.file_digest(content, "sha256").hexdigest() == words["sha256"]:
                 copied[int(words["round"])] = copy
     return copied
-
-
-def _copy_journal(file: Path, into: Path) -> Path:
-    """A copy as of one commit, through a connection that cannot write: SQLite makes a writer wait meanwhile."""
-    copy = into / "recorded.sqlite"
-    with closing(
-        sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
-    ) as source:
-        try:
-            with closing(sqlite3.connect(copy)) as target:
-                source.backup(target)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
-                raise
-            # A killed coordinator left a commit half done and nobody is writing: undone in the copy, not in the run.
-            shutil.copyfile(file, copy)
-            shutil.copyfile(file.with_name(f"{file.name}-journal"), copy.with_name(f"{copy.name}-journal"))
-    return copy

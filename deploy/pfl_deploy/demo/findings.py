@@ -13,20 +13,12 @@ from typing import TypedDict
 from pfl_common.identity import site_name
 from pfl_common.run import Entry, Json, Manifest, RunSpec
 from pfl_common.sealing import sealed_size
-from pfl_deploy.demo.following import Curve, Trained, read_curve, read_history
+from pfl_deploy.demo.following import Trained, read_curve
 from pfl_deploy.demo.plan import Plan
 from pfl_deploy.demo.specimens import Specimens, look
-
-_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "uint8": 1,
-    "bool": 1,
-}
+from pfl_deploy.reporting.facts import describe
+from pfl_deploy.reporting.histories import Curve, read_history
+from pfl_deploy.reporting.traffic import size_of
 
 
 class Leaving(TypedDict):
@@ -99,6 +91,11 @@ class Findings:
         """The method that real processes trained: the one this demo is about."""
         return self.methods[-1]
 
+    @property
+    def kinds(self) -> dict[str, Method]:
+        """The methods by the colours the page gives them."""
+        return {"run" if method is self.real else method.name: method for method in self.methods}
+
     def to_json(self) -> str:
         """Everything but the pictures, for other programs."""
         plain = asdict(self)
@@ -118,7 +115,7 @@ def gather(plan: Plan, runs: Sequence[Trained], *, seconds: float) -> Findings:
         counters=real.counters,
         parts=divide(spec, {name for folder in real.folders.values() for name in read_sent_names(folder)}),
         rounds=spec.rounds,
-        spec=_about(spec),
+        spec=describe(spec),
         machine={"system": platform.platform(), "python": platform.python_version(), **spec.versions},
         seconds=seconds,
     )
@@ -156,11 +153,6 @@ def divide(spec: RunSpec, sent: Set[str]) -> tuple[Part, ...]:
     )
 
 
-def size_of(manifest: Manifest) -> int:
-    """Bytes of a parcel's content."""
-    return sum(prod(entry.shape) * _BYTES[entry.dtype] for entry in manifest)
-
-
 def _down(spec: RunSpec, kind: str) -> Manifest:
     """What comes down for a kind of task; the methods played here have one phase."""
     return next(
@@ -173,12 +165,6 @@ def _down(spec: RunSpec, kind: str) -> Manifest:
 def _read_audit(folder: Path) -> list[Leaving]:
     file = folder / "audit.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def _about(spec: RunSpec) -> dict[str, Json]:
-    """What the specification pins, without the long lists of tensors."""
-    plain: dict[str, Json] = json.loads(spec.to_json())
-    return {name: value for name, value in plain.items() if name != "manifests"} | {"hash": spec.hash}
 
 
 def _method(run: Trained) -> Method:

@@ -5,33 +5,20 @@ The coordinator never sees a site's curve. The demo does because it owns the sit
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias, TypedDict
 
 from pfl_common.identity import site_name
 from pfl_deploy.demo.live import Board
 from pfl_deploy.demo.plan import Contestant, Plan
-
-Curve: TypeAlias = dict[int, float]
-"""Accuracy on a site's own test pictures, by the number of rounds trained before."""
+from pfl_deploy.reporting.histories import Curve, read_history, split_task
 
 _ROUND = re.compile(r"\bround closed\b.*\bround=(\d+)\b.*\bseconds=([\d.]+)")
 _OPENED = "round opened"
-_TASK = re.compile(r"(\d+)-\d+-(\w+)")
 _SCORE = re.compile(r"(pre|post)/test/(\w+)")
-
-
-class Entry(TypedDict):
-    """A line of a site's history."""
-
-    task: str
-    scores: dict[str, dict[str, float]]
-    metrics: dict[str, float]
 
 
 @dataclass
@@ -96,21 +83,14 @@ def read_curve(folder: Path, view: str = "combined") -> Curve:
     """
     curve: Curve = {}
     for entry in read_history(folder):
-        task = _TASK.fullmatch(entry["task"])
+        task = split_task(entry["task"])
         assert task, f"{folder}: a task is called {entry['task']!r}"
         for name, values in entry["scores"].items():
             score = _SCORE.fullmatch(name)
             if score and score[2] == view:
-                before = score[1] == "pre" and task[2] == "train"
-                curve[int(task[1]) - before] = values["accuracy"]
+                before = score[1] == "pre" and task[1] == "train"
+                curve[task[0] - before] = values["accuracy"]
     return dict(sorted(curve.items()))
-
-
-def read_history(folder: Path) -> list[Entry]:
-    """The lines of a history; one that is just being written is left for the next time."""
-    file = folder / "history.jsonl"
-    lines = file.read_text().split("\n")[:-1] if file.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def last_value(curve: Curve) -> float:

@@ -6,9 +6,9 @@ import json
 from html import escape
 from math import sqrt
 
-from pfl_deploy.demo import plots
 from pfl_deploy.demo.findings import Findings, Part
-from pfl_deploy.demo.page import figure, legend, page, paragraph, section, table, tiles
+from pfl_deploy.reporting import amounts, plots
+from pfl_deploy.reporting.page import card, figure, legend, page, pair, paragraph, section, table, tiles
 
 _NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
@@ -26,11 +26,11 @@ def verdict(findings: Findings) -> str:
     """Who leads, on average and where not: said as it is."""
     real = findings.real
     others = sorted(findings.methods[:-1], key=lambda method: -method.mean)
-    listed = ", ".join(f"{_percent(method.mean)} {_beside(method.title)}" for method in others)
+    listed = ", ".join(f"{amounts.percent(method.mean)} {_beside(method.title)}" for method in others)
     ahead = [site for site in findings.sites if all(real.final[site] >= o.final[site] for o in others)]
     behind = [site for site in findings.sites if site not in ahead]
     words = (
-        f"After {findings.rounds} rounds {real.title} reaches {_percent(real.mean)} on average over the sites' "
+        f"After {findings.rounds} rounds {real.title} reaches {amounts.percent(real.mean)} on average over the sites' "
         f"own test data, beside {listed}."
     )
     if not behind:
@@ -52,28 +52,31 @@ def _head(title: str, findings: Findings) -> str:
     sent = sum(traffic.sent for traffic in findings.traffic.values())
     real = findings.real
     facts = {
-        f"mean accuracy, {real.title}": _percent(real.mean),
-        **{f"mean accuracy, {_beside(m.title)}": _percent(m.mean) for m in findings.methods[:-1]},
-        f"left the sites in {findings.rounds} rounds": _bytes(sent),
+        f"mean accuracy, {real.title}": amounts.percent(real.mean),
+        **{f"mean accuracy, {_beside(m.title)}": amounts.percent(m.mean) for m in findings.methods[:-1]},
+        f"left the sites in {findings.rounds} rounds": amounts.size(sent),
         f"{real.processes} processes trained {real.title}": f"{real.seconds:.0f} s",
     }
     return f"<h1>{escape(title)}</h1>\n{paragraph(verdict(findings), 'lead')}\n{tiles(facts)}"
 
 
 def _result(findings: Findings) -> str:
-    names = {method.name: f"{method.title}: {method.sense}" for method in findings.methods}
-    groups = {site: {m.name: m.final[site] for m in findings.methods} for site in findings.sites}
-    groups["mean"] = {m.name: m.mean for m in findings.methods}
+    kinds = findings.kinds
+    names = {kind: f"{method.title}: {method.sense}" for kind, method in kinds.items()}
+    groups = {site: {kind: m.final[site] for kind, m in kinds.items()} for site in findings.sites}
+    groups["mean"] = {kind: m.mean for kind, m in kinds.items()}
     real, alone = findings.real, findings.methods[0]
     rows = [
         [
             site,
             *(f"{100 * m.final[site]:.1f}" for m in findings.methods),
-            _gain(real.final[site], alone.final[site]),
+            amounts.points(real.final[site] - alone.final[site]),
         ]
         for site in findings.sites
     ]
-    rows.append(["mean", *(f"{100 * m.mean:.1f}" for m in findings.methods), _gain(real.mean, alone.mean)])
+    rows.append(
+        ["mean", *(f"{100 * m.mean:.1f}" for m in findings.methods), amounts.points(real.mean - alone.mean)]
+    )
     head = ["site", *(m.title for m in findings.methods), f"{real.title} less {alone.title}"]
     return section(
         "result",
@@ -105,9 +108,8 @@ def _doubt(findings: Findings) -> str:
 def _curves(findings: Findings) -> str:
     cards = []
     for site in findings.sites:
-        series = {method.name: method.curves[site] for method in findings.methods}
-        drawing = plots.curves(f"{site}: accuracy over rounds", series, findings.rounds)
-        cards.append(f'<div class="card"><h3>{escape(site)}</h3>{drawing}</div>')
+        series = {kind: method.curves[site] for kind, method in findings.kinds.items()}
+        cards.append(card(site, plots.curves(f"{site}: accuracy over rounds", series, findings.rounds)))
     return section(
         "curves",
         "Round by round",
@@ -115,8 +117,8 @@ def _curves(findings: Findings) -> str:
             "Accuracy on the site's own test data, in percent, by the number of rounds trained before.",
             "soft",
         ),
-        legend({method.name: method.title for method in findings.methods}),
-        f'<div class="pair">{"".join(cards)}</div>',
+        legend({kind: method.title for kind, method in findings.kinds.items()}),
+        pair(cards),
     )
 
 
@@ -129,10 +131,7 @@ def _sites(findings: Findings) -> str:
             else ""
         )
         counts = ", ".join(f"{count} {part}" for part, count in site.counts.items())
-        words = ". ".join(filter(None, (counts, site.licence)))
-        cards.append(
-            f'<div class="card"><h3>{escape(name)}</h3>{strip}<div class="soft">{escape(words)}</div></div>'
-        )
+        cards.append(card(name, strip, ". ".join(filter(None, (counts, site.licence)))))
     return section(
         "sites",
         "Whose data",
@@ -140,26 +139,22 @@ def _sites(findings: Findings) -> str:
             "The same classes at every site, in pictures of different kinds. Each row stayed at its site.",
             "soft",
         ),
-        f'<div class="pair">{"".join(cards)}</div>',
+        pair(cards),
     )
 
 
 def _travel(findings: Findings) -> str:
     rows = [
-        [site, str(t.uploads), _bytes(t.sent), str(t.downloads), _bytes(t.received)]
+        [site, str(t.uploads), amounts.size(t.sent), str(t.downloads), amounts.size(t.received)]
         for site, t in findings.traffic.items()
     ]
     head = ["site", "uploads", "left the site", "downloads", "came in"]
-    shown = [
-        (part.name, float(part.numbers), "travels" if part.travels else "stays") for part in findings.parts
-    ]
-    counted = ", ".join(f"{_bytes(size)} {way}" for way, size in sorted(findings.counters.items()))
+    shown = [(part.name, float(part.numbers), "run" if part.travels else "stays") for part in findings.parts]
+    counted = ", ".join(f"{amounts.size(size)} {way}" for way, size in sorted(findings.counters.items()))
     return section(
         "travel",
         "What travelled, and what stayed",
-        legend(
-            {"travels": "travels: added to the others' and averaged", "stays": "stays in the site's vault"}
-        ),
+        legend({"run": "travels: added to the others' and averaged", "stays": "stays in the site's vault"}),
         figure(plots.divided_bar("the network's numbers by module", shown)),
         table(
             ["module", "", "tensors", "numbers"], [_part_row(part) for part in findings.parts], numbers_from=2
@@ -241,19 +236,3 @@ def _foot() -> str:
         "authority. This page loads nothing from anywhere."
     )
     return f"<footer>{paragraph(words, 'soft')}</footer>"
-
-
-def _gain(value: float, beside: float) -> str:
-    return f"{100 * (value - beside):+.1f}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} GB"

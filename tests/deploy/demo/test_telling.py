@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pfl_common.run import Entry
-from pfl_deploy.demo import plots
 from pfl_deploy.demo.findings import Findings, Method, size_of
 from pfl_deploy.demo.following import read_curve
 from pfl_deploy.demo.report import verdict
+from pfl_deploy.reporting import plots
 
 
 def write(folder: Path, *lines: tuple[str, dict[str, float]]) -> Path:

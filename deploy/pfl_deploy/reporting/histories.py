@@ -1,0 +1,122 @@
+"""What sites themselves wrote down: their accuracy and what training said, task by task.
+
+A coordinator never has these. They are read where whoever asks for a report owns the sites' folders or was given them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, TypedDict
+
+from pfl_common.errors import StateError
+from pfl_common.run import ClientId
+
+Curve: TypeAlias = dict[int, float]
+"""A value by the number of rounds trained before."""
+
+_TASK = re.compile(r"(\d+)-\d+-(train|evaluate|finish)")
+
+
+class Entry(TypedDict):
+    """A line of a site's history."""
+
+    task: str
+    scores: dict[str, dict[str, float]]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class History:
+    """One site's own numbers: accuracy by measure (pre/test/combined), and what training said."""
+
+    accuracy: Mapping[str, Curve]
+    end: Mapping[str, float]
+    """What the finished model reaches; empty before the run is over."""
+    learning: Mapping[str, Curve]
+
+    def final(self, headline: str) -> float | None:
+        """The finished model's accuracy on test data, else the newest of the headline's."""
+        curve = self.accuracy.get(headline)
+        newest = curve[max(curve)] if curve else None
+        return self.end.get("pre/test/combined", newest)
+
+
+def read_history(folder: Path) -> list[Entry]:
+    """The lines of a history; one that is just being written is left for the next time."""
+    file = folder / "history.jsonl"
+    lines = file.read_text().split("\n")[:-1] if file.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def split_task(task: str) -> tuple[int, str] | None:
+    """A task's round and kind; None of what is not the name of a task."""
+    found = _TASK.fullmatch(task)
+    return (int(found[1]), found[2]) if found else None
+
+
+def find_histories(places: Iterable[Path], run: str, spec_hash: str) -> dict[ClientId, History]:
+    """The histories of one run's sites below some folders; another run's of the same name are not taken."""
+    found: dict[ClientId, History] = {}
+    for place in places:
+        if not place.is_dir():
+            raise StateError(
+                f"--sites {place} is not a folder",
+                expected="the state folder of one or more sites, or a simulation's folder",
+            )
+        for file in sorted(place.rglob(f"runs/{run}/history.jsonl")):
+            if _spec_hash(file.parent) == spec_hash:
+                found[file.parents[2].name] = _read(file.parent)
+    return dict(sorted(found.items()))
+
+
+def _spec_hash(folder: Path) -> str:
+    from pfl_common.run import RunSpec
+
+    try:
+        return RunSpec.from_json((folder / "spec.json").read_bytes()).hash
+    except (OSError, ValueError):
+        return ""
+
+
+def _read(folder: Path) -> History:
+    accuracy: dict[str, Curve] = {}
+    end: dict[str, float] = {}
+    learning: dict[str, Curve] = {}
+    try:
+        for entry in read_history(folder):
+            task = split_task(entry["task"])
+            if task is not None:
+                _enter(entry, *task, accuracy=accuracy, end=end, learning=learning)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(
+            f"{folder / 'history.jsonl'} cannot be read: {error}", expected="a site's own history, unchanged"
+        ) from None
+    curves = {name: dict(sorted(curve.items())) for name, curve in sorted(accuracy.items())}
+    return History(
+        curves, end, {name: dict(sorted(curve.items())) for name, curve in sorted(learning.items())}
+    )
+
+
+def _enter(  # noqa: PLR0913  # one line goes into three books
+    entry: Entry,
+    number: int,
+    kind: str,
+    *,
+    accuracy: dict[str, Curve],
+    end: dict[str, float],
+    learning: dict[str, Curve],
+) -> None:
+    """A task done twice counts once, with what it said last."""
+    for name, values in entry["scores"].items():
+        if kind == "finish":
+            end[name] = values["accuracy"]
+        else:
+            accuracy.setdefault(name, {})[number - name.startswith("pre/")] = values["accuracy"]
+    for name, value in entry["metrics"].items():
+        if kind == "train" and math.isfinite(value):
+            learning.setdefault(name, {})[number] = value

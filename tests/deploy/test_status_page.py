@@ -1,0 +1,378 @@
+"""The status page in a real browser: the facts of `pfl status`, live, readable, deaf to what peers would make of it.
+
+Pictures are kept in the folder that PFL_TEST_OUTPUT names, else in the test's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pfl_common.messages import Event, Point, RunStatus, SiteStatus
+from tests.deploy.browser import Browser, browsing
+from tests.deploy.processes import Machine, write_site
+from tests.deploy.served_page import (
+    FAINT,
+    HIDE,
+    NAMES,
+    NOW,
+    UNNAMED,
+    Served,
+    overflow,
+    rows,
+    under_way,
+    visit,
+)
+
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 360, "height": 740, "scale": 2}
+HOSTILE = "<img src=x onerror=\"window.hurt='by'\"></td><script>window.hurt=1</script>&lt;b&gt;'\"`${hurt}"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser."""
+    with browsing(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture
+def browser(window: Browser) -> Iterator[Browser]:
+    """The same one, its size and zone as always, with nothing left over from the test before."""
+    window.look(**DESKTOP)
+    window.command("Emulation.setTimezoneOverride", timezoneId="UTC")
+    window.requests(), window.complaints()
+    yield window
+    window.open("about:blank")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Where pictures go."""
+    return Path(os.environ.get("PFL_TEST_OUTPUT") or tmp_path) / "status-page"
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """Such a run, served."""
+    found = Served(under_way(), 0)
+    with found.running():
+        yield found
+
+
+# -- a real coordinator and its sites
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """Three sites' data, and whatever is started with them."""
+    place = Machine(tmp_path / "machine")
+    for seed, name in enumerate(NAMES):
+        write_site(place.home / name, samples=24 + 6 * seed, size=12, seed=seed)
+    yield place
+    place.end_all()
+
+
+def test_a_run_in_mid_round(browser: Browser, machine: Machine, kept: Path) -> None:
+    """One site is halted, so the round stays open: the page says what `pfl status` says, and goes on with it."""
+    words = ("--method", "dualfed", "--sites", "3", "--rounds", "400", "--quorum", "1", "--backbone", "mlp")
+    server = machine.server(*words, "--durability", "process")
+    halted, *_ = [machine.client(machine.home / name) for name in NAMES]
+    url = json.loads(json.dumps(machine.discovery()))["http"]
+    machine.wait_for(lambda: json.loads(machine.read(f"{url}/status.json"))["round"] >= 4, server, "server")
+    halted.send_signal(signal.SIGSTOP)
+    try:
+        machine.wait_for(lambda: still(machine, url), server, "server")
+        visit(browser, f"{url}/")
+        browser.wait_for(lambda: browser.text("#awaited").endswith(f"1 of 3: {NAMES[0]}."))
+        told = json.loads(machine.call("pfl", "status", "--json").stdout)
+        check_facts(browser, told)
+        for name, window in {"desktop": DESKTOP, "phone": PHONE, "dark": {**DESKTOP, "dark": True}}.items():
+            browser.look(**window)
+            assert [] == overflow(browser)
+            browser.picture(kept / f"mid-round-{name}.png")
+        browser.run("window.mark = 'the same document'")
+    finally:
+        halted.send_signal(signal.SIGCONT)
+    browser.wait_for(lambda: told["round"] < int(re.findall(r"\d+", browser.text("#place"))[0]))
+    assert "the same document" == browser.run("return window.mark")
+    assert [] == browser.complaints()
+    assert {url.removeprefix("http://")} == {
+        asked.split("/")[2] for asked in browser.requests() if asked != "about:blank"
+    }
+
+
+def still(machine: Machine, url: str) -> bool:
+    """Whether only the halted site is awaited, and what the others measured has come in."""
+    told = json.loads(machine.read(f"{url}/status.json"))
+    return [NAMES[0]] == told["awaited"] and 2 == told["counted"]
+
+
+def check_facts(browser: Browser, told: dict[str, Any]) -> None:
+    """Each fact of a status stands in the page."""
+    assert "Running" == browser.text("#state")
+    assert f"Round {told['round']} of {told['rounds']}" == browser.text("#place")
+    assert (told["method"], told["run"]) == (browser.text("#method"), browser.text("#run"))
+    sites = [[line["site"], line["state"], line["phase"]] for line in told["sites"]]
+    browser.wait_for(lambda: sites == [row[:3] for row in rows(browser)])
+    browser.run("document.getElementById('numbers').open = true; document.getElementById('more').click()")
+    browser.wait_for(lambda: len(told["curve"]) == len(browser.texts("#rounds tbody tr")))
+    for point, row in zip(reversed(told["curve"]), browser.texts("#rounds tbody tr"), strict=True):
+        cells = row.split("\t")
+        mean = "–" if point["accuracy"] is None else f"{100 * point['accuracy']:.1f} %"
+        assert [str(point["round"]), mean, str(point["counted"])] == [cells[0], cells[2], cells[5]]
+        assert point["seconds"] == pytest.approx(float(cells[-1]), abs=0.006)
+    shown = [re.sub(r"^(warning|error): ", "", words) for words in browser.texts("#events span")]
+    assert [event["words"] for event in told["events"]] == shown
+    spec = dict(zip(browser.texts("#spec dt"), browser.texts("#spec dd"), strict=True))
+    assert (told["spec"]["backbone"], str(told["spec"]["sites"])) == (spec["network"], spec["sites"])
+    assert all(f"{name} = " in spec["settings"] for name in told["spec"]["settings"])
+    assert all(phase in browser.text("#phases-key") for phase in told["phases"])
+
+
+# -- what peers say
+
+
+def test_hostile_words_stay_words(browser: Browser, served: Served, kept: Path) -> None:
+    """Markup in any fact, from any peer, is shown as it was written and does nothing."""
+    long = HOSTILE + "x" * 200
+    sites = (
+        SiteStatus(HOSTILE, HOSTILE, 1.0, f"declined: {long}", HOSTILE),
+        SiteStatus("b", "here", 1.0, long),
+    )
+    served.status = under_way(words=long, events=(Event(NOW, "error", long), Event(NOW, HOSTILE, HOSTILE)))
+    served.status = replace(
+        served.status,
+        run=HOSTILE,
+        method=HOSTILE,
+        sites=sites,
+        awaited=(HOSTILE, long),
+        spec={HOSTILE: HOSTILE, "settings": {HOSTILE: HOSTILE}},
+        phases={HOSTILE: 1.0},
+    )
+    visit(browser, served.url)
+    assert None is browser.run("return window.hurt ?? null")
+    assert [0, 0] == browser.run(
+        "return ['img', 'body script'].map((kind) => document.querySelectorAll(kind).length)"
+    )
+    assert [HOSTILE, HOSTILE, HOSTILE] == rows(browser)[0][:3]
+    for place in (
+        "#words",
+        "#roster",
+        "#events",
+        "#spec",
+        "#run",
+        "#method",
+        "#awaited",
+        "#saying",
+        "#phases-key",
+    ):
+        assert HOSTILE in browser.run("return document.querySelector(arguments[0]).textContent", place), place
+    for width in (320, 360, 768, 1280):
+        browser.look(width=width, height=800)
+        assert [] == overflow(browser), width
+    browser.picture(kept / "hostile-words.png")
+    assert [] == browser.complaints()
+
+
+def test_markup_from_text_is_refused_by_the_browser(browser: Browser, served: Served) -> None:
+    """Even a script of the page itself could not do it: the rule that comes with the page forbids it."""
+    visit(browser, served.url)
+    markup = "document.body.insertAdjacentHTML('beforeend', '<b>bold</b>')"
+    assert "TypeError" == browser.run(
+        f"try {{ {markup}; return 'done' }} catch (error) {{ return error.name }}"
+    )
+
+
+# -- many, long, gone
+
+
+def test_a_thousand_sites(browser: Browser, served: Served, kept: Path) -> None:
+    """At most 200 rows are shown, and said to be; naming one, choosing a phase and sorting find all others."""
+    doing = ("working", "uploading", "waiting", "away")
+    served.status = under_way(
+        sites=tuple(SiteStatus(f"site-{n}", "here", float(n), "busy", doing[n % 4]) for n in range(1000))
+    )
+    visit(browser, served.url)
+    assert 200 == len(rows(browser))
+    assert "200 of 1000 sites are shown" in browser.text("#shown")
+    assert ["site-0", "site-1", "site-2"] == [row[0] for row in rows(browser)[:3]]
+    browser.picture(kept / "thousand-sites.png", whole=False)
+    browser.run(
+        "document.querySelector('[data-by=seen]').click(); document.querySelector('[data-by=seen]').click()"
+    )
+    assert "site-999" == rows(browser)[0][0]
+    assert "descending" == browser.run(
+        "return document.querySelector('th:has([data-by=seen])').getAttribute('aria-sort')"
+    )
+    browser.run(
+        "const s = document.getElementById('sought'); s.value = 'SITE-77'; s.dispatchEvent(new Event('input'))"
+    )
+    assert {"site-77", *(f"site-77{n}" for n in range(10))} == {row[0] for row in rows(browser)}
+    browser.run(
+        "const s = document.getElementById('phase'); s.value = 'away'; s.dispatchEvent(new Event('change'))"
+    )
+    assert {n for n in (77, *range(770, 780)) if n % 4 == 3} == {int(row[0][5:]) for row in rows(browser)}
+    served.status = replace(served.status, sites=served.status.sites[:776])
+    browser.wait_for(lambda: ["site-775", "site-771"] == [row[0] for row in rows(browser)])
+    again = "document.getElementById('sought').dispatchEvent(new Event('input'))"
+    spent = browser.run(f"const began = performance.now(); {again}; return performance.now() - began")
+    assert spent < 500  # milliseconds; a tenth of that where the machine does nothing else
+
+
+def test_a_long_run(browser: Browser, served: Served, kept: Path) -> None:
+    """Of very many rounds a part is told: the sum of bytes says that it is about so much."""
+    numbers = sorted({1, 10_000, *range(1, 10_000, 26)})
+    curve = tuple(
+        Point(n, NOW - 10_000 + n, 1.0 + n % 5, 9, 9, 0, 1 - 0.9 * 0.999**n, 0.05, 0.8, 1_000_000, 500_000)
+        for n in numbers
+    )
+    served.status = under_way(curve=curve)
+    visit(browser, served.url)
+    assert "about 15.0 GB" in browser.text("#tiles")
+    assert "about 15.0 GB" in browser.run("return document.querySelector('#chart-total desc').textContent")
+    browser.look(**PHONE)
+    assert [] == overflow(browser)
+    browser.picture(kept / "long-run.png")
+
+
+def test_gone_and_back(browser: Browser, kept: Path) -> None:
+    """When nobody answers the page says so and since when, keeps what it knew, asks on, and recovers by itself."""
+    served = Served(under_way(), 0)
+    with served.running():
+        visit(browser, served.url)
+        assert not browser.run("return document.getElementById('silence').checkVisibility()")
+    browser.wait_for(
+        lambda: re.match(r"The coordinator does not answer since \d\d:\d\d:\d\d", browser.text("#silence"))
+    )
+    assert browser.run("return document.getElementById('silence').checkVisibility()")
+    assert ("No answer", "Last known: Running, round 3 of 9") == (
+        browser.text("#state"),
+        browser.text("#place"),
+    )
+    assert browser.run("return document.title").startswith("no answer")
+    browser.picture(kept / "gone.png", whole=False)
+    served.status = under_way(round=4)
+    with served.running():
+        browser.wait_for(lambda: "Round 4 of 9" == browser.text("#place"))
+        assert not browser.run("return document.getElementById('silence').checkVisibility()")
+        assert "running" == browser.run("return document.getElementById('hero').dataset.state")
+        assert browser.run("return document.title") == "Running · 4/9 · dualfed"
+
+
+def test_nobody_looks_nobody_asks(browser: Browser, served: Served) -> None:
+    """A page in the background asks nothing; seen again it asks at once."""
+    visit(browser, served.url)
+    browser.run(HIDE, True)
+    before = len(served.asked)
+    browser.run("window.passed = 0; setTimeout(() => window.passed = 1, 5000)")
+    browser.wait_for(lambda: browser.run("return window.passed"))
+    assert len(served.asked) <= before + 1  # one may have been on its way
+    before = len(served.asked)
+    browser.run(HIDE, False)
+    browser.wait_for(lambda: len(served.asked) > before, seconds=2)
+
+
+# -- for everybody
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [320, 360, 768, 1280, 2560])
+def test_it_can_be_read(browser: Browser, served: Served, width: int, dark: bool) -> None:
+    """No scrolling sideways; all words stand out from their ground; pictures, tables and controls have names."""
+    served.status = under_way(words="the disk is full: make room")
+    browser.look(width=width, height=800, dark=dark)
+    visit(browser, served.url)
+    assert [] == overflow(browser)
+    assert [] == browser.run(FAINT)
+    assert [] == browser.run(UNNAMED)
+    assert 1 == browser.run("return document.querySelectorAll('h1').length")
+
+
+def test_with_keys_and_by_ear(browser: Browser, served: Served) -> None:
+    """The first key leads past all to the sites, headings sort by Enter, and what changes is said once."""
+    visit(browser, served.url)
+    browser.press("Tab")
+    assert "To the sites" == browser.run("return document.activeElement.innerText")
+    browser.run("document.querySelector('[data-by=phase]').focus()")
+    browser.press("Enter")
+    assert ["hospital_b", "hospital_a", "hospital_c"] == [row[0] for row in rows(browser)]
+    spoken = "document.getElementById('spoken')"
+    count = f"new MutationObserver(() => window.said++).observe({spoken}, {{childList: true}})"
+    browser.run(f"window.said = 0; {count}")
+    before = len(served.asked)
+    browser.wait_for(lambda: len(served.asked) > before + 1)
+    assert 0 == browser.run("return window.said")
+    served.status = under_way(round=4)
+    browser.wait_for(lambda: "Running, round 4 of 9" == browser.text("#spoken"))
+    assert 1 == browser.run("return window.said")
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "sentence"),
+    [
+        ("gathering", "Gathering sites", "2 of 3 sites are here"),
+        ("running", "Running", "Waiting for hospital_b, hospital_c."),
+        ("finishing", "Finishing", "Not done yet: hospital_b, hospital_c."),
+        ("finished", "Finished", "All 9 rounds are done, in 24 h 59 min"),
+        ("stopped", "Stopped", "Ended by the operator after 2 rounds"),
+        ("failed", "Failed", ""),
+        ("resting", "resting", ""),
+    ],
+)
+def test_states_in_big_words(
+    browser: Browser, served: Served, kept: Path, status: str, state: str, sentence: str
+) -> None:
+    """For someone across the room, and one that this page does not know yet is said as it is."""
+    served.status = under_way(status=status)
+    visit(browser, served.url)
+    assert (state, True) == (browser.text("#state"), sentence in browser.text("#saying"))
+    assert 40 <= browser.run("return parseFloat(getComputedStyle(document.querySelector('h1')).fontSize)")
+    browser.picture(kept / f"state-{status}.png", whole=False)
+
+
+def test_before_anybody_has_come(browser: Browser, served: Served) -> None:
+    """The emptiest status is a page as well."""
+    served.status = RunStatus("", "dualfed", "gathering", 0, 0, 0, now=NOW)
+    visit(browser, served.url)
+    assert ("Gathering sites", "No site has come yet.") == (browser.text("#state"), browser.text("#shown"))
+    assert [] == browser.complaints()
+
+
+def test_times_are_the_viewers(browser: Browser, served: Served) -> None:
+    """Moments in the zone of whoever looks, another day with its name; that this device's clock is wrong is said."""
+    browser.command("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
+    visit(browser, served.url)
+    assert ["23:13:15", "20 Sept, 22:13:20"] == [
+        words.replace("Sep,", "Sept,") for words in browser.texts("#events time")
+    ]
+    assert "Asia/Tokyo" in browser.text("#clock")
+    assert "This device's clock is" in browser.text("#clock")
+    assert f"127.0.0.1:{served.port}, on this machine" in browser.text("#reached")
+
+
+def test_a_round_is_picked_in_all_curves(browser: Browser, served: Served) -> None:
+    """The slider goes back in time; the newest round is followed again at its end."""
+    visit(browser, served.url)
+    assert browser.text("#picked").startswith("2, closed")
+    browser.run("document.getElementById('pick').focus()")
+    browser.press("ArrowLeft")
+    browser.wait_for(lambda: browser.text("#picked").startswith("1, closed"))
+    assert (
+        "mean 50.0 % ± 5.0, worst tenth 30.0 %; 2 of 3 counted; 1.5 MB from the sites, 2.0 MB to them; 1.5 s"
+        in browser.text("#picked")
+    )
+    assert 4 == browser.run("return document.querySelectorAll('svg .rule').length")
+    browser.press("ArrowRight")
+    served.status = replace(
+        served.status, curve=(*served.status.curve, replace(served.status.curve[-1], round=3))
+    )
+    browser.wait_for(lambda: browser.text("#picked").startswith("3, closed"))
