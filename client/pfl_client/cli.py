@@ -26,6 +26,7 @@ def serve(
     state: Annotated[Path | None, typer.Option(help="Where sites keep their own state.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
+    stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of metrics and health.")] = None,

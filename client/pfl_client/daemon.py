@@ -40,27 +40,46 @@ SAY_AGAIN_SECONDS = 60.0
 class Daemon:
     """One site: one data folder, one trainer, one line to the coordinator."""
 
-    def __init__(
-        self, folder: DataFolder, *, link: Link, bench: Bench, envelopes: Envelopes, state: Path
+    def __init__(  # noqa: PLR0913  # all that a site is made of, and whether it stays
+        self,
+        folder: DataFolder,
+        *,
+        link: Link,
+        bench: Bench,
+        envelopes: Envelopes,
+        state: Path,
+        stays: bool = False,
     ) -> None:
+        self._stays = stays
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
         self._envelopes = envelopes
         self.watch = Watch(folder.site)
         self._longest_pause = LONGEST_PAUSE
         self._in_vain = 0
+        self.comes_back = False
+        """Whoever ends this daemon starts it again: it says no goodbye, and its round waits for it as after a crash."""
 
     async def run(self) -> Over:
-        """Take part until the coordinator says that the run is over."""
+        """Take part until the coordinator says that the run is over; a site that stays waits for the next one."""
         try:
             description = await self._look()
-            over = None
-            while over is None:
-                over = await self._take_part(description)
+            over, ended = None, ""
+            while over is None or self._stays:
+                joined = await self._join(description)
+                spec = RunSpec.from_json(joined.spec)
+                if spec.id == ended:
+                    self.watch.doing = "over"
+                    await asyncio.sleep(self._longest_pause)
+                elif (over := await self._take_part(joined, spec)) is not None and self._stays:
+                    ended = spec.id
+                    # Nobody knows when the next run comes: the trainer's memory is others' until then.
+                    await self._bench.close()
             return over
         finally:
             # A goodbye is a courtesy: whoever does not hear it in time notices the silence.
-            with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
-                await asyncio.wait_for(self._link.leave(), GOODBYE_SECONDS)
+            if not self.comes_back:
+                with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
+                    await asyncio.wait_for(self._link.leave(), GOODBYE_SECONDS)
             await self._bench.close()
 
     async def _look(self) -> Description:
@@ -70,10 +89,8 @@ class Daemon:
             log.warning("data", warning=warning)
         return description
 
-    async def _take_part(self, description: Description) -> Over | None:
+    async def _take_part(self, joined: Joined, spec: RunSpec) -> Over | None:
         """One run from joining it to its end; None when the coordinator has another one by now."""
-        joined = await self._join(description)
-        spec = RunSpec.from_json(joined.spec)
         self._envelopes.meet(joined.card)
         visit = await self._with_room(lambda: self._open(spec))
         try:

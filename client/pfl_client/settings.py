@@ -28,6 +28,8 @@ class ClientSettings:
     """Where to train: auto, cpu or cuda."""
     trainer: Literal["warm", "per-task"] = "warm"
     """Keep the trainer between tasks, or start one for each and give its memory back."""
+    stay: bool = False
+    """After a run wait for the coordinator's next one; for services that are started again when they end."""
     strict_data: bool = False
     """Take odd data (images of mixed size, one class only) for an error."""
     http_host: str = "127.0.0.1"

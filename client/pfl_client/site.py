@@ -42,14 +42,16 @@ class Site:
         self._data = _data_folder(settings)
         self.name = check_site_name(settings.name) if settings.name else site_name(self._data)
         self._stopping = asyncio.Event()
+        self._daemon: Daemon | None = None
         self._door: tuple[str, bytes] | None = None
         """Where the coordinator shows its certificate to everybody, and the authority that signed it."""
 
     async def serve(self) -> Over | None:
         """Take part until the end of the run; None when a signal ended it."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGINT, self._stopping.set)
+        # From a service manager or a cluster: this site comes back, here or elsewhere with the same state.
+        loop.add_signal_handler(signal.SIGTERM, self._pause)
         stopped = asyncio.create_task(self._stopping.wait())
         story = asyncio.create_task(self._story())
         try:
@@ -73,6 +75,11 @@ class Site:
             with suppress(asyncio.CancelledError, Exception):
                 await story
 
+    def _pause(self) -> None:
+        if self._daemon is not None:
+            self._daemon.comes_back = True
+        self._stopping.set()
+
     async def _story(self) -> Over:
         address, folder, keyring = await self._identify()
         lock = FolderLock(folder, "site.lock")
@@ -85,7 +92,11 @@ class Site:
             async with aclosing(self._link(address, keyring, traffic)) as link:
                 bench = TrainerProcess(folder / "trainer", warm=self._settings.trainer == "warm")
                 envelopes = SealedEnvelopes(keyring)
-                daemon = Daemon(folder_of_data, link=link, bench=bench, envelopes=envelopes, state=folder)
+                stays = self._settings.stay
+                daemon = Daemon(
+                    folder_of_data, link=link, bench=bench, envelopes=envelopes, state=folder, stays=stays
+                )
+                self._daemon = daemon
                 numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
                 health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
                 port = health.start(self._settings.http_host, self._settings.http_port)

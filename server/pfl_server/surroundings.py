@@ -23,6 +23,7 @@ class Surroundings:
     def __init__(self, state: Path, ends: Ends, *, clock: Callable[[], float] = monotonic) -> None:
         self._state, self._find_ends, self._clock = state, ends, clock
         self._looked, self._looking = float("-inf"), asyncio.Lock()
+        self._run: Path | None = None
         self.numbers: Mapping[str, float] = {}
         """By the number's name."""
         self.ends: Mapping[str, float] = {}
@@ -30,11 +31,11 @@ class Surroundings:
     async def look(self, run: Path | None, sites: Sequence[ClientId]) -> None:
         """Look again, in a thread, if the last look is too old."""
         async with self._looking:
-            if self._clock() - self._looked < LOOK_SECONDS:
+            if run == self._run and self._clock() - self._looked < LOOK_SECONDS:
                 return
             self.numbers = await asyncio.to_thread(_look, self._state, run)
             self.ends = await asyncio.to_thread(self._find_ends, sites)
-            self._looked = self._clock()
+            self._looked, self._run = self._clock(), run
 
 
 def _look(state: Path, run: Path | None) -> dict[str, float]:

@@ -186,10 +186,10 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def put_together(line: Line, trainer: Trainer, state: Path) -> Daemon:
+def put_together(line: Line, trainer: Trainer, state: Path, *, stays: bool = False) -> Daemon:
     """A site of these."""
     folder = DataFolder(state.parent / "data", SITE)
-    return Daemon(folder, link=line, bench=trainer, envelopes=OpenEnvelopes(), state=state)
+    return Daemon(folder, link=line, bench=trainer, envelopes=OpenEnvelopes(), state=state, stays=stays)
 
 
 async def live(line: Line, trainer: Trainer, state: Path) -> Over:
@@ -330,6 +330,42 @@ async def test_data_that_cannot_be_read(state: Path, error: Exception) -> None:
     with pytest.raises(type(error)):
         await live(line, Trainer(before=[error, error]), state)
     assert ["leave"] == line.names()
+
+
+async def test_a_site_that_stays(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks until there is another run; its trainer's memory is free meanwhile, and the old run is told of once."""
+    monkeypatch.setattr(story, "LONGEST_PAUSE", 0.0)
+    first, second = (Joined(pin(run).to_json(), Blob("first", 5)) for run in ("run-1", "run-2"))
+    line = Line(
+        [FINISHED, FINISHED], joins=[first, first, first, second, NotAdmitted("no more", "run_failed")]
+    )
+    trainer = Trainer()
+    daemon = put_together(line, trainer, state, stays=True)
+    with pytest.raises(NotAdmitted):
+        await asyncio.wait_for(daemon.run(), 20)
+    assert ["run-1", "run-2"] == trainer.opened
+    assert (5, 3) == (line.names().count("join"), trainer.closed)
+    assert 2 == len(line.marks)
+
+
+async def test_a_site_that_comes_back_says_no_goodbye(state: Path) -> None:
+    """Its task stays its own: whoever is started on its folder next goes on with it."""
+    line = Line([assign()])
+    daemon = put_together(line, Trainer(), state)
+    at_work = asyncio.Event()
+
+    async def train(progress: Progress) -> None:
+        at_work.set()
+        await asyncio.Event().wait()
+
+    daemon._bench.during = train  # type: ignore[attr-defined]
+    life = asyncio.create_task(daemon.run())
+    await at_work.wait()
+    daemon.comes_back = True
+    life.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await life
+    assert "leave" not in line.names()
 
 
 async def test_signs_of_life_while_a_task_is_at_work(state: Path) -> None:

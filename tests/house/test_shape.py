@@ -11,6 +11,15 @@ import pytest
 from tests.house import survey
 from tests.house.skeleton import PACKAGES, TOP, read_settings
 
+SCRIPTS = (
+    ".ci/run",
+    "deploy/demo",
+    "deploy/environment",
+    "deploy/kubernetes/rules",
+    "tests/containers",
+    "tests/kubernetes",
+    "tests/run",
+)
 IMPORTED_AS = {
     "grpcio": "grpc",
     "pillow": "PIL",
@@ -84,7 +93,7 @@ def test_every_folder_of_a_package_is_a_package() -> None:
     assert set() == {str(folder) for folder in folders if not (TOP / folder / "__init__.py").is_file()}
 
 
-@pytest.mark.parametrize("script", [".ci/run", "deploy/demo", "deploy/environment", "tests/run"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_can_be_run(script: str) -> None:
     """The commands of the README start without `bash` in front."""
     assert (TOP / script).is_file(), f"{script} is missing"

@@ -1,0 +1,168 @@
+"""What *Federation* shows of a run's network, its sites and the coordinator's machine."""
+
+from __future__ import annotations
+
+from pfl_deploy.dashboards.asking import ask_coordinator, gained
+from pfl_deploy.dashboards.building import BLUE, GREEN, RED, YELLOW, Look, Panel, Row, by_name
+
+_COMMITTED = 'pfl_rounds_total@{outcome="committed"}'
+_EACH_ROUND = f"/ on (job, instance) group_left () (sum by (job, instance) ({gained(_COMMITTED)}) > 0)"
+
+NETWORK = Row(
+    "Network",
+    (
+        Panel(
+            "timeseries",
+            "Bytes per round",
+            "What crossed in the chosen window, for each round committed in it; down is to the sites. More than "
+            "twice a model for each site of the cohort: transfers are repeated, so lines break.",
+            "bytes",
+            (
+                ask_coordinator(
+                    f"sum by (job, instance, direction, kind) ({gained('pfl_bytes_total@')}) {_EACH_ROUND}",
+                    "{{direction}} {{kind}}",
+                ),
+            ),
+            10,
+            Look(stacked=True, bars=True),
+        ),
+        Panel(
+            "timeseries",
+            "Bytes per second",
+            "As they cross now, by direction. Flat at one height for long: the line is full, rounds wait for it.",
+            "Bps",
+            (
+                ask_coordinator(
+                    "sum by (job, instance, direction) (rate(pfl_bytes_total@[$__rate_interval]))",
+                    "{{direction}}",
+                ),
+            ),
+            8,
+        ),
+        Panel(
+            "bargauge",
+            "Bytes in total",
+            "Since this coordinator was started. `calls` that are not small beside `train`: very many sites ask for "
+            "work; nothing is broken.",
+            "bytes",
+            (ask_coordinator("pfl_bytes_total@", "{{direction}} {{kind}}"),),
+            6,
+            Look(base=BLUE),
+        ),
+    ),
+)
+
+SITES = Row(
+    "Sites",
+    (
+        Panel(
+            "timeseries",
+            "Cohort",
+            "Sites asked in the round, counted in the last closed one, still awaited. Counted far below asked: see "
+            "“Updates that did not come”.",
+            "none",
+            (
+                ask_coordinator("pfl_round_cohort@", "asked"),
+                ask_coordinator("pfl_round_counted@", "counted"),
+                ask_coordinator("pfl_round_awaited@", "awaited"),
+            ),
+            6,
+            Look(low=0),
+        ),
+        Panel(
+            "timeseries",
+            "Registered sites",
+            "Sites that are heard and sites that are not. `away` for more than minutes: see runbook PflSitesAway.",
+            "none",
+            (ask_coordinator("pfl_sites@", "{{state}}"),),
+            6,
+            Look(
+                stacked=True,
+                low=0,
+                overrides=(by_name("away", color={"mode": "fixed", "fixedColor": YELLOW}),),
+            ),
+        ),
+        Panel(
+            "timeseries",
+            "Updates that did not come",
+            "In the chosen window, by reason and by how far the site was; `drawn` are drop-outs that the run itself "
+            "draws. `lease`: the site was silent. `deadline`: too slow. Others are the site's own words: see runbook "
+            "PflSiteDeclining.",
+            "none",
+            (ask_coordinator(gained("pfl_losses_total@"), "{{reason}} ({{stage}})"),),
+            6,
+            Look(stacked=True, bars=True),
+        ),
+        Panel(
+            "timeseries",
+            "Refusals",
+            "Messages the coordinator did not take in the chosen window, by code. A few `late` are harmless; for "
+            "others, and for many, see runbook PflRefusalsRising.",
+            "none",
+            (ask_coordinator(gained("pfl_refusals_total@"), "{{code}}"),),
+            6,
+            Look(stacked=True, bars=True),
+        ),
+    ),
+)
+
+MACHINE = Row(
+    "Machine",
+    (
+        Panel(
+            "bargauge",
+            "Days until certificates end",
+            "`site_soonest` is the first of the registered sites; it is renewed below 10 days. Red or yellow: see "
+            "runbook PflCertificateEndsSoon.",
+            "d",
+            (ask_coordinator("(pfl_certificate_end_timestamp_seconds@ - time()) / 86400", "{{of}}"),),
+            6,
+            Look(base=RED, steps=((3, YELLOW), (8, GREEN)), low=0, decimals=0),
+        ),
+        Panel(
+            "timeseries",
+            "Age of the checkpoint, and since the last round",
+            "Both fall to 0 with each committed round. The checkpoint's goes on growing: see runbook "
+            "PflCheckpointOld.",
+            "s",
+            (
+                ask_coordinator("time() - pfl_checkpoint_timestamp_seconds@", "newest checkpoint"),
+                ask_coordinator("time() - pfl_round_closed_timestamp_seconds@", "last committed round"),
+            ),
+            6,
+            Look(low=0),
+        ),
+        Panel(
+            "timeseries",
+            "Disk",
+            "Free on the disk of the state folder, and taken by this run. Free falls towards the red line: see "
+            "runbook PflDiskFilling.",
+            "bytes",
+            (
+                ask_coordinator("pfl_disk_free_bytes@", "free"),
+                ask_coordinator("pfl_disk_used_bytes@", "taken by the run"),
+            ),
+            4,
+            Look(base=RED, steps=((2.0 * 1024**3, GREEN),), low=0),
+        ),
+        Panel(
+            "timeseries",
+            "Memory",
+            "The coordinator's resident memory: some models, whatever the number of sites. It climbs for hours: see "
+            "runbook PflMemoryClimbing.",
+            "bytes",
+            (ask_coordinator("process_resident_memory_bytes@", "resident"),),
+            4,
+            Look(low=0),
+        ),
+        Panel(
+            "timeseries",
+            "Processor",
+            "Cores in use by the coordinator. At the machine's number while `fold` or `verify` is long: give it more.",
+            "none",
+            (ask_coordinator("rate(process_cpu_seconds_total@[$__rate_interval])", "cores"),),
+            4,
+            Look(low=0, decimals=2),
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Dockerfile and compose.yaml, read for what they mean."""

@@ -1,0 +1,190 @@
+"""What no schema sees: whether the objects of an overlay fit each other. Each check gives its complaints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tests.deploy.kubernetes_manifests.rendering import FOLDER, Object, containers, name_of, of_kind, pod_of
+
+Check = Callable[[list[Object]], Iterable[str]]
+BY_HAND = {"secret": {"join", "federation"}, "persistentVolumeClaim": {"data"}}
+"""What an operator makes; README.md says how."""
+PORTS = {"control": "--port", "enrolment": "--enrol-port", "metrics": "--http-port"}
+SOURCES = {
+    "configMap": ("ConfigMap", "name"),
+    "secret": ("Secret", "secretName"),
+    "persistentVolumeClaim": ("PersistentVolumeClaim", "claimName"),
+}
+
+
+def complaints(items: list[Object]) -> list[str]:
+    """All that does not fit."""
+    return [words for check in CHECKS for words in check(items)]
+
+
+def selectors(items: list[Object]) -> Iterator[str]:
+    """Whatever selects pods selects some; a StatefulSet its own."""
+    workloads = of_kind(items, "StatefulSet")
+    for item in workloads:
+        if not _selected(item["spec"]["selector"]["matchLabels"], [item]):
+            yield f"{name_of(item)} does not select its own pods"
+    for item in of_kind(items, "Service", "PodDisruptionBudget", "NetworkPolicy", "PodMonitor"):
+        if not _selected(_selector(item), workloads):
+            yield f"{name_of(item)} selects no pod"
+    for item in of_kind(items, "ServiceMonitor"):
+        if not _services_of(item, items):
+            yield f"{name_of(item)} selects no Service"
+
+
+def protected(items: list[Object]) -> Iterator[str]:
+    """Each kind of pod has a budget for disruptions, but where there is one pod for trying."""
+    budgets = [_selector(item) for item in of_kind(items, "PodDisruptionBudget")]
+    for item in of_kind(items, "StatefulSet"):
+        if item["metadata"]["name"] != "all-in-one" and not any(_selected(one, [item]) for one in budgets):
+            yield f"{name_of(item)} has no budget for disruptions"
+
+
+def ports(items: list[Object]) -> Iterator[str]:
+    """Each port is named, is the one the program listens on, and is used; whoever names a port finds it."""
+    for item in of_kind(items, "StatefulSet"):
+        used = _used_ports(item, items)
+        for container in containers(pod_of(item)):
+            yield from _odd_ports(container, used, f"{name_of(item)}/{container['name']}")
+    for service in of_kind(items, "Service"):
+        for item in _selected(_selector(service), of_kind(items, "StatefulSet")):
+            named = {port["name"]: port["containerPort"] for port in _ports(item)}
+            for port in service["spec"]["ports"]:
+                # The number too: join files carry the coordinator's own, whatever stands before it.
+                if named.get(port["targetPort"]) != port["port"]:
+                    yield f"{name_of(service)}: port {port['name']} leads nowhere"
+
+
+def scraped(items: list[Object]) -> Iterator[str]:
+    """Where monitors are, every port with metrics has one, and no monitor looks for a port that is not there."""
+    monitors = of_kind(items, "ServiceMonitor", "PodMonitor")
+    for item in of_kind(items, "StatefulSet") if monitors else []:
+        have = {port["name"] for port in _ports(item) if port["name"].startswith("metrics")}
+        asked = {port for monitor in monitors for port in _scrapes(monitor, item, items)}
+        if have != asked:
+            yield f"{name_of(item)} has metrics on {sorted(have)}, and monitors ask {sorted(asked)}"
+
+
+def probed(items: list[Object]) -> Iterator[str]:
+    """Every container that stays is asked whether it started, is ready and lives, at a port of its own."""
+    paths = {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+    for item in of_kind(items, "StatefulSet"):
+        for container in pod_of(item)["containers"]:
+            own = {port["name"] for port in container.get("ports", [])}
+            for probe, path in paths.items():
+                asked = container.get(probe, {}).get("httpGet", {})
+                if asked.get("path") != path or asked.get("port") not in own:
+                    yield f"{name_of(item)}/{container['name']}: {probe} asks {asked}"
+
+
+def mounts(items: list[Object]) -> Iterator[str]:
+    """Each mount has its volume, each volume its mount, and what it holds exists or is made by hand."""
+    made = {(item["kind"], item["metadata"]["name"]) for item in items}
+    for item in of_kind(items, "StatefulSet"):
+        pod = pod_of(item)
+        claims = {claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])}
+        volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
+        mounted = {mount["name"] for one in containers(pod) for mount in one.get("volumeMounts", [])}
+        for name in sorted(mounted ^ (claims | set(volumes))):
+            yield f"{name_of(item)}: volume {name} is not both there and mounted"
+        for volume in volumes.values():
+            for source, (kind, field) in SOURCES.items():
+                name = volume.get(source, {}).get(field)
+                if name and (kind, name) not in made and name not in BY_HAND.get(source, ()):
+                    yield f"{name_of(item)}: nobody makes the {kind} {name}"
+
+
+def named(items: list[Object]) -> Iterator[str]:
+    """What a StatefulSet names exists: its Service, headless, and its ServiceAccount, without a token."""
+    services = {item["metadata"]["name"]: item["spec"] for item in of_kind(items, "Service")}
+    accounts = {item["metadata"]["name"]: item for item in of_kind(items, "ServiceAccount")}
+    for item in of_kind(items, "StatefulSet"):
+        if services.get(item["spec"]["serviceName"], {}).get("clusterIP") != "None":
+            yield f"{name_of(item)}: {item['spec']['serviceName']} is no headless Service"
+        account = pod_of(item).get("serviceAccountName")
+        if account and accounts.get(account, {}).get("automountServiceAccountToken") is not False:
+            yield f"{name_of(item)}: {account} is no ServiceAccount without a token"
+
+
+def placed(items: list[Object]) -> Iterator[str]:
+    """Everything lies in the overlay's own namespace, which refuses pods above the restricted level."""
+    spaces = of_kind(items, "Namespace")
+    home = spaces[0]["metadata"]["name"]
+    if spaces[0]["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") != "restricted":
+        yield f"the namespace {home} takes any pod"
+    for item in items:
+        if item not in spaces and item["metadata"].get("namespace") != home:
+            yield f"{name_of(item)} is not in {home}"
+
+
+def documented(items: list[Object]) -> Iterator[str]:
+    """What is made by hand stands in the operator's page."""
+    page = (FOLDER / "README.md").read_text()
+    for kind, names in (
+        ("secret generic", BY_HAND["secret"]),
+        ("claimName:", BY_HAND["persistentVolumeClaim"]),
+    ):
+        for name in sorted(names):
+            if f"{kind} {name}" not in page:
+                yield f"README.md does not say how `{kind} {name}` comes about"
+
+
+CHECKS: tuple[Check, ...] = (selectors, protected, ports, scraped, probed, mounts, named, placed, documented)
+
+
+def _selector(item: Object) -> dict[str, str]:
+    spec = item["spec"]
+    if item["kind"] == "Service":
+        return dict(spec["selector"])
+    selector = spec["podSelector"] if item["kind"] == "NetworkPolicy" else spec["selector"]
+    return dict(selector.get("matchLabels", {}))
+
+
+def _selected(labels: dict[str, str], workloads: list[Object]) -> list[Object]:
+    return [
+        one for one in workloads if labels.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+    ]
+
+
+def _services_of(monitor: Object, items: list[Object]) -> list[Object]:
+    wanted = _selector(monitor).items()
+    return [one for one in of_kind(items, "Service") if wanted <= one["metadata"].get("labels", {}).items()]
+
+
+def _ports(item: Object) -> list[Object]:
+    return [port for container in containers(pod_of(item)) for port in container.get("ports", [])]
+
+
+def _scrapes(monitor: Object, item: Object, items: list[Object]) -> Iterator[str]:
+    """The names of this workload's ports that a monitor asks."""
+    if monitor["kind"] == "PodMonitor":
+        if _selected(_selector(monitor), [item]):
+            yield from (end["port"] for end in monitor["spec"]["podMetricsEndpoints"])
+        return
+    for service in _services_of(monitor, items):
+        targets = {port["name"]: port["targetPort"] for port in service["spec"]["ports"]}
+        if _selected(_selector(service), [item]):
+            yield from (targets.get(end["port"], "none") for end in monitor["spec"]["endpoints"])
+
+
+def _used_ports(item: Object, items: list[Object]) -> set[str]:
+    """Ports of a workload that a Service leads to, a monitor asks or a probe asks."""
+    services = [one for one in of_kind(items, "Service") if _selected(_selector(one), [item])]
+    used = {port["targetPort"] for service in services for port in service["spec"]["ports"]}
+    for container in pod_of(item)["containers"]:
+        used |= {container[probe]["httpGet"]["port"] for probe in container if probe.endswith("Probe")}
+    return used
+
+
+def _odd_ports(container: Object, used: set[str], where: str) -> Iterator[str]:
+    given = dict(word.split("=", 1) for word in container.get("args", []) if "=" in word)
+    for port in container.get("ports", []):
+        flag = PORTS.get(port["name"].split("-")[0], "")
+        if given.get(flag) != str(port["containerPort"]):
+            yield f"{where}: port {port['name']} is {port['containerPort']}, {flag} is {given.get(flag)}"
+        if port["name"] not in used:
+            yield f"{where}: nobody uses port {port['name']}"

@@ -1,0 +1,77 @@
+"""What of ours is watched, as its files say it: dashboards, alert rules, the numbers both programs declare."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pfl_client import metrics as of_site
+from pfl_common.numbers import Number
+from pfl_server import metrics as of_coordinator
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PROMETHEUS, GRAFANA = DEPLOY / "prometheus", DEPLOY / "grafana"
+DASHBOARDS = ("federation.json", "site.json", "comparison.json")
+RULES = PROMETHEUS / "rules" / "pfl.rules.yaml"
+ALERTS = PROMETHEUS / "rules" / "pfl.alerts.yaml"
+RULE_TESTS = sorted((PROMETHEUS / "rules" / "tests").glob("*.yaml"))
+
+_ENDINGS = {"counter": ("_total",), "gauge": ("",), "summary": ("_sum", "_count"), "info": ("_info",)}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query of one panel."""
+
+    dashboard: str
+    panel: str
+    ref: str
+    expr: str
+    once: bool
+
+
+def read_dashboard(name: str) -> dict[str, Any]:
+    """A dashboard's file."""
+    return json.loads((GRAFANA / "dashboards" / name).read_text(encoding="utf-8"))
+
+
+def panels_of(name: str) -> list[dict[str, Any]]:
+    """A dashboard's panels without the headings."""
+    return [panel for panel in read_dashboard(name)["panels"] if panel["type"] != "row"]
+
+
+def every_query() -> Iterator[Asked]:
+    """What all panels ask."""
+    for name in DASHBOARDS:
+        for panel in panels_of(name):
+            for target in panel["targets"]:
+                yield Asked(name, panel["title"], target["refId"], target["expr"], target["instant"])
+
+
+def exposed(number: Number) -> set[str]:
+    """The names under which Prometheus has a number."""
+    return {number.name + ending for ending in _ENDINGS[number.kind]}
+
+
+def declared() -> tuple[Number, ...]:
+    """All numbers of both programs."""
+    return (*of_coordinator.NUMBERS, *of_site.NUMBERS)
+
+
+def alerts() -> list[str]:
+    """The alerts' names, in order."""
+    return re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))
+
+
+def recorded() -> set[str]:
+    """What the recording rules make."""
+    return set(re.findall(r"- record: (\S+)", RULES.read_text(encoding="utf-8")))
+
+
+def names_in(text: str) -> set[str]:
+    """Our numbers that are named in a query or a rule, recorded ones with their colons."""
+    return set(re.findall(r"(?<![\w:])(?:[a-z]+:)?pfl_[a-z_]+(?::\w+)?", text))
