@@ -20,7 +20,7 @@ from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.link import INIT, Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
-from pfl_client.watch import Watch
+from pfl_client.watch import Watch, read_left
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.messages import OPENING, Assignment, Blob, Joined, Over
 from pfl_common.run import Description, Kind, RunSpec
@@ -53,7 +53,7 @@ class Daemon:
         self._stays = stays
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
         self._envelopes = envelopes
-        self.watch = Watch(folder.site)
+        self.watch = Watch(folder.site, left=read_left(state / "runs"))
         self._longest_pause = LONGEST_PAUSE
         self._in_vain = 0
         self.comes_back = False
@@ -62,18 +62,10 @@ class Daemon:
     async def run(self) -> Over:
         """Take part until the coordinator says that the run is over; a site that stays waits for the next one."""
         try:
-            description = await self._look()
-            over, ended = None, ""
-            while over is None or self._stays:
+            description, over = await self._look(), None
+            while over is None:
                 joined = await self._join(description)
-                spec = RunSpec.from_json(joined.spec)
-                if spec.id == ended:
-                    self.watch.doing = "over"
-                    await asyncio.sleep(self._longest_pause)
-                elif (over := await self._take_part(joined, spec)) is not None and self._stays:
-                    ended = spec.id
-                    # Nobody knows when the next run comes: the trainer's memory is others' until then.
-                    await self._bench.close()
+                over = await self._take_part(joined, RunSpec.from_json(joined.spec))
             return over
         finally:
             # A goodbye is a courtesy: whoever does not hear it in time notices the silence.
@@ -90,13 +82,20 @@ class Daemon:
         return description
 
     async def _take_part(self, joined: Joined, spec: RunSpec) -> Over | None:
-        """One run from joining it to its end; None when the coordinator has another one by now."""
+        """One run from joining it to its end; None when the coordinator has another one by now. A site that stays
+        rests at the end, and goes on if the run does: one that failed may be tried again.
+        """
         self._envelopes.meet(joined.card)
         visit = await self._with_room(lambda: self._open(spec))
         try:
             log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
-            await self._enter(visit, spec, joined)
-            return await self._serve(visit)
+            key = OPENING
+            while True:
+                await self._enter(visit, spec, joined, key=key)
+                over = await self._serve(visit)
+                if not self._stays:
+                    return over
+                key = await self._rest(visit)
         except Refused as refused:
             if refused.code != "not_joined":
                 raise
@@ -110,17 +109,27 @@ class Daemon:
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""
-        self.watch.doing = "joining"
-        joined: Joined | None = None
+        joined, said = None, False
+        # Whoever rests only looks whether there is another run.
+        self.watch.doing = "over" if self.watch.doing == "over" else "joining"
         while joined is None:
-            joined = await self._patiently(lambda: self._link.join(description))
+            try:
+                joined = await self._patiently(lambda: self._link.join(description))
+                self.watch.doing = "joining"
+            except NotAdmitted as refusal:
+                if not self._stays or refusal.code != "run_failed":
+                    raise
+                if not said:
+                    log.warning("the run has failed, waiting for the next one", why=str(refusal))
+                self.watch.doing, said = "over", True
+                await asyncio.sleep(self._longest_pause)
         return joined
 
-    async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined) -> None:
-        """Get everything ready for the first task."""
+    async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined, *, key: str) -> None:
+        """Get everything ready for the first task, or for the one with this key."""
         self.watch.enter(spec, visit.left)
         letter = visit.first(joined)
-        async with _Heart(self._link, OPENING, visit.download(joined.init)):
+        async with _Heart(self._link, key, visit.download(joined.init), at_work=key != OPENING):
             if letter is not None:
                 await self._with_room(partial(self._bring_init, visit, joined, letter))
             self.watch.doing = "reading data"
@@ -145,6 +154,17 @@ class Daemon:
                 log.info("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
                 return answer
             await self._take(visit, answer)
+
+    async def _rest(self, visit: Visit) -> str:
+        """Ask now and then until the run is not over any more; gives the key of the task that waits, if one does."""
+        # Nobody knows when there is work again: the trainer's memory is others' until then.
+        await self._bench.close()
+        visit.forget_opened()
+        while True:
+            await asyncio.sleep(self._longest_pause)
+            answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+            if not isinstance(answer, Over):
+                return answer.key if answer else OPENING
 
     async def _ask_for_work(self, visit: Visit) -> Assignment | Over:
         answer = None
@@ -224,11 +244,17 @@ class Daemon:
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """A trainer that dies is started once more; what kills it twice is not asked a third time."""
         try:
-            return await ask()
+            return await self._count_losses(ask)
         except TrainerLost as lost:
             log.warning("the trainer ended, once more", how=str(lost))
-            self.watch.lose_trainer()
+            return await self._count_losses(ask)
+
+    async def _count_losses(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        try:
             return await ask()
+        except TrainerLost:
+            self.watch.lose_trainer()
+            raise
 
     async def _answer(self, visit: Visit, assignment: Assignment) -> None:
         """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
@@ -288,9 +314,10 @@ class Daemon:
                 answer = await call()
             except (Unreachable, Refused, NotAdmitted) as why:
                 lacking = _lacks_room(why)
-                if not (lacking or isinstance(why, Unreachable)):
+                # Whoever refuses does answer.
+                self.watch.connected = bool(lacking) or not isinstance(why, Unreachable)
+                if self.watch.connected and not lacking:
                     raise
-                self.watch.connected = bool(lacking)
                 if lacking:
                     self.watch.refuse("no_room")
                 silent_since = silent_since or clock()
@@ -320,10 +347,10 @@ class _Heart:
     second in which the daemon itself is at work on its files.
     """
 
-    def __init__(self, link: Link, key: str, download: Path) -> None:
+    def __init__(self, link: Link, key: str, download: Path, *, at_work: bool = False) -> None:
         self._link, self._key, self._download = link, key, download
         self._done = 0
-        self._at_work = False
+        self._at_work = at_work
         self._beating: asyncio.Task[None] | None = None
 
     def beat(self, samples: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from socketserver import ThreadingMixIn
 from typing import Any, TypeAlias  # Any: WSGI's own types are callables and dictionaries of anything
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -28,6 +30,9 @@ from pfl_common.run import Kind
 
 Values: TypeAlias = Mapping[tuple[str, ...], Value]
 """By the values of a number's labels; () where it has none."""
+
+MOST_AT_ONCE = 32
+"""Requests answered side by side; who comes then waits for one of them."""
 
 _MEASURES = "point/split/view, for example pre/test/combined"
 
@@ -214,7 +219,9 @@ class HealthServer:
     def start(self, host: str, port: int) -> int:
         """Listen; gives the port."""
         try:
-            self._server = make_server(host, port, self._answer, handler_class=_Quiet)
+            self._server = make_server(
+                host, port, self._answer, server_class=_SideBySide, handler_class=_Quiet
+            )
         except OSError as error:
             raise UserError(
                 f"port {port} on {host} cannot be used for metrics: {error.strerror}",
@@ -244,7 +251,38 @@ class HealthServer:
         return _say("404 Not Found", "try /metrics, /healthz or /readyz\n", start_response)
 
 
+class _SideBySide(ThreadingMixIn, WSGIServer):
+    """A thread for each request: who connects and is silent keeps nobody else waiting."""
+
+    daemon_threads = True
+    request_queue_size = MOST_AT_ONCE
+
+    def __init__(self, *given: Any, **named: Any) -> None:  # Any: as in the base classes
+        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
+        super().__init__(*given, **named)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give a request to a thread of its own."""
+        self._free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer it there."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
 class _Quiet(WSGIRequestHandler):
+    timeout = 5.0
+    """Seconds until a silent line is hung up; a probe of a cluster gives up not much later."""
+
+    def handle(self) -> None:
+        """One request; who falls silent or hangs up in the middle of it is not worth a line."""
+        with suppress(TimeoutError, ConnectionError):
+            super().handle()
+
     def log_message(self, format: str, *args: object) -> None:  # the base class's name
         """A scrape every few seconds is not worth a line."""
 

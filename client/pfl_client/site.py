@@ -231,7 +231,8 @@ async def _renew(link: MovingLink) -> None:
         try:
             if await link.renew():
                 log.info("certificate renewed")
-        except (Unreachable, NotAdmitted, PflError) as error:
+        except (Unreachable, NotAdmitted, PflError, OSError) as error:
+            # Also a disk that is full now: a renewal that is not tried again ends the site with its certificate.
             log.warning("the certificate was not renewed", why=str(error), again_in_seconds=RENEW_SECONDS)
         await asyncio.sleep(RENEW_SECONDS)
 

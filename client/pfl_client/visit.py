@@ -13,7 +13,7 @@ from pfl_client.declined import DiskFull, Tampered, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.outbox import Outbox
 from pfl_client.vault import Owner, ServingModel, Vault
-from pfl_client.watch import Left
+from pfl_client.watch import AUDIT, Left
 from pfl_common.errors import Refused, StateError
 from pfl_common.messages import (
     Assignment,
@@ -36,9 +36,6 @@ MESSAGE_LIMIT = 4 << 20
 REUSED_LIMIT = 256 << 20
 """Opened parcels up to this size stay on the disk between tasks, to be written over: fresh pages cost more."""
 
-_AUDIT = "audit.jsonl"
-"""What left the building."""
-
 
 class Visit:
     """`<state>/runs/<run>`: open it when the run takes the site in, close it when the run is over."""
@@ -56,7 +53,7 @@ class Visit:
             for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.raw")):
                 draft.unlink()
             _write_once(folder / "spec.json", spec.to_json())
-            self.left = Left.read(folder / _AUDIT)
+            self.left = Left.read(folder / AUDIT)
         except BaseException:
             self._vault.close()
             raise
@@ -73,7 +70,7 @@ class Visit:
 
     def close(self) -> None:
         """Let another daemon have the folder; of what was opened nothing stays."""
-        self._forget_opened()
+        self.forget_opened()
         self._vault.close()
 
     def marks(self) -> tuple[Mark, ...]:
@@ -159,8 +156,7 @@ class Visit:
         try:
             room.check(self._folder, self._needed(assignment, wary=wary))
         except DiskFull:
-            # What is only kept because it is quick to write over has to go first.
-            self._forget_opened()
+            self.forget_opened()
             room.check(self._folder, self._needed(assignment, wary=wary))
 
     def has_room(self, assignment: Assignment) -> bool:
@@ -194,14 +190,15 @@ class Visit:
     def discard(self, assignment: Assignment) -> None:
         """Forget what a task that is not done has written so far: its room is needed."""
         self.clean_up(assignment.blob)
-        self._forget_opened()
+        self.forget_opened()
         if self._vault.upload != assignment.key:
             self._outbox.drop(assignment.key)
         for draft in (self._vault.draft, self._serving.draft):
             for path in (draft, draft.with_name(draft.name + ".part")):
                 disk.remove(path)
 
-    def _forget_opened(self) -> None:
+    def forget_opened(self) -> None:
+        """Give back the room of what is only kept because it is quick to write over."""
         for path in (self._opened, self._update):
             disk.remove(path)
 
@@ -300,7 +297,7 @@ class Visit:
             "names": names,
         }
         sent["receipt"] = receipt.signature.hex()
-        self._note(_AUDIT, {"task": offer.key, "run": self._spec.id, **sent})
+        self._note(AUDIT, {"task": offer.key, "run": self._spec.id, **sent})
         self.left.add(offer.key, receipt.digest, offer.blob.size)
 
     def _post(self, assignment: Assignment, done: Done, update: Parcel) -> None:

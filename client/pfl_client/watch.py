@@ -51,6 +51,9 @@ _AT_WORK: dict[Kind, Doing] = {
 }
 PHASES = (*get_args(Phase), "load", "train", "encode")
 
+AUDIT = "audit.jsonl"
+"""In the folder of a run: what left the building."""
+
 
 @dataclass
 class Left:
@@ -83,6 +86,11 @@ class Left:
         except (ValueError, KeyError, TypeError):
             # The list is not synced: a power cut may leave half a line.
             return
+
+
+def read_left(runs: Path) -> dict[str, Left]:
+    """By run, what had left before this process began: a counter that started at 0 would jump when a run is joined."""
+    return {book.parent.name: Left.read(book) for book in sorted(runs.glob(f"*/{AUDIT}"))}
 
 
 @dataclass

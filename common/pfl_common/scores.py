@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from pfl_common.messages import Scores
 
@@ -36,6 +37,20 @@ def add(reports: Iterable[Scores]) -> Scores:
             held = total.setdefault(name, [0.0] * WIDTH)
             total[name] = [a + b for a, b in zip(held, values, strict=True)]
     return total
+
+
+def agreed(reports: Sequence[Scores]) -> list[Scores]:
+    """The reports without views that most of them do not have: all sites have the heads of one method, so what a
+    single one has is made up, and would be remembered for ever by whoever keeps each view as a series.
+    """
+    views = Counter(view for report in reports for view in {_view(name) for name in report})
+    least = sum(1 for report in reports if report) / 2
+    known = {view for view, count in views.items() if count > least} | {"combined"}
+    return [{name: values for name, values in report.items() if _view(name) in known} for report in reports]
+
+
+def _view(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def summary(values: list[float]) -> dict[str, float]:

@@ -28,7 +28,7 @@ def find_baselines(runs: Path, spec: RunSpec) -> dict[str, float]:
         try:
             ended = file.stat().st_mtime
             method, accuracy = _read(file, spec)
-        except (OSError, sqlite3.Error, ValueError, LookupError) as error:
+        except (OSError, sqlite3.Error, ValueError, LookupError, ArithmeticError, TypeError) as error:
             # Another run's folder may be damaged, or of another release: no reason not to train this one.
             log.info("a run cannot be compared with", run=file.parent.name, why=type(error).__name__)
             continue

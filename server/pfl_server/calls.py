@@ -40,6 +40,11 @@ OPTIONS = (
     ("grpc.http2.lookahead_bytes", 1 << 18),
 )
 
+REFUSALS = tuple(
+    sorted((speech.REASONS - {"other", "session"}) | {kind.reason for kind in Refusal.__subclasses__()})
+)
+"""All codes that refusals are counted under; enrolment's own are written with hyphens."""
+
 _PORT_ERRORS = {
     errno.EADDRINUSE: ("another program is listening there", "stop it, or choose another port"),
     errno.EACCES: ("this user may not open this port", "choose a port above 1023"),

@@ -12,11 +12,11 @@ from functools import partial
 
 import structlog
 
-from pfl_common.errors import PflError, Refused, StateError, UserError
+from pfl_common.errors import PflError, StateError, UserError
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
 from pfl_common.identity.certificates import load_certificates
 from pfl_common.run import ClientId
-from pfl_server.calls import Callers
+from pfl_server.calls import REFUSALS, Callers
 from pfl_server.enrolment import EnrolmentServer
 from pfl_server.hosting import RunHost
 from pfl_server.room import is_full
@@ -59,6 +59,8 @@ class Coordinator:
         self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
         meter = self.host.record.meter
+        # From the first scrape on there is a 0 to grow from: the first burst of refusals is seen as one.
+        meter.refusals.update(dict.fromkeys(REFUSALS, 0))
         self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret, meter=meter)
         callers = Callers(call_book(self.authority, now=now))
         self._grpc = GrpcServer(callers, renew=self._enrolment.renew, meter=meter)
@@ -153,7 +155,8 @@ def find_ends(
     """
     now = datetime.now(UTC)
     for site in sites:
-        with suppress(Refused, OSError):
+        # A card may be missing, damaged, or readable for others: a reason to act elsewhere, not to lose the rest.
+        with suppress(PflError, OSError):
             known[f"site {site}"] = authority.card_of(site, now=now).ends.timestamp()
     cards = [known[name] for site in sites if (name := f"site {site}") in known]
     found = {name: end for name, end in known.items() if not name.startswith("site ")}
@@ -166,4 +169,7 @@ def _end(certificate_pem: bytes) -> float:
 
 
 def _in_one_line(failure: BaseException) -> str:
+    if not isinstance(failure, PflError):
+        # What went wrong unexpectedly may name paths and values: sites and the page learn no more than its kind.
+        return f"{type(failure).__name__}: see the coordinator's log"
     return "; ".join(line.strip() for line in str(failure).splitlines()) or type(failure).__name__

@@ -64,6 +64,9 @@ class Curve:
             bytes_down=moved["down"],
             bytes_up=moved["up"],
         )
+        if not course.ended:
+            # Of a round that an older release played nothing is known here; it did not take no time.
+            return
         each = max(1, counted)
         self._recent.append(
             {phase: spent / (each if phase in SITE_PHASES else 1) for phase, spent in course.seconds.items()}

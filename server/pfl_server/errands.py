@@ -42,7 +42,7 @@ class Errand:
     header: Header | None = None
     """What was said of its download; the update refers to the same shared state."""
     digest: str = ""
-    """The name of its download."""
+    """The name of its download, until the site has it."""
     turned: float | None = None
     """When the site went from one phase to the next, if that was seen."""
     received: int = 0
@@ -103,9 +103,14 @@ class Place:
     trouble: str = ""
     """Why it declined its last task; nothing once it has answered one again."""
 
+    @property
+    def has_left(self) -> bool:
+        """It said goodbye, and was not heard since."""
+        return self.left_at > self.seen
+
     def phase(self, *, here: bool) -> SitePhase:
         """What it does, in one word from a list."""
-        if self.left_at > self.seen:
+        if self.has_left:
             return "left"
         if not here:
             return "away"
@@ -114,8 +119,7 @@ class Place:
     def describe(self, *, here: bool) -> str:
         """What it does, in a few words for the list of sites, and what was the matter with it last."""
         if self.errand is None:
-            left = self.left_at > self.seen
-            doing = "waiting" if self.waiting else "has left" if left else "" if here else "away"
+            doing = "waiting" if self.waiting else "has left" if self.has_left else "" if here else "away"
         else:
             task = f"({self.errand.task.kind} {self.errand.task.round})"
             doing = f"{self.errand.stage} {task}" if here else f"silent {task}"

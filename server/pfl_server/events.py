@@ -26,7 +26,7 @@ class Events:
 
     def add(self, words: str, level: Level = "info", *, at: float | None = None) -> None:
         """Something has happened, now or at another time. Peers' words may be among it: made one readable line."""
-        words = "".join(sign if sign.isprintable() else " " for sign in words)[:LONGEST_WORDS]
+        words = "".join(sign if sign.isprintable() else " " for sign in words[:LONGEST_WORDS])
         event, times = Event(self._clock() if at is None else at, level, words), 1
         if self._newest and self._newest[0][0].words == words:
             times += self._newest.popleft()[1]

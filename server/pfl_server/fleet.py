@@ -45,6 +45,8 @@ log = structlog.get_logger("pfl.fleet")
 Prepare = Callable[[Task], Awaitable[Assignment]]
 
 LONGEST_WORDS = 200
+FORGOTTEN_SECONDS = 7 * 24 * 3600.0
+"""Nobody need see to the certificate of a site that was silent for so long."""
 
 
 class Fleet:
@@ -138,7 +140,7 @@ class Fleet:
 
     def _welcome(self, site: ClientId) -> None:
         known = self._places.get(site)
-        if known is None or known.left_at > known.seen:
+        if known is None or known.has_left:
             self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
         place = self._places.setdefault(site, Place(site, self.now()))
         place.seen = self.now()
@@ -204,6 +206,8 @@ class Fleet:
         """A site has been sent the last of these bytes."""
         place = self._places.get(site)
         if place is not None and (errand := place.errand) is not None and errand.digest == digest:
+            # Only the first time: what it fetches again while it works is no part of its work.
+            errand.digest = ""
             self._intake.turn(errand, "download")
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
@@ -262,10 +266,16 @@ class Fleet:
         if place.errand:
             self.settle(place.errand, SiteLost("left"))
 
-    def heard(self) -> tuple[int, int]:
-        """How many of the registered sites are here, and how many are away."""
-        here = len(self.present())
-        return here, len(self._places) - here
+    def heard(self) -> tuple[int, int, int]:
+        """How many of the registered sites are here, how many are away, and how many have said goodbye."""
+        here = set(self.present())
+        left = sum(place.has_left for site, place in self._places.items() if site not in here)
+        return len(here), len(self._places) - len(here) - left, left
+
+    def members(self) -> tuple[ClientId, ...]:
+        """Sites that are likely to come again: they have not said goodbye and were heard within days."""
+        limit = self.now() - FORGOTTEN_SECONDS
+        return tuple(site for site, place in sorted(self._places.items()) if place.seen >= limit)
 
     def status(self) -> RunStatus:
         """The run at a glance."""
@@ -352,7 +362,7 @@ class Fleet:
 
 def _readable(words: str) -> str:
     """A peer's words as one short line: they go to a log and to a terminal."""
-    return "".join(sign if sign.isprintable() else " " for sign in words)[:LONGEST_WORDS]
+    return "".join(sign if sign.isprintable() else " " for sign in words[:LONGEST_WORDS])
 
 
 def _look_at(writing: asyncio.Future[None]) -> None:

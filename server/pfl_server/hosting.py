@@ -85,7 +85,7 @@ class RunHost:
             await asyncio.wait({gathering, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if gathering.done():
                 return gathering.result()
-            self.reception.fail("the operator stopped the run before it had begun")
+            self.reception.call_off("the operator stopped the run before it had begun")
             return None
         finally:
             gathering.cancel()

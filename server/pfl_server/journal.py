@@ -280,6 +280,11 @@ class Journal:
             page.write("delete from report where key = ?", key)
 
     @entry
+    def is_summed(self, page: Page, key: str) -> bool:
+        """Whether a task's evaluations have been summed."""
+        return bool(page.rows("select 1 from score where key = ?", key))
+
+    @entry
     def scores(self, page: Page) -> dict[str, Scores]:
         """All summed evaluations, by task."""
         return {

@@ -58,7 +58,11 @@ NUMBERS = (
         f"{DIRECTIONS}; {KINDS}",
     ),
     Number(
-        "pfl_sites", "gauge", "Registered sites by whether they are heard.", ("state",), "state: here, away"
+        "pfl_sites",
+        "gauge",
+        "Registered sites by whether they are heard.",
+        ("state",),
+        "state: here, away (silent for a lease), left (said goodbye)",
     ),
     Number(
         "pfl_losses",
@@ -73,7 +77,7 @@ NUMBERS = (
         "counter",
         "Messages not taken, by code.",
         ("code",),
-        "code: those of proto/refusal.proto",
+        "code: those of proto/refusal.proto; of enrolment as in its log, for example wrong-proof",
     ),
     Number(
         "pfl_accuracy_ratio",
@@ -95,7 +99,7 @@ NUMBERS = (
         "gauge",
         "When a certificate ends.",
         ("of",),
-        "of: coordinator, authority, site_soonest (the first of the registered sites)",
+        "of: coordinator, authority, site_soonest (of the registered sites heard within a week that have not left)",
     ),
     Number("pfl_checkpoint_timestamp_seconds", "gauge", "When the newest checkpoint was written."),
     Number("pfl_disk_free_bytes", "gauge", "Free on the disk of the state folder."),
@@ -126,8 +130,8 @@ class Scene(Protocol):
         """Rounds the run is to have."""
 
     @property
-    def heard(self) -> tuple[int, int]:
-        """Registered sites that are here, and those that are away."""
+    def heard(self) -> tuple[int, int, int]:
+        """Registered sites that are here, those that are away, and those that have said goodbye."""
 
     @property
     def around(self) -> Mapping[str, float]:
@@ -147,11 +151,11 @@ class CoordinatorMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """All numbers as they are now."""
         scene, watch = self._scene, self._scene.watch
-        here, away = scene.heard
+        here, away, left = scene.heard
         yield fill(_BY_NAME["pfl_run"], {scene.named: 1.0})
         yield fill_choice(_BY_NAME["pfl_run_state"], STATES, scene.state)
         yield _one("pfl_rounds_planned", scene.planned)
-        yield fill(_BY_NAME["pfl_sites"], {("here",): here, ("away",): away})
+        yield fill(_BY_NAME["pfl_sites"], {("here",): here, ("away",): away, ("left",): left})
         yield from _of_meter(scene.meter)
         yield _by("pfl_certificate_end_timestamp_seconds", scene.ends)
         for name, value in sorted(scene.around.items()):

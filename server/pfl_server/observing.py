@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import structlog
 from pydantic import JsonValue
 
 from pfl_common import scores
-from pfl_common.messages import RunStatus
+from pfl_common.messages import RunStatus, Scores
 from pfl_common.run import ClientId, Kind, Participation, RunSpec, Task
 from pfl_server.books import Books
 from pfl_server.curve import COMBINED, Curve
@@ -71,6 +72,17 @@ class Observer:
         if courses:
             self.watch.started = min(self.watch.started, courses[0].opened)
             self.watch.closed = max(course.ended for course in courses)
+        self._recall_last(rounds, summed)
+
+    def _recall_last(self, rounds: Sequence[Mapping[str, object]], summed: Mapping[str, Scores]) -> None:
+        """How far the run was, and how good."""
+        committed = [row for row in rounds if row["status"] == "committed"]
+        if committed:
+            last, watch = committed[-1], self.watch
+            watch.round, watch.attempt = cast(int, last["round"]), cast(int, last["attempt"])
+            watch.cohort, watch.counted = (len(cast(list[ClientId], last[n])) for n in ("cohort", "counted"))
+        if summed:
+            self._show(summed[max(summed, key=_when_measured)])
 
     def opened(self, opened: Opened, cohort: Sequence[ClientId]) -> None:
         """A round begins."""
@@ -98,7 +110,7 @@ class Observer:
         """A round is committed."""
         self._ended("committed", opened, course)
         task, losses = opened.task, opened.round.losses
-        self.watch.counted, self.watch.awaited, self.watch.closed = len(counted), (), course.ended
+        self.watch.counted, self.watch.closed = len(counted), course.ended
         self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
         self._events.closed(task.round, counted=len(counted), losses=losses)
         await self.sum_round(task)
@@ -141,7 +153,7 @@ class Observer:
 
     async def sum_left(self, task: Task) -> None:
         """Killed between a round's commit and its sum: the reports are still there."""
-        if task.key not in await self._room.have(self._journal.scores.soon):
+        if not await self._room.have(self._journal.is_summed.soon, task.key):
             await self.sum_round(task)
 
     async def sum_scores(self, *tasks: Task) -> None:
@@ -149,15 +161,19 @@ class Observer:
         keys = [task.key for task in tasks]
         reports = await self._room.have(self._journal.reports.soon, *keys)
         if reports:
-            total = scores.add(reports)
+            total = scores.add(scores.agreed(reports))
             await self._room.have(self._journal.sum_up.soon, keys, total)
             self._curve.measure(tasks[0].kind, tasks[0].round, total)
-            self.watch.scores = {
-                name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
-            }
+            self._show(total)
+
+    def _show(self, total: Scores) -> None:
+        self.watch.scores = {
+            name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
+        }
 
     def _ended(self, outcome: str, opened: Opened, course: Course) -> None:
         watch, self._opened = self.watch, None
+        watch.awaited = ()
         watch.outcomes[outcome] += 1
         watch.seconds[outcome].add(course.ended - course.opened)
         for site, reason in opened.round.losses.items():
@@ -196,6 +212,12 @@ def _begun(books: Books) -> float:
         return min(books.shelf.path(books.init.blob.digest).stat().st_mtime, time.time())
     except OSError:
         return time.time()
+
+
+def _when_measured(key: str) -> tuple[int, bool]:
+    """Puts keys of tasks in order: FINISH measures what the training of the last round has made."""
+    number, _, kind = key.split("-")
+    return int(number), kind == Kind.FINISH
 
 
 def _kind(reason: str) -> str:

@@ -12,7 +12,18 @@ from time import time
 from pydantic import JsonValue
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Assignment, Joined, Mark, Offer, Over, Receipt, RunStatus, Scores, SiteStatus
+from pfl_common.messages import (
+    Assignment,
+    Joined,
+    Level,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    RunStatus,
+    Scores,
+    SiteStatus,
+)
 from pfl_common.run import ClientId, Description
 from pfl_server.desk import Incoming
 from pfl_server.events import Record
@@ -41,7 +52,7 @@ class Reception:
         self._open = asyncio.Event()
         self._looked = asyncio.Event()
         self._fleet: Fleet | None = None
-        self._failed = ""
+        self._ended = self._why = ""
         self._untold: set[ClientId] = set()
         self._all_told = asyncio.Event()
         self.stop_asked = asyncio.Event()
@@ -63,12 +74,19 @@ class Reception:
 
     def fail(self, words: str) -> None:
         """The run cannot begin, or cannot go on: every site is told why."""
-        self._failed = words
-        self._events.add(f"failed: {words}", "error")
+        self._end("failed", words, level="error")
+
+    def call_off(self, words: str) -> None:
+        """There will be no run, as its operator wants it: every site is told so."""
+        self._end("stopped", words, level="info")
+
+    def _end(self, status: str, words: str, *, level: Level) -> None:
+        self._ended, self._why = status, words
+        self._events.add(f"{status}: {words}", level)
         self._untold = set(self._gathered)
         self._all_told.clear()
         if self._fleet is not None:
-            self._fleet.end(Over("failed", words))
+            self._fleet.end(Over(status, words))
         self._begin()
 
     async def farewell(self, seconds: float) -> None:
@@ -92,9 +110,9 @@ class Reception:
                 await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
             except TimeoutError:
                 return None
-        if self._failed:
+        if self._ended:
             self._tell(site)
-            raise Refused("run_failed", self._failed)
+            raise Refused("run_failed", self._why)
         with self._roomy(site):
             return None if self._fleet is None else await self._fleet.join(site, description)
 
@@ -160,20 +178,20 @@ class Reception:
         seen = self._fleet.status() if self._fleet is not None else self._status_before()
         return replace(
             seen,
-            status="failed" if self._failed else seen.status,
-            words=self._failed or self._room.words,
+            status=self._ended or seen.status,
+            words=self._why or self._room.words,
             now=time(),
             events=self._events.newest(),
         )
 
     @property
-    def failed(self) -> bool:
-        """Whether the run cannot begin, or cannot go on."""
-        return bool(self._failed)
+    def ended(self) -> str:
+        """`failed` or `stopped` if the run came to its end here and not by itself, else nothing."""
+        return self._ended
 
-    def heard(self) -> tuple[int, int]:
-        """How many of the registered sites are here, and how many are away."""
-        return (len(self._gathered), 0) if self._fleet is None else self._fleet.heard()
+    def heard(self) -> tuple[int, int, int]:
+        """How many of the registered sites are here, how many are away, and how many have said goodbye."""
+        return (len(self._gathered), 0, 0) if self._fleet is None else self._fleet.heard()
 
     def _status_before(self) -> RunStatus:
         sites = tuple(SiteStatus(site, "here", 0.0, "gathering") for site in sorted(self._gathered))

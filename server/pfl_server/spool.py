@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from pfl_common import codec
@@ -18,6 +19,8 @@ from pfl_common.parcels import Source
 from pfl_common.run import ClientId, Header, Manifest, RunSpec, manifest_hash, parcel_key
 from pfl_common.tensors import State
 from pfl_server.envelopes import Envelopes, Letter
+
+log = structlog.get_logger("pfl.spool")
 
 _OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
 
@@ -109,11 +112,15 @@ class Spool:
         return sorted(path for path in every if path.stem not in wanted)
 
     def free(self, files: Iterable[Path]) -> int:
-        """Remove files; gives the bytes freed."""
+        """Remove files; gives the bytes freed. One that cannot be removed stays, to be tried again."""
         freed = 0
         for path in files:
-            freed += path.stat().st_size
-            path.unlink()
+            try:
+                size = path.stat().st_size
+                path.unlink()
+                freed += size
+            except OSError as error:
+                log.warning("an update that is not needed any more stays", file=path.name, why=error.strerror)
         return freed
 
     def _check(self, site: ClientId, parcel: Path, offer: Offer) -> None:

@@ -311,7 +311,7 @@ class Training:
             opened.round.handle(await opened.events.get())
             self.watch.awaited = opened.round.awaited
         leases.cancel()
-        if opened.task.key not in await self._room.have(self._books.journal.scores.soon):
+        if not await self._room.have(self._books.journal.is_summed.soon, opened.task.key):
             # Served once more, a finished run keeps its sum: a site that comes again is not the whole of it.
             await self._observer.sum_scores(opened.task)
         done = "stopped" if number < self._spec.rounds else "finished"

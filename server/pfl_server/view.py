@@ -23,7 +23,7 @@ class View:
         """See to what is slow to look at, if that was not done lately."""
         books, fleet = self._host.books, self._host.fleet
         run = None if books is None else self._host.settings.state / "runs" / books.spec.id
-        await self._surroundings.look(run, () if fleet is None else fleet.roster())
+        await self._surroundings.look(run, () if fleet is None else fleet.members())
 
     @property
     def watch(self) -> Watch | None:
@@ -47,9 +47,7 @@ class View:
     @property
     def state(self) -> str:
         """How the run stands, in one word."""
-        if self._host.reception.failed:
-            return "failed"
-        return "gathering" if self.watch is None else self.watch.status
+        return self._host.reception.ended or ("gathering" if self.watch is None else self.watch.status)
 
     @property
     def planned(self) -> int:
@@ -58,8 +56,8 @@ class View:
         return self._host.settings.rounds if books is None else books.spec.rounds
 
     @property
-    def heard(self) -> tuple[int, int]:
-        """Registered sites that are here, and those that are away."""
+    def heard(self) -> tuple[int, int, int]:
+        """Registered sites that are here, those that are away, and those that have said goodbye."""
         return self._host.reception.heard()
 
     @property

@@ -16,6 +16,7 @@ from pfl_client import daemon as story
 from pfl_client import visit
 from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.daemon import Daemon
+from pfl_client.data import layout
 from pfl_client.declined import DiskFull
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_common.errors import DataError, Refused, StateError
@@ -103,7 +104,7 @@ class Line:
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         self._say("submit", (offer.key, parcel.read_bytes()))
-        return Receipt("run-1", offer.key, SITE, offer.blob.digest)
+        return Receipt(offer.header.run, offer.key, SITE, offer.blob.digest)
 
     async def report(self, key: str, scores: Scores) -> None:
         self._say("report", (key, scores))
@@ -292,6 +293,26 @@ async def test_a_task_that_cannot_be_done(
     assert [("000002-1-train", b"update 2")] == line.hear("submit")
 
 
+async def test_no_path_crosses_with_a_declined_task(state: Path) -> None:
+    """Data that went away in mid-run: what the coordinator hears does not say where they lay."""
+    line, trainer = Line([assign(), FINISHED]), Trainer()
+
+    async def look(progress: Progress) -> None:
+        layout.find(DataFolder(state.parent / "data", SITE))
+
+    trainer.during = look
+    assert FINISHED == await live(line, trainer, state)
+    assert [("000001-1-train", "data_changed", "the data folder does not exist")] == line.hear("decline")
+    assert str(state.parent) not in str(line.said)
+
+
+async def test_a_trainer_that_dies_twice_is_lost_twice(state: Path) -> None:
+    """Each loss is counted, also the one after which the task is declined."""
+    site = put_together(Line([assign(), FINISHED]), Trainer([TrainerLost("killed")] * 2), state)
+    await site.run()
+    assert (2, 1) == (site.watch.trainers_lost, site.watch.declined["trainer_failed"])
+
+
 async def test_an_update_that_is_not_taken(state: Path) -> None:
     """A round that went on without this site is no reason to leave."""
     line = Line([assign(), assign(number=2), FINISHED], troubles={"submit": [Refused("late", "too late")]})
@@ -332,20 +353,102 @@ async def test_data_that_cannot_be_read(state: Path, error: Exception) -> None:
     assert ["leave"] == line.names()
 
 
-async def test_a_site_that_stays(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks until there is another run; its trainer's memory is free meanwhile, and the old run is told of once."""
+GONE = NotAdmitted("not of this federation", "certificate")
+"""What ends a site that stays."""
+
+
+async def stay(line: Line, trainer: Trainer, state: Path) -> list[str]:
+    """The life of a site that stays, until it is turned away; gives what it was seen doing at each join and each
+    asking for work.
+    """
+    site, doing = put_together(line, trainer, state, stays=True), []
+    join, next_task = line.join, line.next_task
+
+    async def note_join(description: Description) -> Joined | None:
+        doing.append(site.watch.doing)
+        return await join(description)
+
+    async def note_asking(marks: tuple[Mark, ...]) -> Assignment | Over | None:
+        doing.append(site.watch.doing)
+        return await next_task(marks)
+
+    line.join, line.next_task = note_join, note_asking  # type: ignore[method-assign]
+    with pytest.raises(NotAdmitted, match="not of this federation"):
+        await asyncio.wait_for(site.run(), 20)
+    return doing
+
+
+async def test_a_site_that_stays(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It asks until there is another run; its trainer's memory is free meanwhile, and each run is told of once."""
     monkeypatch.setattr(story, "LONGEST_PAUSE", 0.0)
     first, second = (Joined(pin(run).to_json(), Blob("first", 5)) for run in ("run-1", "run-2"))
-    line = Line(
-        [FINISHED, FINISHED], joins=[first, first, first, second, NotAdmitted("no more", "run_failed")]
-    )
+    unknown = Refused("not_joined", "join first")
+    line = Line([FINISHED, FINISHED, FINISHED, unknown, FINISHED, GONE], joins=[first, None, second])
     trainer = Trainer()
-    daemon = put_together(line, trainer, state, stays=True)
-    with pytest.raises(NotAdmitted):
-        await asyncio.wait_for(daemon.run(), 20)
+    doing = await stay(line, trainer, state)
     assert ["run-1", "run-2"] == trainer.opened
-    assert (5, 3) == (line.names().count("join"), trainer.closed)
-    assert 2 == len(line.marks)
+    # Back at the desk it is over; only the coordinator's word that a run is to begin makes it a joining site.
+    resting = ["over"] * 4
+    assert ["joining", "waiting", *resting, "joining", "waiting", "over"] == doing
+    assert (3, 3) == (line.names().count("join"), trainer.closed)
+    assert 2 == "".join(capsys.readouterr()).count("the run is over")
+
+
+@pytest.mark.parametrize("handed", [False, True], ids=["between two tasks", "with a task that waits"])
+async def test_a_failed_run_that_is_tried_again(
+    state: Path, monkeypatch: pytest.MonkeyPatch, *, handed: bool
+) -> None:
+    """A site that stays goes on with it, without joining; while it reads its data again, its task is kept for it."""
+    monkeypatch.setattr(story, "LONGEST_PAUSE", 0.0)
+    failed, waiting = Over("failed", "too few sites"), assign() if handed else None
+    line = Line([failed, failed, waiting, assign(), FINISHED, GONE])
+    trainer, heard, grown = Trainer(), [], asyncio.Event()
+    trainer.reading = grown
+
+    async def heartbeat(key: str, progress: int) -> bool:
+        heard.append((key, progress))
+        # The coordinator takes every sign of a site that opens a run, but only progress with a task.
+        if len(heard) == 1 or key == OPENING or len({p for k, p in heard if k == key}) > 1:
+            grown.set()
+        return True
+
+    real = trainer.open
+
+    async def read(folder: DataFolder, spec: str, init: Path) -> None:
+        grown.clear()
+        await real(folder, spec, init)
+
+    monkeypatch.setattr(line, "heartbeat", heartbeat)
+    monkeypatch.setattr(trainer, "open", read)
+    await stay(line, trainer, state)
+    assert ["run-1", "run-1"] == trainer.opened
+    assert {OPENING, "000001-1-train"} if handed else {OPENING} <= {key for key, _ in heard}
+    assert (1, 1) == (line.names().count("join"), line.names().count("submit"))
+
+
+async def test_a_run_that_failed_before_it_began(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A site that stays waits for its operator to mend it, says so once, and takes part in the next one."""
+    monkeypatch.setattr(story, "LONGEST_PAUSE", 0.0)
+    failed = [NotAdmitted("the classes differ", "run_failed") for _ in range(3)]
+    line = Line([FINISHED, GONE], joins=[*failed, None])
+    trainer = Trainer()
+    assert ["joining", "over", "over", "over", "joining", "waiting", "over"] == await stay(
+        line, trainer, state
+    )
+    assert ["run-1"] == trainer.opened
+    assert 1 == "".join(capsys.readouterr()).count("the classes differ")
+
+
+async def test_a_coordinator_that_refuses_does_answer(state: Path) -> None:
+    """Being turned away is no silence."""
+    site = put_together(Line([], [NotAdmitted("the run failed", "run_failed")]), Trainer(), state)
+    with pytest.raises(NotAdmitted, match="the run failed"):
+        await site.run()
+    assert site.watch.connected
 
 
 async def test_a_site_that_comes_back_says_no_goodbye(state: Path) -> None:

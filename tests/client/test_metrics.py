@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
 from pfl_client import daemon as story
+from pfl_client import metrics
 from pfl_client.bench import Done, Job, Progress, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.link import Traffic, Unreachable
@@ -73,8 +77,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(site: Daemon, around: Surroundings | None = None) -> dict[str, Metric]:
     """The families a scrape would give."""
-    metrics = SiteMetrics(site.watch, Traffic(), lambda: around or Surroundings())
-    return {metric.name: metric for metric in metrics.collect()}
+    numbers = SiteMetrics(site.watch, Traffic(), lambda: around or Surroundings())
+    return {metric.name: metric for metric in numbers.collect()}
 
 
 def values(metric: Metric, ending: str = "") -> dict[str, float]:
@@ -198,6 +202,22 @@ async def test_what_left_does_not_fall_with_a_restart(tmp_path: Path) -> None:
     assert (2.0, 16.0) == (one(seen["pfl_site_left_updates"]), one(seen["pfl_site_left_bytes"]))
 
 
+async def test_what_left_is_known_before_the_first_call(tmp_path: Path) -> None:
+    """A site that is started anew shows at once what left for all its runs: a counter that fell would rise again."""
+    state = tmp_path / "state"
+    joins = [Joined(pin(run).to_json(), Blob("first", 5)) for run in ("run-1", "run-2")]
+    for joined, run in zip(joins, ("run-1", "run-2"), strict=True):
+        await live(put_together(Line([assign(run=run), FINISHED], [joined]), Trainer(), state))
+    with (state / "runs" / "run-1" / "audit.jsonl").open("a") as file:
+        file.write('{"task": "0000')
+    (state / "runs" / "run-0").mkdir()
+    site = put_together(Line([FINISHED], [joins[1]]), Trainer(), state)
+    seen = read(site)
+    assert (2.0, 16.0) == (one(seen["pfl_site_left_updates"]), one(seen["pfl_site_left_bytes"]))
+    seen = await live(site)
+    assert (2.0, 16.0) == (one(seen["pfl_site_left_updates"]), one(seen["pfl_site_left_bytes"]))
+
+
 async def test_what_left_for_an_earlier_run_has_left_too(tmp_path: Path) -> None:
     """A site that is taken into another run goes on counting, and forgets what it measured in the first."""
     joins = [Joined(pin(run).to_json(), Blob("first", 5)) for run in ("run-1", "run-2")]
@@ -278,3 +298,49 @@ async def test_the_other_pages(served: tuple[Daemon, Traffic, str]) -> None:
     assert ("ok\n", "ready\n") == (fetch(f"{url}/healthz"), fetch(f"{url}/readyz"))
     with pytest.raises(urllib.error.HTTPError, match="404"):
         fetch(f"{url}/else")
+
+
+@pytest.fixture
+def knock(served: tuple[Daemon, Traffic, str]) -> Iterator[Callable[[], socket.socket]]:
+    """Connects to the pages and says nothing."""
+    port = int(served[2].rpartition(":")[2])
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+
+
+def test_who_connects_and_is_silent_keeps_nobody_waiting(
+    served: tuple[Daemon, Traffic, str], knock: Callable[[], socket.socket]
+) -> None:
+    """A port that is only looked at, or a request that stops half-way, costs no page."""
+    for _ in range(3):
+        knock().sendall(b"GET /healthz HT")
+        knock()
+    assert "ok\n" == fetch(f"{served[2]}/healthz")
+
+
+def test_who_is_silent_is_hung_up_on(
+    knock: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """After a while, and without a line in the log."""
+    monkeypatch.setattr(metrics._Quiet, "timeout", 0.1)
+    silent = [knock(), knock()]
+    silent[0].sendall(b"GET /healthz HT")
+    assert [b"", b""] == [line.recv(1) for line in silent]
+    assert ("", "") == capfd.readouterr()
+
+
+def test_many_who_are_silent_at_once(
+    served: tuple[Daemon, Traffic, str], knock: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are only so many threads: who comes when all are taken waits until the first silent one is gone."""
+    monkeypatch.setattr(metrics._Quiet, "timeout", 2.0)
+    for _ in range(metrics.MOST_AT_ONCE + 1):
+        knock()
+    assert "ok\n" == fetch(f"{served[2]}/healthz")
+    answering = [one.name for one in threading.enumerate() if "process_request_thread" in one.name]
+    assert len(answering) <= metrics.MOST_AT_ONCE
+
+
+def test_nobody_is_heard_for_longer_than_a_probe_waits() -> None:
+    """A probe that is not answered in some seconds ends the site in mid-training."""
+    assert 5.0 == metrics._Quiet.timeout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,4 +64,13 @@ def test_a_run_that_did_not_finish_or_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "run-2").mkdir()
     (tmp_path / "run-2" / "journal.sqlite").write_bytes(b"no database" * 100)
     (tmp_path / "run-3").mkdir()
+    assert {} == find_baselines(tmp_path, SPEC)
+
+
+@pytest.mark.parametrize("row", ["[0.0, 0.0, 0.0, 0.0, 0.0, 0.0]", "null", "[[], 1, 1, 1, 1, 1]", '"abcdef"'])
+def test_a_damaged_row_of_another_run(tmp_path: Path, row: str) -> None:
+    """Whatever stands where its accuracy was: this run is played all the same."""
+    finish(tmp_path, replace(SPEC, id="run-1", method="local"), correct=3)
+    with closing(sqlite3.connect(tmp_path / "run-1" / "journal.sqlite")) as db, db:
+        db.execute("update score set scores = ?", (f'{{"pre/test/combined": {row}}}',))
     assert {} == find_baselines(tmp_path, SPEC)

@@ -90,3 +90,6 @@ def test_a_run_of_an_older_release_has_a_curve_too() -> None:
     curve.recall([row], [], {"000001-2-finish": scored(6)})
     (point,) = curve.points()
     assert (1, 0.0, 1, 0.6) == (point.round, point.ended, point.counted, point.accuracy)
+    assert {} == curve.phases()
+    curve.recall([row, row | {"round": 2, "attempt": 1}], [went(2)], {})
+    assert {"fold": 1.0, "work": 4.0} == curve.phases()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pfl_common.messages import Event
 from pfl_server.events import LONGEST_WORDS, MOST, Events
 from pfl_server.journal import Course
@@ -42,6 +44,24 @@ def test_peers_words_are_one_short_readable_line() -> None:
     events.add("a declined:\x1b[2J\n" + "x" * 1000)
     (event,) = events.newest()
     assert (LONGEST_WORDS, True) == (len(event.words), event.words.isprintable())
+
+
+def test_long_words_are_cut_before_they_are_cleaned() -> None:
+    """Four million characters of a peer cost the event loop no more than a line of them."""
+    events, words = Events(lambda: 0.0), Long("x" * 4_000_000)
+    events.add(words)
+    assert words.walked <= LONGEST_WORDS
+
+
+class Long(str):
+    """A text that knows how much of it was looked at, sign by sign."""
+
+    walked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for sign in super().__iter__():
+            self.walked += 1
+            yield sign
 
 
 def test_a_restart_begins_with_what_the_journal_knows() -> None:

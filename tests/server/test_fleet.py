@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pfl_common.run import Description, Kind, Task
 from pfl_common.scores import vector
 from pfl_common.tensors import State
 from pfl_server.errands import SiteLost
+from pfl_server.fleet import FORGOTTEN_SECONDS
 from pfl_server.sampling import Draw
 from tests.server.federation import DESCRIPTION, build_spec, open_run
 from tests.server.scene import TASK, Scene, refusal
@@ -111,6 +113,40 @@ async def test_a_made_up_report(scene: Scene) -> None:
     made_up = {"pre/test/combined": [0.0] * 106}
     assert "scores" == await refusal(lambda: scene.fleet.report("a", TASK.key, made_up))
     assert [] == scene.books.journal.reports(TASK.key)
+
+
+async def test_who_said_goodbye_is_not_away(scene: Scene) -> None:
+    """Away is who is silent; who has left, or was silent for a week, has no certificate to be seen to."""
+    fleet = scene.fleet
+    assert ((3, 0, 0), ("a", "b", "c")) == (fleet.heard(), fleet.members())
+    await fleet.leave("c")
+    fleet.clock += 3600
+    fleet.heartbeat("a", OPENING, 0)
+    assert ((1, 1, 1), ("a", "b")) == (fleet.heard(), fleet.members())
+    fleet.clock += FORGOTTEN_SECONDS - 1800
+    assert ((0, 2, 1), ("a",)) == (fleet.heard(), fleet.members())
+    await fleet.join("c", DESCRIPTION)
+    assert ((1, 2, 0), ("a", "c")) == (fleet.heard(), fleet.members())
+
+
+async def test_long_words_are_cut_before_they_are_cleaned(scene: Scene) -> None:
+    """Four million characters of a peer cost the event loop no more than a line of them."""
+    seen = Long("x" * 4_000_000)
+    scene.ask()
+    await scene.take()
+    await scene.fleet.decline("a", TASK.key, "policy", seen)
+    assert seen.walked <= 1000
+
+
+class Long(str):
+    """A text that knows how much of it was looked at, sign by sign."""
+
+    walked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for sign in super().__iter__():
+            self.walked += 1
+            yield sign
 
 
 @pytest.mark.parametrize("reason", ["dropped", "disk_full"])

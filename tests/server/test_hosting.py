@@ -10,6 +10,7 @@ from pfl_common.run import Description
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.hosting import RunHost
 from pfl_server.settings import ServerSettings
+from pfl_server.view import View
 
 
 async def test_stopped_before_it_began(tmp_path: Path) -> None:
@@ -24,5 +25,7 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="before it had begun"):
         await joining
     await running
+    assert ("stopped", "stopped") == (host.status().status, View(host, lambda sites: {}).state)
+    assert "info" == host.status().events[0].level
     assert [] == list((tmp_path / "state" / "runs").iterdir())
     host.runs.close()

@@ -123,6 +123,7 @@ def test_reports_are_summed_once(journal: Journal) -> None:
     journal.sum_up(["train", "evaluate"], {"pre/test/combined": [8.0]})
     assert [[], []] == [journal.reports(key) for key in ("train", "evaluate")]
     assert {"train": {"pre/test/combined": [8.0]}} == journal.scores()
+    assert [True, False] == [journal.is_summed(key) for key in ("train", "evaluate")]
 
 
 def test_the_life_of_a_run(journal: Journal, file: Path) -> None:

@@ -151,14 +151,22 @@ async def test_the_status_tells_the_same_curve_after_a_restart(
             await asyncio.sleep(0.01)
             if later.watch is not None and later.watch.status == "finishing":
                 break
-        after = later.status()
+        after, found = later.status(), read(later)
     finally:
         running.cancel()
         again.runs.close()
     assert before.curve == after.curve
+    assert (before.round, before.scores) == (after.round, after.scores)
+    assert numbers(read(view)) == numbers(found)
     assert (before.started, before.phases, before.spec) == (after.started, after.phases, after.spec)
     closed = [event.words for event in before.events if " closed: " in event.words]
     assert closed == [event.words for event in after.events if " closed: " in event.words]
+
+
+def numbers(found: dict[str, dict[Labels, float]]) -> list[dict[Labels, float]]:
+    """What is told of the last round and of how good the model is."""
+    names = ("pfl_accuracy_ratio", "pfl_gain_ratio", "pfl_round", "pfl_round_counted", "pfl_round_cohort")
+    return [found[name] for name in names]
 
 
 async def test_before_the_run(tmp_path: Path) -> None:
@@ -168,7 +176,7 @@ async def test_before_the_run(tmp_path: Path) -> None:
     found = read(view)
     host.runs.close()
     assert 1.0 == value(found, "pfl_run_state", state="gathering")
-    assert (0.0, 0.0) == (value(found, "pfl_sites", state="here"), value(found, "pfl_sites", state="away"))
+    assert [0.0] * 3 == [value(found, "pfl_sites", state=state) for state in ("here", "away", "left")]
     assert 2.0 == value(found, "pfl_rounds_planned")
     assert 9e9 == value(found, "pfl_certificate_end_timestamp_seconds", of="authority")
     assert "pfl_round" not in found

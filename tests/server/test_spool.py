@@ -153,6 +153,16 @@ def test_sweeping_keeps_what_is_named(tmp_path: Path, spool: Spool, spec: RunSpe
     assert 2 == len(list((tmp_path / "spool").iterdir()))
 
 
+def test_what_cannot_be_removed_stays(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
+    """A disk that does not let go of a file does not end the run: the others go, and it is tried again."""
+    name = admit(spool, "a", parcel(tmp_path, spec))
+    size = sum(f.stat().st_size for f in (tmp_path / "spool").iterdir())
+    stuck, gone = tmp_path / "spool" / "000001-1-a.raw", tmp_path / "spool" / "gone.raw"
+    stuck.mkdir()
+    assert size == spool.free([stuck, gone, *spool.unwanted(["000001-1-a"])])
+    assert (False, [stuck]) == (spool.holds(name), spool.unwanted(()))
+
+
 def test_a_torn_update_is_noticed(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:
     """After a power loss a file may be short, changed or gone: then it is not whole."""
     name = admit(spool, "a", parcel(tmp_path, spec))

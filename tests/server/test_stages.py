@@ -30,6 +30,7 @@ async def test_each_phase_of_a_task_takes_its_own_time(scene: Scene) -> None:
     fleet.fetched("a", "0" * 64)  # other bytes than its own
     fleet.fetched("a", assignment.blob.digest)
     fleet.clock += 5
+    fleet.fetched("a", assignment.blob.digest)  # once more: it is at work
     offer, raw = scene.prepare_offer()
     incoming = await fleet.offer("a", offer)
     assert isinstance(incoming, Incoming)

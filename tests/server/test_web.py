@@ -30,7 +30,7 @@ class Scene:
     named: tuple[str, str, str] = ("run-1", "fedavg", "0.1.0")
     state: str = "running"
     planned: int = 9
-    heard: tuple[int, int] = (1, 1)
+    heard: tuple[int, int, int] = (1, 1, 2)
     around: dict[str, float] = field(default_factory=dict)
     ends: dict[str, float] = field(default_factory=dict)
     looked: int = 0
@@ -109,6 +109,7 @@ async def test_metrics_of_a_run_under_way(client: httpx.AsyncClient) -> None:
         ("pfl_run_state", "failed"): 0,
         ("pfl_sites", "here"): 1,
         ("pfl_sites", "away"): 1,
+        ("pfl_sites", "left"): 2,
         ("pfl_rounds_planned", ""): 9,
         ("pfl_round", ""): 3,
         ("pfl_round_attempt", ""): 1,

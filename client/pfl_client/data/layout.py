@@ -69,15 +69,16 @@ def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
     folders = {part: path / part for part in PARTS if (path / part).is_dir()}
     if files and folders:
         raise DataError(
-            f"{path} holds both {', '.join(f'{p}.npz' for p in files)} and the folder {', '.join(folders)}",
+            "the data folder holds both "
+            f"{', '.join(f'{part}.npz' for part in files)} and the folder {', '.join(folders)}",
             expected="arrays or folders of images, not both",
-            advice="move one of them away",
+            advice=f"move one of them away: they lie in {path}",
         )
     if (files or folders) and "train" not in (files or folders):
         raise DataError(
-            f"{path} has {' and '.join(files or folders)} but no train part",
+            f"the data folder has {' and '.join(files or folders)} but no train part",
             expected=FORMATS,
-            advice="put the training samples in train.npz" if files else "put them in train/<class>/",
+            advice=f"put the training samples in {path / ('train.npz' if files else 'train/<class>')}",
         )
     if files:
         classes = path / "classes.json"
@@ -89,13 +90,15 @@ def _check_folder(path: Path) -> None:
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise DataError(
-            f"the data folder {path} {what}", expected="a folder", advice="check the path given with --data"
+            f"the data folder {what}",
+            expected="a folder",
+            advice=f"check the path given with --data: {path}",
         )
     if not any(path.iterdir()):
         raise DataError(
-            f"the data folder {path} is empty",
+            "the data folder is empty",
             expected=FORMATS,
-            advice="put data in it, or check the path given with --data and whether its disk is mounted",
+            advice=f"put data in it, or check the path given with --data and whether its disk is mounted: {path}",
         )
 
 
@@ -107,9 +110,9 @@ def _list_parts(folders: dict[str, Path]) -> PictureFolders:
         empty += [f"{part}/{name}" for name in without]
     if not listed["train"]:
         raise DataError(
-            f"{folders['train']} holds no images in class folders",
+            "the folder train holds no images in class folders",
             expected="train/<class>/<image>",
-            advice="make one folder per class and put its images there",
+            advice=f"make one folder per class in {folders['train']} and put its images there",
         )
     return PictureFolders(_number(listed), tuple(empty), divided=False)
 
@@ -118,9 +121,10 @@ def _divide(folder: DataFolder) -> PictureFolders:
     every, empty = _list_classes(folder.path)
     if not every:
         raise DataError(
-            f"the data folder {folder.path} holds nothing this program can read",
+            "the data folder holds nothing this program can read",
             expected=FORMATS,
-            advice="if the images lie side by side, make one folder per class and put them there",
+            advice=f"look into {folder.path}: if the images lie side by side, "
+            "make one folder per class and put them there",
         )
     train, test = divide(every, folder.site)
     return PictureFolders(_number({"train": train, "test": test}), tuple(empty), divided=True)

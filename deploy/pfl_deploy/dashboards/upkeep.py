@@ -72,7 +72,8 @@ SITES = Row(
         Panel(
             "timeseries",
             "Registered sites",
-            "Sites that are heard and sites that are not. `away` for more than minutes: see runbook PflSitesAway.",
+            "Sites that are heard, that are silent (`away`) and that said goodbye (`left`). `away` for more than "
+            "minutes: see runbook PflSitesAway.",
             "none",
             (ask_coordinator("pfl_sites@", "{{state}}"),),
             6,

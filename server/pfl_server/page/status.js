@@ -28,16 +28,17 @@ async function ask() {
   if (asking) return;
   asking = true;
   clearTimeout(timer);
+  let status = null;
   try {
     const answer = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    const status = await answer.json();
-    hear(status);
+    status = await answer.json();
   } catch {
     miss();
   } finally {
     asking = false;
   }
+  if (status !== null) hear(status);
   if (!document.hidden) timer = setTimeout(ask, Math.min(EVERY * 2 ** misses, SLOWEST));
 }
 
@@ -47,7 +48,13 @@ function hear(status) {
   latest = status;
   el("silence").hidden = true;
   el("all").classList.remove("stale");
-  show(status);
+  try {
+    show(status);
+  } catch (error) {
+    console.error(error);
+    el("silence").hidden = false;
+    say(el("silence"), "The coordinator answers, but this page cannot show all it says. `pfl status` can.");
+  }
 }
 
 function miss() {
@@ -117,7 +124,8 @@ function showWay(status) {
 
 function sentence(status, now) {
   const here = status.sites.filter((line) => line.state === "here").length;
-  const took = status.started ? span((status.curve.at(-1)?.ended ?? now) - status.started) : "";
+  const ended = status.curve.at(-1)?.ended ?? now;
+  const took = status.started && ended ? span(ended - status.started) : "";
   switch (status.status) {
     case "gathering":
       return `${here} of ${status.spec.sites ?? "the"} sites are here. The run begins by itself when all have come.`;
@@ -142,7 +150,8 @@ function waiting(status) {
 
 /** When the last round would end at the pace of the last ten. */
 function left(status, now) {
-  const [one, other] = [status.curve.at(-Math.min(11, status.curve.length)), status.curve.at(-1)];
+  const curve = status.curve.filter((point) => point.ended); // of rounds an older release played no time is known
+  const [one, other] = [curve.at(-Math.min(11, curve.length)), curve.at(-1)];
   if (!other || one === other || other.round >= status.rounds) return "";
   const pace = (other.ended - one.ended) / (other.round - one.round);
   const end = Math.max(now, other.ended + pace * (status.rounds - other.round));

@@ -18,12 +18,16 @@ def fail(path: Path) -> DataError:
         data.describe(DataFolder(path, "site-3"))
     assert caught.value.expected
     assert caught.value.advice
+    # What was seen goes to the coordinator with a declined task, and stands on its page.
+    assert "/" not in caught.value.seen
     return caught.value
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
     """A mistyped path is named."""
-    assert "does not exist" in fail(tmp_path / "nowhere").seen
+    error = fail(tmp_path / "nowhere")
+    assert "does not exist" in error.seen
+    assert str(tmp_path / "nowhere") in error.advice
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

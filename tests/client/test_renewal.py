@@ -1,0 +1,37 @@
+"""Short-lived certificates are renewed for as long as the site lives."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from pfl_client import site
+from pfl_client.link import Unreachable
+
+
+class Renewing:
+    """A line whose renewals go wrong before one succeeds."""
+
+    def __init__(self, troubles: list[Exception]) -> None:
+        self._troubles, self.done = troubles, asyncio.Event()
+
+    async def renew(self) -> bool:
+        if self._troubles:
+            raise self._troubles.pop(0)
+        self.done.set()
+        return True
+
+
+async def test_a_renewal_that_went_wrong_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk passes, like a line that is down: neither ends the renewing for good."""
+    monkeypatch.setattr(site, "RENEW_SECONDS", 0.0)
+    line = Renewing([Unreachable("down"), OSError(errno.ENOSPC, "No space left on device")])
+    renewal = asyncio.create_task(site._renew(line))  # type: ignore[arg-type]  # a line with the one call
+    hearing = asyncio.create_task(line.done.wait())
+    await asyncio.wait({renewal, hearing}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert line.done.is_set()
+    renewal.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await renewal

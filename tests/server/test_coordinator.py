@@ -1,0 +1,47 @@
+"""What a coordinator process says of itself: codes of refusals from the start, and no more of a failure than it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pfl_common.errors import RunFailed, StateError
+from pfl_common.identity.errors import WrongProof
+from pfl_server.coordinator import Coordinator
+from pfl_server.settings import ServerSettings
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Coordinator:
+    made = Coordinator(ServerSettings(method="fedavg", sites=1, state=tmp_path / "state"))
+    made.host.runs.close()
+    return made
+
+
+def test_every_code_of_a_refusal_is_there_before_the_first(coordinator: Coordinator) -> None:
+    """A series that begins with its first burst has not grown, as Prometheus sees it."""
+    refusals = coordinator.view.meter.refusals
+    assert {0} == set(refusals.values())
+    assert {"late", "seal", "bad_request", "not_a_site", WrongProof.reason} <= refusals.keys()
+    assert not {"other", "session"} & refusals.keys()
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (RunFailed("round 3 was abandoned"), "round 3 was abandoned"),
+        (StateError("no room", advice="make some"), "no room; what to do: make some"),
+        (ValueError("/secret/place: 0.25 of hospital_a"), "ValueError: see the coordinator's log"),
+        (KeyError(), "KeyError: see the coordinator's log"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_what_is_told_of_a_failure(coordinator: Coordinator, failure: Exception, words: str) -> None:
+    """What is raised on purpose is for people; anything else may name paths and values, and is for the log."""
+    if isinstance(failure, StateError):
+        with pytest.raises(StateError):
+            await coordinator._report(failure)
+    else:
+        await coordinator._report(failure)
+    assert ("failed", words) == (coordinator.view.status().status, coordinator.view.status().words)
