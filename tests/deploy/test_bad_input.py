@@ -75,7 +75,7 @@ def test_an_empty_data_folder(waiting: Machine, tmp_path: Path) -> None:
     folder = tmp_path / "hospital_empty"
     folder.mkdir()
     said = spoken(waiting.call("pfl-client", "--data", folder))
-    check_clear(said, 3, f"the data folder {folder} is empty", "expected:", "train.npz", "what to do:")
+    check_clear(said, 3, "the data folder is empty", "expected:", "train.npz", "what to do:", str(folder))
 
 
 def test_odd_pictures_are_errors_only_when_strict(waiting: Machine, tmp_path: Path) -> None:
