@@ -106,8 +106,9 @@ def test_a_coordinator_that_comes_back_at_another_address(machine: Stormy) -> No
     server.kill()
     server.wait(10)
     server = machine.server(*words, log="again")
-    assert [0, 0] == [machine.finish(client, log=name) for name, client in clients.items()]
-    for name in (A, B):
+    for name, client in clients.items():
+        # With quorum 1 the other one waits for whoever gives up: what the first says is what is wrong.
+        assert 0 == machine.finish(client, log=name), machine.said(name)
         assert "the coordinator is at another address now" in machine.said(name)
     assert "run resumed" in machine.said("again")
     assert 0 == machine.stop(server)
