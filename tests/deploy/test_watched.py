@@ -157,7 +157,8 @@ def play_first_run(watched: Watched) -> None:
     watched.serve("--method", "local", "--rounds", "2", "--set", "epochs=1")
     assert [0, 0] == [watched.machine.finish(site, log=name) for name, site in watched.sites.items()]
     watched.wait_until('run:pfl_unfinished:bool{method="local"} == 0')
-    watched.wait_until('run:pfl_accuracy_ratio:now{method="local"}')
+    # Seen by the steps in which a panel looks back, and not only between two of them.
+    watched.wait_until('max_over_time(run:pfl_accuracy_ratio:now{method="local"}[1m:2s])')
     assert 0 == watched.machine.stop(watched.server)
 
 
