@@ -26,7 +26,8 @@ NEEDED = {
     str(REFLECT): "golang-github-modern-go-reflect2-dev",
 }
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-SOURCE = f"deb-src [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\n"
+RELEASE = "bookworm"
+"""Debian's release that has this source."""
 MODULE = "k8s.io/kubernetes"
 LEFT_OUT = ("_examples", "sample-", "testdata")
 """Folders that belong to examples."""
@@ -57,8 +58,8 @@ def apiserver() -> Path:
 
 
 def _bring_source(folder: Path, tree: Path) -> None:
-    """Debian's source with its patches, by lists of our own: the machine's need not name sources."""
-    (folder / "sources.list").write_text(SOURCE)
+    """Debian's source with its patches, by lists of our own: the machine's name packages, and need not name sources."""
+    (folder / "sources.list").write_text(_sources())
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     settings = {
@@ -79,6 +80,22 @@ def _bring_source(folder: Path, tree: Path) -> None:
     vendored = tree / "vendor" / "github.com" / "modern-go" / "reflect2"
     shutil.rmtree(vendored)
     shutil.copytree(REFLECT, vendored)
+
+
+def _sources() -> str:
+    """From where this machine has its packages, their sources too."""
+    words = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+        "Created-By: Packages",
+    ]
+    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    found = {line for line in told.splitlines() if line.split()[1:] == [RELEASE, "main"]}
+    if not found:
+        raise SystemExit(f"no source of Debian's {RELEASE} among this machine's; expected: one with main")
+    return "".join(f"deb-src [signed-by={KEYRING}] {line}\n" for line in sorted(found))
 
 
 def _go_environment(folder: Path) -> dict[str, str]:
