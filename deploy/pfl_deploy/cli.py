@@ -26,6 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 def invite(
     name: Annotated[str, typer.Argument(help="The site's name.")],
     server: Server = None,
+    under: Annotated[str | None, typer.Option(help="Which advertised name the site dials.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Replace an earlier invitation.")] = False,
     as_json: AsJson = False,
@@ -33,7 +34,7 @@ def invite(
     """Write NAME.join: with it one site can join from anywhere, once."""
     from pfl_deploy import operating
 
-    path = operating.invite(name, server=server, out=out, again=again)
+    path = operating.invite(name, server=server, under=under, out=out, again=again)
     if as_json:
         console.print_json(json.dumps({"site": name, "file": str(path)}))
     else:

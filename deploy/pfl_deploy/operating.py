@@ -12,17 +12,24 @@ from rich.text import Text
 
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.operator import OperatorLink
-from pfl_common.errors import UserError
+from pfl_common.errors import SettingError, UserError, nearest
 from pfl_common.identity import Authority, Found, Ledger, check_site_name, discovery, write_join_file
 from pfl_common.messages import RunStatus
 
 
-def invite(name: str, *, server: str | None, out: Path | None, again: bool) -> Path:
-    """Write the file that lets one site, once, enrol from anywhere."""
+def invite(name: str, *, server: str | None, under: str | None, out: Path | None, again: bool) -> Path:
+    """Write the file that lets one site, once, enrol from anywhere, under one of the coordinator's names."""
     found, now = discovery.find(server), datetime.now(UTC)
     site = check_site_name(name)
+    if under is not None and under not in found.names:
+        raise SettingError(
+            f"the coordinator is not known as {under!r}",
+            expected=nearest(under, found.names),
+            advice=f"start it with --advertise {','.join([*found.names, under])}: its certificate has to hold the name",
+        )
     ledger = Ledger(found.state_folder / "invitations", found.ca_pem)
-    invitation = ledger.invite(site, now, addresses=found.addresses, again=again)
+    addresses = found.addresses.under(under) if under else found.addresses
+    invitation = ledger.invite(site, now, addresses=addresses, again=again)
     path = (out or Path.cwd()) / f"{site}.join"
     write_join_file(invitation, path, replace=again)
     return path

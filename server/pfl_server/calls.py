@@ -17,7 +17,7 @@ from grpc import aio
 
 from pfl_common import speech
 from pfl_common.errors import Refused, SettingError, UserError
-from pfl_common.identity import Peer, Refusal, peer_of
+from pfl_common.identity import Peer, Refusal, host_and_port, peer_of
 from pfl_common.run import ClientId
 from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
 from pfl_server.meter import Meter
@@ -59,9 +59,8 @@ _log = logging.getLogger(__name__)
 
 def open_port(server: aio.Server, host: str, *, port: int, credentials: grpc.ServerCredentials) -> int:
     """Let a server listen here; the number is the one that was opened, also when 0 asked for any."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        return int(server.add_secure_port(address, credentials))
+        return int(server.add_secure_port(host_and_port(host, port), credentials))
     except RuntimeError:
         # gRPC does not say why; a plain socket does.
         raise _explain_port(host, port) from None

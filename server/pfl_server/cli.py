@@ -39,9 +39,7 @@ def serve(
     round_seconds: Annotated[float | None, typer.Option(help="Deadline of a round.")] = None,
     lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
-    largest_norm: Annotated[
-        float | None, typer.Option(help="Largest norm of an update that is taken.")
-    ] = None,
+    largest_norm: Annotated[float | None, typer.Option(help="Largest norm of an update taken.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Network; chosen by the data if not given.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
@@ -49,11 +47,14 @@ def serve(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
     preset: Annotated[str | None, typer.Option(help="A named set of the method's settings.")] = None,
     state: Annotated[Path | None, typer.Option(help="State folder.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on for sites.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for sites.")] = None,
     enrol_port: Annotated[int | None, typer.Option(help="Port for enrolment.")] = None,
-    http_port: Annotated[int | None, typer.Option(help="Port of metrics and health.")] = None,
-    advertise: Annotated[str | None, typer.Option(help="Name under which sites reach this machine.")] = None,
+    http_host: Annotated[str | None, typer.Option(help="Address of status page and metrics.")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of status page and metrics.")] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="Names under which sites reach this machine: a,b.")
+    ] = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: Annotated[str | None, typer.Option(help="What the state survives: power or process.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,

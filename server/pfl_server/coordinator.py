@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from pfl_common.errors import PflError, StateError, UserError
-from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret
+from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, host_and_port, new_secret
 from pfl_common.identity.certificates import load_certificates
 from pfl_common.run import ClientId
 from pfl_server.calls import REFUSALS, Callers
@@ -96,17 +96,19 @@ class Coordinator:
 
     async def _open(self) -> Addresses:
         settings, now = self.settings, datetime.now(UTC)
-        name = settings.reachable_name
-        pair = self.authority.server_certificate([name], now=now)
+        name, *more = settings.reachable_names
+        pair = self.authority.server_certificate(settings.reachable_names, now=now)
         ca = self.authority.ca_pem
         self._ends["coordinator"] = _end(pair.certificate_pem)
         port = await self._grpc.start(
             self.host.reception, host=settings.host, port=settings.port, pair=pair, ca_pem=ca
         )
         enrol = await self._enrolment.start(host=settings.host, port=settings.enrol_port, pair=pair)
-        http = await self._web.start(settings.host, settings.http_port)
-        addresses = Addresses(f"{name}:{port}", f"{name}:{enrol}", f"http://{name}:{http}")
-        log.info("listening", control=addresses.control, enrolment=addresses.enrolment, http=addresses.http)
+        http = await self._web.start(settings.http_host, settings.http_port)
+        page = f"http://{host_and_port(settings.http_name, http)}"
+        addresses = Addresses(host_and_port(name, port), host_and_port(name, enrol), page)
+        also = {"also": ",".join(more)} if more else {}
+        log.info("listening", control=addresses.control, enrolment=addresses.enrolment, http=page, **also)
         return addresses
 
     def _publish(self, addresses: Addresses) -> None:
@@ -117,6 +119,7 @@ class Coordinator:
             pid=os.getpid(),
             state_folder=self.settings.state.resolve(),
             secret=self._secret,
+            names=self.settings.reachable_names,
         )
         try:
             discovery.publish(found)

@@ -15,7 +15,7 @@ from pfl_common.halves import STRICT
 from pfl_server.disk import Durability
 
 HERE_ONLY = frozenset(
-    {"state", "host", "port", "enrol_port", "http_port", "advertise", "new_run", "durability"}
+    {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
 )
 """Settings of this process; changing them does not make another run."""
 
@@ -61,15 +61,17 @@ class ServerSettings:
     state: Path = Path("pfl-state")
     """Where the coordinator keeps everything."""
     host: str = "127.0.0.1"
-    """Address to listen on."""
+    """Address to listen on for sites."""
     port: int = 7443
     """Port for sites (mutual TLS); 0 takes a free one."""
     enrol_port: int = 7444
     """Port where new sites enrol; 0 takes a free one."""
+    http_host: str = "127.0.0.1"
+    """Address of status page and metrics: plain HTTP that names the sites, so this machine alone unless said."""
     http_port: int = 7480
-    """Port of metrics and health; 0 takes a free one."""
+    """Port of status page, metrics and health; 0 takes a free one."""
     advertise: str = ""
-    """Name or address under which sites reach this machine; empty: the host."""
+    """Names or addresses under which sites reach this machine, the one for invitations first (a,b); empty: the host."""
     new_run: bool = False
     """Begin a new run although the last one is not finished."""
     durability: Durability = "power"
@@ -78,11 +80,21 @@ class ServerSettings:
     """
 
     @property
-    def reachable_name(self) -> str:
-        """Under what sites reach this machine: an address that only means "all of mine" is none they could dial."""
-        everywhere = self.host in ("0.0.0.0", "::")
-        return self.advertise or (platform.node() if everywhere else self.host)
+    def reachable_names(self) -> tuple[str, ...]:
+        """Under what sites reach this machine, the name for invitations first."""
+        names = (name.strip() for name in self.advertise.split(","))
+        return tuple(dict.fromkeys(filter(None, names))) or (_dialled(self.host),)
+
+    @property
+    def http_name(self) -> str:
+        """Under what a browser reaches the status page."""
+        return _dialled(self.http_host)
 
     def run_part(self) -> dict[str, Json]:
         """What makes this run this run: everything but where it listens and keeps its files."""
         return {name: value for name, value in asdict(self).items() if name not in HERE_ONLY}
+
+
+def _dialled(host: str) -> str:
+    """What others dial for a host: an address that only means "all of mine" is none they could."""
+    return platform.node() if host in ("0.0.0.0", "::") else host

@@ -95,8 +95,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UserError(
-            f"port {port} on {host} cannot be used for metrics: {error.strerror}",
-            expected="a free port",
-            advice="choose another with --http-port, or 0 for any free one",
+            f"port {port} on {host} cannot be used for the status page: {error.strerror}",
+            expected="a free port of an address of this machine",
+            advice="choose another with --http-port (0: any free one) or --http-host (0.0.0.0: all addresses)",
         ) from None
     return listener

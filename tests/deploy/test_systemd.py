@@ -132,6 +132,7 @@ def test_the_example_of_a_coordinator_can_be_used() -> None:
         ServerSettings, tomllib.loads((FOLDER / "coordinator.toml").read_text()), what="example"
     )
     assert "0.0.0.0" == settings.host
+    assert "127.0.0.1" == settings.http_host
     assert settings.advertise
 
 

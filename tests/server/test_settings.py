@@ -46,7 +46,7 @@ def test_where_it_runs_is_no_part_of_the_run() -> None:
     """Ports and folders may change while a run lasts; everything else pins it."""
     part = ServerSettings(method="fedavg", port=1).run_part()
     assert set() == HERE_ONLY & part.keys()
-    elsewhere = {"port": 2, "state": Path("elsewhere"), "durability": "process"}
+    elsewhere = {"port": 2, "state": Path("elsewhere"), "durability": "process", "http_host": "0.0.0.0"}
     assert part == ServerSettings(method="fedavg", **elsewhere).run_part()
     assert part != ServerSettings(method="fedavg", rounds=31).run_part()
 
@@ -54,13 +54,23 @@ def test_where_it_runs_is_no_part_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, "127.0.0.1"),
-        ({"host": "10.1.2.3"}, "10.1.2.3"),
-        ({"host": "0.0.0.0"}, platform.node()),
-        ({"host": "::"}, platform.node()),
-        ({"host": "0.0.0.0", "advertise": "coordinator.example.org"}, "coordinator.example.org"),
+        ({}, ("127.0.0.1",)),
+        ({"host": "10.1.2.3"}, ("10.1.2.3",)),
+        ({"host": "0.0.0.0"}, (platform.node(),)),
+        ({"host": "::"}, (platform.node(),)),
+        ({"host": "0.0.0.0", "advertise": "coordinator.example.org"}, ("coordinator.example.org",)),
+        (
+            {"host": "0.0.0.0", "advertise": "b.example.org, 10.0.0.7,b.example.org,"},
+            ("b.example.org", "10.0.0.7"),
+        ),
     ],
 )
-def test_the_name_sites_dial(given: dict[str, str], expected: str) -> None:
+def test_the_names_sites_dial(given: dict[str, str], expected: tuple[str, ...]) -> None:
     """What is written into invitations and certificates can be reached from another machine."""
-    assert expected == ServerSettings(**given).reachable_name
+    assert expected == ServerSettings(**given).reachable_names
+
+
+def test_the_page_stays_on_this_machine() -> None:
+    """Opening the ports for sites, which have TLS, does not open the one that has not."""
+    assert "127.0.0.1" == ServerSettings(host="0.0.0.0", advertise="coordinator.example.org").http_name
+    assert platform.node() == ServerSettings(http_host="0.0.0.0").http_name

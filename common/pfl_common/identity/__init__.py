@@ -19,7 +19,13 @@ from pfl_common.identity.errors import (
     WrongProof,
 )
 from pfl_common.identity.invitations import Ledger
-from pfl_common.identity.join_file import Addresses, Invitation, read_join_file, write_join_file
+from pfl_common.identity.join_file import (
+    Addresses,
+    Invitation,
+    host_and_port,
+    read_join_file,
+    write_join_file,
+)
 from pfl_common.identity.keyring import Keyring
 from pfl_common.identity.names import check_site_name, site_name
 from pfl_common.identity.proofs import new_secret
@@ -46,6 +52,7 @@ __all__ = [
     "coordinators_folder",
     "federation_id",
     "find",
+    "host_and_port",
     "new_secret",
     "peer_of",
     "publish",

@@ -29,6 +29,8 @@ class Found:
     pid: int
     state_folder: Path
     secret: bytes = field(repr=False)  # a representation can end in a log
+    names: tuple[str, ...] = ()
+    """Under what other machines may dial it; its certificate holds for these."""
 
     def prove(self, name: str, csr_pem: bytes) -> bytes:
         """What a site of this name sends to show that it runs as the same user."""
@@ -62,6 +64,7 @@ def publish(found: Found, folder: Path | None = None) -> Path:
         "control": found.addresses.control,
         "enrolment": found.addresses.enrolment,
         "http": found.addresses.http,
+        "names": ",".join(found.names),
         "ca": found.ca_pem.decode("ascii"),
         "pid": found.pid,
         "started": started,
@@ -163,6 +166,7 @@ def _found(record: Record, path: Path) -> Found:
             pid=record.number("pid"),
             state_folder=Path(record.text("state_folder")),
             secret=record.secret("secret"),
+            names=tuple(filter(None, str(record.fields.get("names") or "").split(","))),
         )
     except Unreadable as reason:
         raise _damaged(path, reason) from None

@@ -31,6 +31,18 @@ class Addresses:
     enrolment: str
     http: str = ""
 
+    def under(self, name: str) -> "Addresses":
+        """The ports that sites dial under another name of the coordinator's machine; the status page stays."""
+        control, enrolment = (
+            host_and_port(name, address.rpartition(":")[2]) for address in (self.control, self.enrolment)
+        )
+        return Addresses(control, enrolment, self.http)
+
+
+def host_and_port(host: str, port: int | str) -> str:
+    """One word to dial; an IPv6 address needs brackets before a port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
 
 @dataclass(frozen=True)
 class Invitation:

@@ -10,6 +10,7 @@ Check = Callable[[list[Object]], Iterable[str]]
 BY_HAND = {"secret": {"join", "federation"}, "persistentVolumeClaim": {"data"}}
 """What an operator makes; README.md says how."""
 PORTS = {"control": "--port", "enrolment": "--enrol-port", "metrics": "--http-port"}
+HOSTS = {"control": "--host", "enrolment": "--host", "metrics": "--http-host"}
 SOURCES = {
     "configMap": ("ConfigMap", "name"),
     "secret": ("Secret", "secretName"),
@@ -183,8 +184,12 @@ def _used_ports(item: Object, items: list[Object]) -> set[str]:
 def _odd_ports(container: Object, used: set[str], where: str) -> Iterator[str]:
     given = dict(word.split("=", 1) for word in container.get("args", []) if "=" in word)
     for port in container.get("ports", []):
-        flag = PORTS.get(port["name"].split("-")[0], "")
+        kind = port["name"].split("-")[0]
+        flag, host = PORTS.get(kind, ""), HOSTS.get(kind, "")
         if given.get(flag) != str(port["containerPort"]):
             yield f"{where}: port {port['name']} is {port['containerPort']}, {flag} is {given.get(flag)}"
+        # Other pods, and the kubelet's probes, come to the pod's address.
+        if given.get(host) != "0.0.0.0":
+            yield f"{where}: port {port['name']} is closed to other pods, {host} is {given.get(host)}"
         if port["name"] not in used:
             yield f"{where}: nobody uses port {port['name']}"
