@@ -12,7 +12,7 @@ import typer
 from pfl_client.settings import ClientSettings
 from pfl_common import programs
 from pfl_common.config import layered, settle
-from pfl_common.logs import configure
+from pfl_common.logs import configure_from
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -31,15 +31,17 @@ def serve(
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of metrics and health.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
-    log_format: Annotated[str, typer.Option(help="auto, text or json.")] = "auto",
+    log_format: Annotated[
+        str | None, typer.Option(help="text (auto is the same; coloured on a terminal) or json.")
+    ] = None,
 ) -> None:
     """Take part in a federation with the data of one folder, which never leaves this machine."""
     given = dict(locals())
     flags = {field.name: given[field.name] for field in fields(ClientSettings)}
-    configure("json" if log_format == "json" else "auto")
     settings = settle(
         ClientSettings, layered(ClientSettings, flags, config, prefix="PFL_"), what="pfl-client"
     )
+    configure_from(settings.log_format)
     from pfl_client.site import Site  # grpc takes a moment: not for --help
 
     async def serve_all() -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from pfl_common.errors import StateError, UserError
+from pfl_common.errors import Unavailable, UserError
 from pfl_common.identity.certificates import CLOCK_SKEW
 
 LOOK_SECONDS = 5.0
@@ -38,7 +38,7 @@ def _differing(now: datetime, starts: datetime, *, ends: datetime) -> UserError:
         theirs = (
             f"the coordinator's certificate ended at {ends:%Y-%m-%d %H:%M} UTC by the coordinator's clock"
         )
-    return StateError(
+    return Unavailable(
         f"{ours}, but {theirs}",
         expected=f"two clocks that agree to within {CLOCK_SKEW.seconds // 60} minutes",
         advice="set the clock that is wrong (look at it with: date -u), then start pfl-client again",

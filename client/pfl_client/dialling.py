@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 import grpc
+import structlog
 from google.protobuf.message import Message
 from grpc import aio
 
@@ -16,6 +17,8 @@ from pfl_client.link import CALLS, NotAdmitted, Traffic, Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused, UserError
 from pfl_common.sealing.calls import CallSigner, NoSession, SignedCall
+
+log = structlog.get_logger("pfl.site")
 
 Answer = TypeVar("Answer", bound=Message)
 Metadata: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -35,8 +38,14 @@ _OPTIONS: Options = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 18),
 )
+_OUT_OF_TIME = ("certificate has expired", "certificate is not yet valid")
+"""What TLS says of a certificate whose authority it has found to be ours."""
 _FOREIGN_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "not in peer cert")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+
+
+class Stranger(UserError):
+    """What answers at the address is not the coordinator this program was told of."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,8 @@ class Line:
     """Signs what a site says; the operator and a site that enrols have nothing to sign with."""
     traffic: Traffic = field(default_factory=Traffic)
     """What crosses is counted there."""
+    _met: str = field(default="", init=False)
+    """Who was last met in the coordinator's place."""
 
     async def ask(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
         """One message there and one back; `call` is service/name."""
@@ -116,6 +127,7 @@ class Line:
             if isinstance(reason, Refused | NotAdmitted):
                 self.traffic.go(CALLS, len(body) + _weigh(beside))
             raise reason from None
+        self._met = ""
         word = _find(trailing, speech.ANSWER_METADATA)
         self.traffic.go(CALLS, len(body) + _weigh(beside))
         self.traffic.come(CALLS, len(said) + len(word))
@@ -150,30 +162,55 @@ class Line:
 
     def _explain_status(self, error: aio.AioRpcError) -> Exception:
         details = error.details() or ""
+        stranger = self._recognise(error.code(), details)
+        if stranger is not None:
+            return self._pass_by(stranger) if self._was_answered() else stranger
+        try:
+            self.check_own_certificate()
+        except UserError as reason:
+            return reason
+        return Unreachable(f"no answer from {self.address}: {error.code().name.lower()}: {details}")
+
+    def _was_answered(self) -> bool:
+        """Whether the coordinator has ever answered, on this line or on an earlier one of this program."""
+        return self.traffic.crossed()["down", CALLS] > 0
+
+    def _pass_by(self, stranger: Stranger) -> Unreachable:
+        """A port that was the coordinator's may be another's while it is away: it comes back, there or elsewhere."""
+        if stranger.seen != self._met:
+            seen = {"seen": stranger.seen, "expected": stranger.expected, "advice": stranger.advice}
+            log.warning("something else answers in the coordinator's place", **seen)
+        self._met = stranger.seen
+        return Unreachable(stranger.seen)
+
+    def _recognise(self, code: grpc.StatusCode, details: str) -> Stranger | None:
+        """Who answers instead of our coordinator, if somebody does."""
+        if any(sign in details for sign in _OUT_OF_TIME):
+            return Stranger(
+                f"the certificate of {self.address} is of our federation, but not valid at this machine's time",
+                expected="two clocks that agree, and a coordinator that was started within the last year",
+                advice="compare both clocks (date -u); if they agree, the coordinator has to be started again",
+            )
         if any(sign in details for sign in _FOREIGN_CERTIFICATE):
-            return UserError(
+            return Stranger(
                 f"{self.address} has a certificate that is not of our federation or not for this address",
                 expected="the coordinator that invited this site, under a name it was started with",
                 advice="compare the address with the join file; ask the operator whether the coordinator was "
                 "set up anew; if a proxy on the way opens TLS, have this address exempted from that",
             )
         if any(sign in details for sign in _NO_TLS):
-            return UserError(
+            return Stranger(
                 f"what listens at {self.address} does not speak TLS",
                 expected="a coordinator",
                 advice="compare address and port with the join file",
             )
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return UserError(
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return Stranger(
                 f"{self.address} does not know this call ({details})",
                 expected="a coordinator's port for sites, of the same release",
                 advice="compare the port with the join file, and the two versions",
             )
-        try:
-            self.check_own_certificate()
-        except UserError as reason:
-            return reason
-        return Unreachable(f"no answer from {self.address}: {error.code().name.lower()}: {details}")
+        return None
 
 
 def _say(signed: SignedCall | None) -> Metadata | None:

@@ -36,6 +36,8 @@ class ClientSettings:
     """Address of metrics and health."""
     http_port: int = 0
     """Port of metrics and health; 0 takes a free one."""
+    log_format: str = "text"
+    """How the log is written to standard error: text (auto is the same; coloured on a terminal) or json."""
 
     @property
     def state_folder(self) -> Path:

@@ -16,6 +16,7 @@ from pfl_client import clocks, enrolment
 from pfl_client.bench import DataFolder, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.declined import NO_ROOM
+from pfl_client.dialling import Stranger
 from pfl_client.ipc import TrainerProcess
 from pfl_client.link import NotAdmitted, Traffic, Unreachable
 from pfl_client.metrics import HealthServer, SiteMetrics, Surroundings
@@ -24,7 +25,15 @@ from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
 from pfl_client.vault import FolderLock
-from pfl_common.errors import DataError, PflError, RunFailed, SettingError, StateError, UserError
+from pfl_common.errors import (
+    DataError,
+    PflError,
+    RunFailed,
+    SettingError,
+    StateError,
+    Unavailable,
+    UserError,
+)
 from pfl_common.identity import IdentityError, Keyring, check_site_name, discovery, read_join_file, site_name
 from pfl_common.messages import Over
 
@@ -45,6 +54,8 @@ class Site:
         self._daemon: Daemon | None = None
         self._door: tuple[str, bytes] | None = None
         """Where the coordinator shows its certificate to everybody, and the authority that signed it."""
+        self._was_let_in = False
+        """Before this start: the address it has was right once."""
 
     async def serve(self) -> Over | None:
         """Take part until the end of the run; None when a signal ended it."""
@@ -60,11 +71,11 @@ class Site:
         except NotAdmitted as refusal:
             raise _in_words(refusal) from None
         except UserError as error:
-            raise await self._blame_clocks(error) from None
+            raise await self._reconsider(error) from None
         except OSError as error:
             raise _lacks_room(error, self._settings.state_folder) from error
         except TrainerLost as lost:
-            raise UserError(
+            raise Unavailable(
                 f"the trainer ended twice while it read the data: {lost}",
                 expected="a trainer that comes up and reads the data folder",
                 advice="look at its last words in the log above, and at this machine's free memory",
@@ -124,11 +135,15 @@ class Site:
 
         return MovingLink(address, dial=lambda at: GrpcLink(at, keyring).counting(traffic), look=look)
 
-    async def _blame_clocks(self, error: UserError) -> UserError:
-        """A certificate that is not taken may be the clocks' fault: then that is what has to be said."""
-        if self._door is None or type(error) not in (UserError, IdentityError):
+    async def _reconsider(self, error: UserError) -> UserError:
+        """A certificate that is not taken may be the clocks' fault: then that is what has to be said. Else whoever
+        was let in before only has to come again later.
+        """
+        if self._door is None or type(error) not in (UserError, IdentityError, Stranger):
             return error
         explained = await asyncio.to_thread(clocks.explain, *self._door, now=datetime.now(UTC))
+        if explained is None and isinstance(error, Stranger) and self._was_let_in:
+            return Unavailable(error.seen, expected=error.expected, advice=error.advice)
         return explained or error
 
     async def _identify(self) -> tuple[str, Path, Keyring]:
@@ -167,6 +182,7 @@ class Site:
                 expected=f"the keys of {self.name}, or none",
                 advice="bring back this site's own folder, or move this one away: the site then enrols anew",
             )
+        self._was_let_in = keyring.enrolled
         return keyring
 
     def _own_folder(self, federation: str) -> Path:
@@ -209,7 +225,7 @@ async def _enrolled(enrolling: object) -> None:
         # Its words say already what to do.
         raise UserError(f"the coordinator did not take this site: {refusal}") from None
     except Unreachable as down:
-        raise UserError(
+        raise Unavailable(
             f"the coordinator's enrolment port does not answer: {down}",
             expected="a running pfl-server, and a firewall that lets this machine out to it",
         ) from None

@@ -14,7 +14,7 @@ from pfl_client.bulk import Carrier
 from pfl_client.dialling import Answer, Line, Patience, open_channel
 from pfl_client.link import INIT, NotAdmitted, Traffic
 from pfl_common import speech
-from pfl_common.errors import Refused, UserError
+from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
 from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
@@ -152,7 +152,7 @@ class GrpcLink:
 def _check_size(parcel: Path, expected: int) -> None:
     size = parcel.stat().st_size
     if size != expected:
-        raise UserError(
+        raise StateError(
             f"the update {parcel.name} has {size} bytes",
             expected=f"the {expected} bytes that were offered",
             advice="a file in the site's state folder was changed; start the site again",

@@ -42,7 +42,7 @@ class Visit:
 
     def __init__(self, folder: Path, spec: RunSpec, site: ClientId, *, envelopes: Envelopes) -> None:
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
-        self._vault = Vault(folder, Owner(spec.id, spec.hash, site))
+        self._vault = _open_vault(folder, spec, site)
         try:
             self._outbox = Outbox(folder / "outbox", envelopes)
             self._outbox.sweep({self._vault.upload} if self._vault.upload else ())
@@ -312,6 +312,32 @@ class Visit:
                 # Half a line would spoil the next one.
                 book.truncate(end)
                 raise OSError(errno.ENOSPC, "no room for a whole line")
+
+
+def _open_vault(folder: Path, spec: RunSpec, site: ClientId) -> Vault:
+    try:
+        return Vault(folder, Owner(spec.id, spec.hash, site))
+    except StateError as error:
+        changed = _changes(folder / "spec.json", spec)
+        if not changed:
+            raise
+        raise StateError(
+            f"run {spec.id} is not the one this site took part in: {changed} were others",
+            expected="the same run, or another one under a name of its own",
+            advice="tell the operator: the coordinator has lost its runs and begun to count anew (another --seed gives "
+            "the run another name), or is not to be trusted; to leave the old run behind at this site, move "
+            f"{folder} away",
+        ) from error
+
+
+def _changes(kept: Path, spec: RunSpec) -> str:
+    """In what a specification differs from the one that was kept of a run of the same name."""
+    try:
+        before = json.loads(kept.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return ""
+    now = json.loads(spec.to_json())
+    return ", ".join(sorted(name for name, value in now.items() if before.get(name) != value))
 
 
 def _is_vast(file: Path) -> bool:

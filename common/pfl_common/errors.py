@@ -4,7 +4,8 @@ PflError
 ├── UserError          a person can mend it; programs print it without a traceback and exit with its code
 │   ├── SettingError   an option, a setting, a configuration file
 │   ├── DataError      the data folder or what lies in it
-│   └── StateError     the state folder: of another run, damaged, in use, full
+│   ├── StateError     the state folder: of another run, damaged, in use, full
+│   └── Unavailable    what is needed is not there now and may come by itself: worth another try
 ├── Refused            a peer sent something we do not take; carries a code from a fixed list
 └── RunFailed          a run came to an end it should not have come to
 """
@@ -51,6 +52,13 @@ class StateError(UserError):
     """The state folder cannot be used as it is."""
 
     exit_code = 4
+
+
+class Unavailable(UserError):
+    """What is needed is not there now, most often a coordinator; the same command may do later."""
+
+    exit_code = 75
+    """What the BSDs' sysexits.h calls a temporary failure: whoever starts programs for others knows it."""
 
 
 class Refused(PflError):

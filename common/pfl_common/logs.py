@@ -8,6 +8,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Literal, TextIO, cast
 
+from pfl_common.errors import SettingError, nearest
+
 # structlog loads rich and pygments for coloured tracebacks, which no log of ours shows: 3 MB of an idle site daemon.
 _modules = cast("dict[str, ModuleType | None]", sys.modules)
 _rich = _modules.setdefault("rich", None)
@@ -15,6 +17,10 @@ import structlog  # noqa: E402
 
 if _rich is None:
     del _modules["rich"]
+
+
+FORMATS = ("text", "json", "auto")
+"""What `--log-format` may say; `auto` is another word for `text`, whose lines have colours on a terminal only."""
 
 
 class Unfailing:
@@ -35,7 +41,18 @@ class Unfailing:
             self._stream.flush()
 
 
-def configure(style: Literal["auto", "text", "json"] = "auto", *, level: str = "info") -> None:
+def configure_from(word: str) -> None:
+    """Set up logging as `--log-format` says; a word that says nothing is an error."""
+    if word not in FORMATS:
+        raise SettingError(
+            f"there is no log format {word!r}",
+            expected=nearest(word, FORMATS),
+            advice="for example --log-format json",
+        )
+    configure("json" if word == "json" else "text")
+
+
+def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -> None:
     """Set up logging for a program; everything goes to standard error."""
     terminal = sys.stderr.isatty()
     renderer: structlog.types.Processor

@@ -17,7 +17,7 @@ from pfl_common import methods, models, programs
 from pfl_common.config import dump, layered, parse_pairs, settle
 from pfl_common.errors import SettingError, nearest
 from pfl_common.halves import Settings
-from pfl_common.logs import configure
+from pfl_common.logs import configure_from
 from pfl_common.run import Participation
 from pfl_server.settings import ServerSettings
 
@@ -58,7 +58,7 @@ def serve(
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: Annotated[str | None, typer.Option(help="What the state survives: power or process.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
-    log_format: Annotated[str, typer.Option(help="auto, text or json.")] = "auto",
+    log_format: Annotated[str | None, typer.Option(help="text (coloured on a terminal) or json.")] = None,
     list_methods: Annotated[bool, typer.Option("--list-methods", help="Print the methods.")] = False,
 ) -> None:
     """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
@@ -68,13 +68,13 @@ def serve(
     given = dict(locals())
     flags = {f.name: given[f.name] for f in fields(ServerSettings) if f.name in given}
     values = layered(ServerSettings, flags, config, prefix="PFL_")
-    run_server(add_method_settings(values, preset, set_ or ()), log_format)
+    run_server(add_method_settings(values, preset, set_ or ()))
 
 
-def run_server(given: dict[str, Any], log_format: str) -> None:
+def run_server(given: dict[str, Any]) -> None:
     """Check the settings, print what was chosen, serve until stopped."""
-    configure("json" if log_format == "json" else "auto")
     settings = settle(ServerSettings, given, what="pfl-server")
+    configure_from(settings.log_format)
     chosen = check_words(settings)
     log = structlog.get_logger("pfl.server")
     log.info("settings", method=settings.method, **dump(chosen))

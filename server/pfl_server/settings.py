@@ -16,6 +16,7 @@ from pfl_server.disk import Durability
 
 HERE_ONLY = frozenset(
     {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
+    | {"log_format"}
 )
 """Settings of this process; changing them does not make another run."""
 
@@ -78,6 +79,9 @@ class ServerSettings:
     """What the coordinator's state survives: a power cut (`power`), or only that the process is killed (`process`);
     with `process` no round waits for the disk, and after a power cut the run may be lost.
     """
+
+    log_format: str = "text"
+    """How the log is written to standard error: text (auto is the same; coloured on a terminal) or json."""
 
     @property
     def reachable_names(self) -> tuple[str, ...]:

@@ -34,12 +34,12 @@ def folder(home: Path) -> Path:
     return write_arrays(home / "hospital_a")
 
 
-def publish(home: Path, name: str) -> Found:
+def publish(home: Path, name: str, *, host: str = "127.0.0.1") -> Found:
     """A coordinator that seems to run: this test's process has its number."""
     authority = Authority.open_or_create(home / name / "federation", now=datetime.now(UTC))
     found = Found(
         federation_id=authority.federation_id,
-        addresses=Addresses("127.0.0.1:1", "127.0.0.1:2"),
+        addresses=Addresses(f"{host}:1", f"{host}:2"),
         ca_pem=authority.ca_pem,
         pid=os.getpid(),
         state_folder=home / name,
@@ -58,6 +58,7 @@ def publish(home: Path, name: str) -> Found:
         (("--data", ".", "--name", "Hospital A"), 2, ("a site called 'Hospital A'", "--name hospital_a")),
         (("--data", ".", "--name", "operator"), 2, ("a site called 'operator'", "reserved")),
         (("--dat", "."), 2, ("No such option: --dat", "--data")),
+        (("--data", ".", "--log-format", "xml"), 2, ("no log format 'xml'", "auto, json, text")),
     ],
 )
 def test_a_wrong_word_ends_the_program(
@@ -75,9 +76,20 @@ def test_a_wrong_setting_in_the_file(home: Path, folder: Path) -> None:
     check_clear(said, 2, "pfl-client has no setting 'strict_dat'", "did you mean 'strict_data'?")
 
 
+def test_the_log_format_may_come_from_anywhere(
+    home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the environment or the file as every other setting; the flag wins."""
+    monkeypatch.setenv("PFL_LOG_FORMAT", "yaml")
+    check_clear(join("--data", folder), 2, "no log format 'yaml'")
+    (home / "site.toml").write_text('log_format = "toml"\n')
+    check_clear(join("--data", folder, "--config", home / "site.toml"), 2, "no log format 'toml'")
+    check_clear(join("--data", folder, "--log-format", "json"), 75, "no coordinator of this user runs")
+
+
 def test_no_coordinator(folder: Path) -> None:
     """Without one on this machine the two ways on are named."""
-    check_clear(join("--data", folder), 2, "no coordinator of this user runs", "pfl-server", "--join FILE")
+    check_clear(join("--data", folder), 75, "no coordinator of this user runs", "pfl-server", "--join FILE")
 
 
 def test_two_coordinators(home: Path, folder: Path) -> None:
@@ -88,11 +100,12 @@ def test_two_coordinators(home: Path, folder: Path) -> None:
     check_clear(join("--data", folder, "--server", "nobody"), 2, "that fits --server nobody", *listed)
 
 
-def test_a_coordinator_that_does_not_answer(home: Path, folder: Path) -> None:
-    """Its enrolment port is named, and what may be in the way."""
-    found = publish(home, "one")
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-name.localhost.invalid"])
+def test_a_coordinator_that_does_not_answer(home: Path, folder: Path, host: str) -> None:
+    """Its enrolment port is named, and what may be in the way; so is a name that leads nowhere."""
+    found = publish(home, "one", host=host)
     said = join("--data", folder)
-    check_clear(said, 2, "enrolment port does not answer", found.addresses.enrolment, "firewall")
+    check_clear(said, 75, "enrolment port does not answer", found.addresses.enrolment, "firewall")
 
 
 @pytest.mark.parametrize(

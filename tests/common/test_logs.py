@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from pfl_common import logs
+from pfl_common.errors import SettingError
 
 
 class Full(io.StringIO):
@@ -35,3 +36,23 @@ def test_a_daemon_loads_nothing_for_colours() -> None:
     found = "import pfl_client.cli, pfl_client.site, sys; print({'rich', 'pygments'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
     assert "set()" == done.stdout.strip()
+
+
+@pytest.mark.parametrize(("word", "is_json"), [("text", False), ("auto", False), ("json", True)])
+def test_a_log_is_as_its_format_says(monkeypatch: pytest.MonkeyPatch, word: str, *, is_json: bool) -> None:
+    """One object a line for machines, words for people; the older word `auto` means words."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.configure_from(word)
+    structlog.get_logger("pfl.test").info("here")
+    structlog.reset_defaults()
+    assert is_json == stream.getvalue().startswith("{")
+    assert "here" in stream.getvalue()
+
+
+def test_a_format_nobody_knows() -> None:
+    """The nearest right word is named, instead of a log in another format than was asked for."""
+    with pytest.raises(
+        SettingError, match=r"no log format 'jsn'\n.*did you mean 'json'\? known: auto, json, text"
+    ):
+        logs.configure_from("jsn")

@@ -7,13 +7,17 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pfl_common.identity import Authority, Keyring
 from tests.deploy.processes import Machine, write_site
 
 A, B = "hospital_a", "hospital_b"
+GUEST, OLD_GUEST = "guest", "old-guest"
 
 FULL_WHILE = """
 import os, shutil, sys, types
@@ -112,6 +116,58 @@ def test_a_coordinator_that_comes_back_at_another_address(machine: Stormy) -> No
         assert "the coordinator is at another address now" in machine.said(name)
     assert "run resumed" in machine.said("again")
     assert 0 == machine.stop(server)
+
+
+def test_a_stranger_where_the_coordinator_was(machine: Stormy, tmp_path: Path) -> None:
+    """A killed coordinator's ports may go to another federation: sites that were answered before say so once and look
+    on. A start meanwhile ends: for good if the site was never let in, to be tried again if it was.
+    """
+    words = ("--method", "fedavg", "--backbone", "resnet8", "--rounds", "12", "--quorum", "1")
+    server = machine.server(*words)
+    for name in (GUEST, OLD_GUEST):
+        assert 0 == machine.call("pfl", "invite", name, "--out", machine.home).returncode
+    keep_certificate(machine, OLD_GUEST)
+    gone = machine.discovery()
+    assert gone is not None
+    clients = {name: machine.client(machine.home / name) for name in (A, B)}
+    machine.wait_for(lambda: "round=2" in machine.said("server"), server, "server")
+    server.kill()
+    server.wait(10)
+
+    elsewhere = Machine(tmp_path / "elsewhere", machine.running)
+    ports = [gone[name].rpartition(":")[2] for name in ("control", "enrolment")]
+    typed = ("--port", ports[0], "--enrol-port", ports[1], "--http-port", "0")
+    stranger = elsewhere.start("pfl-server", *typed, log="stranger")
+    elsewhere.wait_for(lambda: elsewhere.discovery() is not None, stranger, "stranger")
+    for name, client in clients.items():
+        machine.wait_for(partial(has_met_a_stranger, machine, name), client, name)
+    for name, code in ((GUEST, 2), (OLD_GUEST, 75)):
+        said = machine.call("pfl-client", "--data", machine.home / A, "--join", machine.home / f"{name}.join")
+        assert code == said.returncode, said.stderr
+        assert "is not of our federation" in said.stderr
+
+    server = machine.server(*words, log="again")
+    for name, client in clients.items():
+        assert 0 == machine.finish(client, log=name), machine.said(name)
+        assert 1 == machine.said(name).count("something else answers in the coordinator's place")
+        assert "the coordinator is at another address now" in machine.said(name)
+    assert "run resumed" in machine.said("again")
+    assert 0 == machine.stop(server)
+    assert 0 == elsewhere.stop(stranger)
+
+
+def has_met_a_stranger(machine: Machine, name: str) -> bool:
+    """Whether a site has seen a certificate of another federation."""
+    return "is not of our federation" in machine.said(name)
+
+
+def keep_certificate(machine: Machine, name: str) -> None:
+    """A site's keys as they lie there when it was let in before."""
+    authority = Authority.open(machine.home / "pfl-state" / "federation")
+    site = machine.home / "state" / "pfl" / "sites" / authority.federation_id / name
+    site.mkdir(parents=True, mode=0o700)
+    keyring = Keyring.open(site / "keys")
+    keyring.store(authority.sign_site(keyring.csr(name), name, now=datetime.now(UTC)), authority.ca_pem)
 
 
 def test_stopped_while_a_dead_site_is_awaited(machine: Stormy) -> None:

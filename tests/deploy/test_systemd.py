@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pfl_common import errors
 from pfl_common.config import settle
+from pfl_deploy.demo import story
 from pfl_server import coordinator
 from pfl_server.settings import ServerSettings
 from tests.deploy import commands
@@ -104,17 +107,35 @@ def test_a_unit_starts_its_program_with_what_it_understands(unit: str, program: 
     assert set() == {name for name in given if name.startswith("PFL_")} - commands.variables(program)
 
 
-@pytest.mark.parametrize(("unit", "column"), [("pfl-coordinator.service", 1), ("pfl-site@.service", 2)])
+def exit_codes() -> list[tuple[int, str, str]]:
+    """The README's table: a code, and what the coordinator's and the site's unit do then."""
+    row = r"^\| (\d+)(?:,[^|]*)? \|[^|]*\|[^|]*\| ([\w ]+) \| ([\w ]+) \|$"
+    found = re.findall(row, (FOLDER / "README.md").read_text(), re.M)
+    return [(int(code), coordinator, site) for code, coordinator, site in found]
+
+
+def kinds(root: type[errors.PflError]) -> Iterator[type[errors.PflError]]:
+    """An error and all that are derived from it, as far as the three programs have them."""
+    yield root
+    for kind in root.__subclasses__():
+        yield from kinds(kind)
+
+
+def test_the_table_of_exit_codes_is_the_programs() -> None:
+    """Each code an error ends a program with is in the table, and no other: 0 is none, 1 nobody chose."""
+    assert story.Interrupted in set(kinds(errors.PflError))
+    codes = {
+        getattr(kind, "exit_code", 1) for kind in kinds(errors.PflError) if kind.__module__[:4] == "pfl_"
+    }
+    told = [code for code, *_ in exit_codes()]
+    assert sorted({0, 1} | codes) == told
+    assert os.EX_TEMPFAIL == errors.Unavailable.exit_code
+
+
+@pytest.mark.parametrize(("unit", "column"), [("pfl-coordinator.service", 0), ("pfl-site@.service", 1)])
 def test_a_unit_starts_again_as_the_readme_says(unit: str, column: int) -> None:
     """Which exit codes are tried again, in the unit and in the table."""
-    rows = re.findall(
-        r"^\| (\d)[^|]*\|[^|]*\| ([\w ]+) \| ([\w ]+) \|$", (FOLDER / "README.md").read_text(), re.M
-    )
-    down = {int(row[0]) for row in rows if row[column] == "stays down"}
-    codes = {
-        error.exit_code for error in (errors.UserError, errors.DataError, errors.StateError, errors.RunFailed)
-    }
-    assert {0, 1} | codes == {int(row[0]) for row in rows}
+    down = {code for code, *does in exit_codes() if does[column] == "stays down"}
     assert down - {0} == {int(code) for code in last(unit, "RestartPreventExitStatus").split()}
     assert "on-failure" == last(unit, "Restart")
 

@@ -36,7 +36,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     for name in [name for name in os.environ if name.startswith("PFL_")]:
         monkeypatch.delenv(name)
     seen: list[dict[str, Any]] = []
-    monkeypatch.setattr(cli, "run_server", lambda given, log_format: seen.append(given))
+    monkeypatch.setattr(cli, "run_server", seen.append)
     yield seen
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pfl_common.errors import Unavailable
 from pfl_common.identity import private, proofs, records
 from pfl_common.identity.errors import IdentityError
 from pfl_common.identity.join_file import Addresses
@@ -17,6 +18,10 @@ from pfl_common.identity.processes import process_mark
 from pfl_common.identity.records import Record, Unreadable
 
 _SHORTEST_PREFIX = 4
+
+
+class NoCoordinator(Unavailable, IdentityError):
+    """No coordinator of this user runs on this machine; a little later one may."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ def find(server: str | None, folder: Path | None = None) -> Found:
     if len(chosen) == 1:
         return chosen[0]
     if not running:
-        raise IdentityError(
+        raise NoCoordinator(
             f"no coordinator of this user runs on this machine (looked in {place})",
             expected="one that runs",
             advice="start one with pfl-server, or give the operator's file with --join FILE",
