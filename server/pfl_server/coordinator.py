@@ -54,7 +54,8 @@ class Coordinator:
     def _set_up(self, settings: ServerSettings, now: datetime) -> None:
         make_state_folder(settings.state)
         self.authority = Authority.open_or_create(settings.state / "federation", now=now)
-        self.host = RunHost(settings, seal_with(self.authority, now=now))
+        envelopes, federation = seal_with(self.authority, now=now), self.authority.federation_id
+        self.host = RunHost(settings, envelopes, federation=federation)
         self.operator = self.authority.operator_certificate(now=now)
         self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)

@@ -37,11 +37,12 @@ class RunHost:
         settings: ServerSettings,
         envelopes: Envelopes,
         *,
+        federation: str = "",
         pinned: RunSpec | None = None,
         script: Script | None = None,
     ) -> None:
         self.settings = settings
-        self.runs = Runs(settings.state, envelopes)
+        self.runs = Runs(settings.state, envelopes, federation=federation)
         try:
             # Looked for before any port is open: that its settings were others concerns the operator alone.
             self.books: Books | None = self.runs.unfinished(settings)

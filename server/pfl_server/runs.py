@@ -30,8 +30,9 @@ class Runs:
     before has begun nothing, and what is left to do after that moment is done by the next one who comes.
     """
 
-    def __init__(self, state: Path, envelopes: Envelopes) -> None:
+    def __init__(self, state: Path, envelopes: Envelopes, *, federation: str = "") -> None:
         self._state, self._folder, self._envelopes = state, state / "runs", envelopes
+        self._federation = federation
         self._journal: Journal | None = None
         make_state_folder(state)
         self._lock = _lock(state)
@@ -68,7 +69,11 @@ class Runs:
     def begin(self, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
         """Freeze a new run with these sites and write it down before anybody hears of it."""
         number = len([run for run in self._folder.iterdir() if run.suffix != DRAFT]) + 1
-        name = f"{settings.method}-{number:03d}-{derive(settings.seed, number, *sorted(sites)) % 16**4:04x}"
+        # Nobody else's run has this name: not another federation's at the same Prometheus, and not an earlier one of
+        # a coordinator that has lost its runs and counts anew.
+        asked = json.dumps(settings.run_part(), sort_keys=True)
+        mark = derive(self._federation, number, asked, *sorted(sites)) % 16**6
+        name = f"{settings.method}-{number:03d}-{mark:06x}"
         return self.adopt(freeze(settings, sites, run=name), sites, settings)
 
     def adopt(self, spec: RunSpec, sites: Mapping[ClientId, Description], settings: ServerSettings) -> Books:

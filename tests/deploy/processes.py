@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,17 +82,21 @@ class Machine:
         """Start a coordinator on free ports and wait until sites can find it."""
         free = ("--port", "0", "--enrol-port", "0", "--http-port", "0")
         process = self.start("pfl-server", *free, *words, log=log)
-        self.wait_for(lambda: self.discovery() is not None, process, log)
+        # Its own file: one that was killed before has left one too, until somebody looks who finds it dead.
+        self.wait_for(lambda: (self.discovery() or {}).get("pid") == process.pid, process, log)
         return process
 
     def client(self, data: Path, *words: str | Path) -> subprocess.Popen[bytes]:
         """Start a site."""
         return self.start("pfl-client", "--data", data, *words, log=data.name)
 
-    def discovery(self) -> dict[str, str] | None:
-        """The file the coordinator leaves for this user."""
+    def discovery(self) -> "dict[str, Any] | None":
+        """The file the coordinator leaves for this user; its fields are of any type."""
         found = list((self.home / "state" / "pfl" / "coordinators").glob("*.json"))
-        return json.loads(found[0].read_text()) if found else None
+        try:
+            return json.loads(found[0].read_text()) if found else None
+        except FileNotFoundError:
+            return None
 
     def read(self, url: str, *, accept: str = "*/*") -> str:
         """Fetch a page of a program's health port."""

@@ -189,6 +189,20 @@ def test_letting_go_of_the_folder(tmp_path: Path) -> None:
     books.journal.close()
 
 
+def test_no_two_runs_share_a_name(tmp_path: Path) -> None:
+    """Of two federations, of other settings, of other sites; only the very same beginning has the same name."""
+    given = {"plain": {}, "again": {}, "other seed": {"seed": 7}, "longer": {"rounds": 9}}
+    names = {}
+    for place, (case, words) in enumerate([*given.items(), ("other federation", {})]):
+        runs = Runs(tmp_path / case, OpenEnvelopes(), federation="b" if place == len(given) else "a")
+        books = runs.begin(settings(tmp_path / case, **words), SITES)
+        books.journal.close()
+        runs.close()
+        names[case] = books.spec.id
+    assert names.pop("plain") == names["again"]
+    assert 4 == len(set(names.values()))
+
+
 def test_a_folder_with_another_run_in_it(tmp_path: Path, runs: Runs) -> None:
     """A run's folder that was exchanged or copied over is named, instead of waiting for sites that never come."""
     begun = runs.begin(settings(tmp_path), SITES)
