@@ -58,3 +58,13 @@ def test_a_wrong_row_names_the_right_ones() -> None:
     ended = measure("B10")
     assert 2 == ended.returncode
     assert "expected B1, B2" in ended.stdout
+
+
+def test_a_scrape_costs_something(tmp_path: Path) -> None:
+    """Both programs are asked, and answer at once: nothing waits for the other side to acknowledge."""
+    command = [sys.executable, "-m", "tests.benchmarks.scraping", "--scrapes", "20"]
+    ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=100, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    costs = {cost["program"]: cost for cost in json.loads(ended.stdout)}
+    assert {"pfl-server", "pfl-client"} == costs.keys()
+    assert all(cost["bytes"] > 1000 and cost["answer_milliseconds"] > 0 for cost in costs.values())

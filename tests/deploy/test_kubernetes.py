@@ -175,10 +175,11 @@ def test_a_site_for_each_ordinal(items: list[Object]) -> None:
     [site] = [item for item in of_kind(items, "StatefulSet") if item["metadata"]["name"] == "site"]
     [container] = pod_of(site)["containers"]
     assert tomllib.loads(text)["sites"] == site["spec"]["replicas"]
-    assert "--join=/etc/pfl/join/$(POD_NAME).join" in container["args"]
-    assert "--join=/etc/pfl/join/site.join" not in container["args"]
-    [data] = [mount for mount in container["volumeMounts"] if mount["name"] == "data"]
-    assert ("$(POD_NAME)", True) == (data["subPathExpr"], data["readOnly"])
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert ("$(POD_NAME)", True) == (mounts["data"]["subPathExpr"], mounts["data"]["readOnly"])
+    # Nobody else's invitation is in the pod.
+    assert ("$(POD_NAME).join", True) == (mounts["join"]["subPathExpr"], mounts["join"]["readOnly"])
+    assert f"--join={mounts['join']['mountPath']}" in container["args"]
     assert ["metadata.name"] == [
         one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if one["name"] == "POD_NAME"
     ]

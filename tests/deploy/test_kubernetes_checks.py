@@ -43,6 +43,12 @@ WRONG: dict[str, tuple[str, Path, Any, str]] = {
     "a Service at another number": (
         "Service/coordinator", ("spec", "ports", 1, "port"), 443, "port enrolment leads nowhere"
     ),
+    "a port on this pod alone": (
+        "StatefulSet/coordinator", (*SITE, "args", 5), "--http-host=127.0.0.1", "port metrics is closed to other pods"
+    ),
+    "a pod that has to be well to be mended": (
+        "StatefulSet/coordinator", ("spec", "podManagementPolicy"), "OrderedReady", "waits for a broken pod"
+    ),
     "a port nobody listens on": (
         "StatefulSet/site", (*SITE, "ports", 0, "containerPort"), 7480, "port metrics is 7480, --http-port is 7481"
     ),

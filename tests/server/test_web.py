@@ -16,7 +16,7 @@ from pfl_common.messages import Point, RunStatus, SiteStatus
 from pfl_common.scores import add, summary, vector
 from pfl_server.meter import Meter
 from pfl_server.stage import Watch
-from pfl_server.web import WebServer
+from pfl_server.web import WebServer, _listen
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -200,3 +200,9 @@ async def test_a_port_in_use(scene: Scene) -> None:
         with pytest.raises(UserError, match=f"port {port} on 127.0.0.1") as error:
             await WebServer(scene, ready=lambda: True).start("127.0.0.1", port)
     assert "--http-port" in error.value.advice
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """asyncio turns that waiting off where a socket says that it is TCP: 40 ms of each scrape."""
+    with _listen("127.0.0.1", 0) as listener:
+        assert socket.IPPROTO_TCP == listener.proto

@@ -134,7 +134,16 @@ def documented(items: list[Object]) -> Iterator[str]:
                 yield f"README.md does not say how `{kind} {name}` comes about"
 
 
-CHECKS: tuple[Check, ...] = (selectors, protected, ports, scraped, probed, mounts, named, placed, documented)
+def replaceable(items: list[Object]) -> Iterator[str]:
+    """A pod that never becomes ready is replaced by the one that a mended manifest makes."""
+    for item in of_kind(items, "StatefulSet"):
+        if item["spec"].get("podManagementPolicy") != "Parallel":
+            yield f"{name_of(item)} waits for a broken pod before it mends it"
+
+
+CHECKS: tuple[Check, ...] = (
+    selectors, protected, ports, scraped, probed, mounts, named, placed, documented, replaceable
+)  # fmt: skip
 
 
 def _selector(item: Object) -> dict[str, str]:
