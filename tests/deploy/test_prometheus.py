@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl_server.settings import ServerSettings
 from tests.deploy.tools import tool
 from tests.deploy.watching import ALERTS, PROMETHEUS, RULE_TESTS, RULES, alerts
 
@@ -71,6 +72,25 @@ def test_an_alert_that_is_wrong_is_found(instead: str, tmp_path: Path) -> None:
     rules.write_text(spoilt)
     told = promtool("test", "rules", *sorted((rules.parent / "tests").glob("*.yaml")))
     assert set(alerts()) == set(re.findall(r"alertname: (\w+),", told.stdout + told.stderr))
+
+
+def test_a_first_round_may_take_half_of_its_deadline() -> None:
+    """What is assumed of a run's first round is half of the deadline it has unless another one is set."""
+    deadline = ServerSettings.__dataclass_fields__["round_seconds"].default
+    assert f"0 * pfl_round_opened_timestamp_seconds + {deadline / 2:.0f})" in ALERTS.read_text()
+
+
+def test_alerts_lead_to_wherever_the_runbook_is(tmp_path: Path) -> None:
+    """For a cluster, each alert's section is a link to the place that was named, and nothing else differs."""
+    script, address = PROMETHEUS.parent / "kubernetes" / "rules", "https://wiki.example.org/pfl?page=a&b|c"
+    plain, linked = tmp_path / "plain", tmp_path / "linked"
+    for folder, words in ((plain, []), (linked, ["--runbook", address])):
+        folder.mkdir()
+        subprocess.run([script, *words, folder], check=True, timeout=30)
+    for file in sorted(plain.iterdir()):
+        wanted = re.sub(r"\brunbook: runbook.md#", f"runbook_url: {address}#", file.read_text())
+        assert wanted == (linked / file.name).read_text()
+    assert len(alerts()) == (linked / "pfl-alerts.yaml").read_text().count(f" runbook_url: {address}#pfl")
 
 
 @pytest.mark.parametrize("name", alerts())

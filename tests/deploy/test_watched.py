@@ -48,6 +48,7 @@ class Seen:
     """All that was seen before everything was ended: tests look at it in any order."""
 
     drawn: dict[Asked, Series]
+    now: dict[str, set[str]]
     names: set[str]
     pages: dict[str, str]
     quiet: dict[str, str]
@@ -114,6 +115,13 @@ class Watched:
             wait_for(all_draw, lambda: "all panels", seconds=40)
         return drawn
 
+    def look_at_now(self) -> dict[str, set[str]]:
+        """Whose figures *Federation* shows to somebody who has chosen nothing, by panel."""
+        puts_in = GRAFANA_PUTS_IN | {"job": ".*", "instance": ".*", "run": ".*"}
+        asked = [one for one in every_query() if one.dashboard == "federation.json" and one.once]
+        found = {one.panel: self.observatory.ask(put_in(one.expr, puts_in)) for one in asked}
+        return {panel: {labels["run"] for labels, _ in series} for panel, series in found.items()}
+
     def be_killed(self) -> dict[str, str]:
         """A site first, then the coordinator; gives the alerts that have come of it."""
         found: dict[str, str] = {}
@@ -145,9 +153,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         play_second_run(watched)
         # The coordinator looks at its disk every 30 seconds, the first time before there was a run.
         watched.wait_until("pfl_disk_used_bytes and on () pfl_checkpoint_timestamp_seconds")
-        drawn, quiet = watched.draw(), watched.observatory.told()
+        drawn, now, quiet = watched.draw(), watched.look_at_now(), watched.observatory.told()
         pages = {program: watched.page(program) for program in ("server", *SITES)}
-        return Seen(drawn, watched.observatory.names(), pages, quiet, watched.be_killed())
+        return Seen(drawn, now, watched.observatory.names(), pages, quiet, watched.be_killed())
     finally:
         watched.end()
 
@@ -200,6 +208,13 @@ def test_runs_are_told_apart(seen: Seen) -> None:
         if asked.dashboard == "comparison.json":
             methods = sorted(labels["method"] for labels, _ in series)
             assert ["dualfed", "local"] == methods, asked
+
+
+def test_now_is_the_run_that_is_served(seen: Seen) -> None:
+    """Of two runs, the one that is served is what a reader sees who has chosen nothing."""
+    (served,) = set().union(*seen.now.values())
+    assert served.startswith("dualfed-")
+    assert {panel: {served} for panel in seen.now} == seen.now
 
 
 def test_every_number_arrives(seen: Seen) -> None:

@@ -7,7 +7,7 @@ panel (colours, legends, how lines are drawn) is decided here, once.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias  # Any: Grafana's JSON, whose shape its own schema checks
 
@@ -17,6 +17,8 @@ Kind: TypeAlias = Literal["stat", "timeseries", "table", "bargauge", "state-time
 SCHEMA_VERSION = 39
 """That of Grafana 11.0: later ones read it and bring it up to date."""
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
+CLEAR = "transparent"
+"""Above the last step of a panel with lines: then Grafana draws the step in the colour from below it."""
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 _LEGEND = {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []}
@@ -90,6 +92,8 @@ class Look:
     bars: bool = False
     names: bool = False
     """Show the series' name in place of its value: for states."""
+    empty: str = ""
+    """What stands there while there is nothing to show, where that is no fault."""
     overrides: tuple[Json, ...] = ()
     transformations: tuple[Json, ...] = ()
     options: Json = field(default_factory=dict)
@@ -126,6 +130,7 @@ class Variable:
     kind: Literal["query", "custom", "textbox"] = "query"
     many: bool = False
     chosen: str = ""
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,23 @@ class Dashboard:
 
 def by_name(name: str, **properties: object) -> Json:
     """An override for the field of this name; `custom_` begins what belongs to the kind of panel."""
+    return _override("byName", name, properties)
+
+
+def by_pattern(pattern: str, **properties: object) -> Json:
+    """The same for all fields in whose name this is found: a run's name stands behind the other words."""
+    return _override("byRegexp", f"/{pattern}/", properties)
+
+
+def make_thresholds(base: str, steps: Sequence[tuple[float, str]]) -> Json:
+    """The colour below all values, and from which value on which other one holds."""
+    above = [{"color": color, "value": value} for value, color in steps]
+    return {"mode": "absolute", "steps": [{"color": base, "value": None}, *above]}
+
+
+def _override(matcher: str, name: str, properties: Mapping[str, object]) -> Json:
     made = [{"id": key.replace("custom_", "custom."), "value": value} for key, value in properties.items()]
-    return {"matcher": {"id": "byName", "options": name}, "properties": made}
+    return {"matcher": {"id": matcher, "options": name}, "properties": made}
 
 
 def write(dashboard: Dashboard) -> str:
@@ -194,6 +214,8 @@ def _source() -> Json:
 
 def _variable(variable: Variable) -> Json:
     made: Json = {"type": variable.kind, "name": variable.name, "label": variable.label}
+    if variable.words:
+        made["description"] = variable.words
     if variable.kind == "query":
         made |= {
             "datasource": DATASOURCE,
@@ -265,17 +287,16 @@ def _target(kind: Kind, place: int, query: Query) -> Json:
 
 def _defaults(panel: Panel) -> Json:
     look = panel.look
-    steps = [{"color": color, "value": value} for value, color in look.steps]
     made: Json = {
         "unit": panel.unit,
         "color": {"mode": "palette-classic" if panel.kind in ("timeseries", "xychart") else "thresholds"},
-        "thresholds": {"mode": "absolute", "steps": [{"color": look.base, "value": None}, *steps]},
+        "thresholds": make_thresholds(look.base, look.steps),
         "custom": _drawn(panel.kind, look),
     }
     for name, value in (("min", look.low), ("max", look.high), ("decimals", look.decimals)):
         if value is not None:
             made[name] = value
-    return made
+    return made | ({"noValue": look.empty} if look.empty else {})
 
 
 def _drawn(kind: Kind, look: Look) -> Json:

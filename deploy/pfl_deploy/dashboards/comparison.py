@@ -25,8 +25,8 @@ _RUNS = 'run=~"$run", method=~"$method"'
 _BY = "by (run, method)"
 _ACCURACY = f'run:pfl_accuracy_ratio:now{{{_RUNS}, statistic="$statistic"}}'
 _BYTES = f"run:pfl_bytes:sum{{{_RUNS}}}[$__range]"
-# As counted, where a coordinator was never started anew; else its parts added up, where the first look is lost.
-_MOVED = f"sum {_BY} ((last_over_time({_BYTES}) unless resets({_BYTES}) > 0) or increase({_BYTES}))"
+# A coordinator that comes back, at another address too, counts on from what it had: the most that was seen is all.
+_MOVED = f"sum {_BY} (max by (run, method, direction) (max_over_time({_BYTES})))"
 _ROUND = f"max {_BY} (run:pfl_round:now{{{_RUNS}}})"
 _ELAPSED = f"max {_BY} (run:pfl_elapsed_seconds:now{{{_RUNS}}})"
 _HONEST = (

@@ -1,12 +1,13 @@
-"""The dashboard *Federation*: one run as its coordinator sees it. No series names a site."""
+"""The dashboard *Federation*: runs as their coordinator sees them. No series names a site."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pfl_deploy.dashboards.asking import ask_coordinator, gained, mean_of
+from pfl_deploy.dashboards.asking import ask_alone, ask_coordinator, gained_in_run, mean_of, when_running
 from pfl_deploy.dashboards.building import (
     BLUE,
+    CLEAR,
     GREEN,
     RED,
     YELLOW,
@@ -16,10 +17,17 @@ from pfl_deploy.dashboards.building import (
     Row,
     Variable,
     by_name,
+    by_pattern,
 )
 from pfl_deploy.dashboards.upkeep import MACHINE, NETWORK, SITES
 
 _NOW = Look(height=4, base=BLUE, decimals=0)
+
+_OVER = 'pfl_run_state@{state=~"finished|stopped|failed"} == 1'
+_END = (
+    f"pfl_round_closed_timestamp_seconds@ and on (job, instance) {_OVER} "
+    f"or time() + 0 * pfl_run_started_timestamp_seconds@ unless on (job, instance) {_OVER}"
+)
 
 _PROGRESS = Row(
     "Now",
@@ -27,21 +35,23 @@ _PROGRESS = Row(
         Panel(
             "stat",
             "State",
-            "How the run stands. `failed`: the coordinator's log says why, see runbook PflRunFailed. `gathering` for "
-            "long: sites are missing; `pfl status` names those that have come.",
+            "The run that is served now, and how it stands. `failed`: the coordinator's log says why, see runbook "
+            "PflRunFailed. `gathering` for long: sites are missing; `pfl status` names those that have come. Nobody: "
+            "see runbook PflCoordinatorDown.",
             "none",
             (ask_coordinator("pfl_run_state@ == 1", "{{state}}"),),
-            4,
-            replace(_NOW, names=True),
+            5,
+            replace(_NOW, names=True, empty="nobody serves a run"),
         ),
         Panel(
             "stat",
-            "Progress",
-            "The round under way among those planned. It stands still: look at “Attempt” and “Round open for”.",
-            "percentunit",
-            (ask_coordinator("pfl_round@ / pfl_rounds_planned@", "rounds begun"),),
+            "Round",
+            "The round under way, or the last one, and how many the run is to have. It stands still: look at “Attempt” "
+            "and “Round open for”.",
+            "none",
+            (ask_coordinator("pfl_round@", "round"), ask_coordinator("pfl_rounds_planned@", "of")),
             4,
-            replace(_NOW, low=0, high=1),
+            _NOW,
         ),
         Panel(
             "stat",
@@ -51,52 +61,56 @@ _PROGRESS = Row(
             "none",
             (ask_coordinator("pfl_round_attempt@", "attempt"),),
             3,
-            replace(_NOW, base=GREEN, steps=((2, YELLOW), (3, RED))),
+            replace(_NOW, base=GREEN, steps=((2, YELLOW), (3, RED)), empty="no round yet"),
         ),
         Panel(
             "stat",
             "Round open for",
-            "Since the round was opened. Far above the usual time: see runbook PflRoundTooLong. After the run it "
-            "only says how long that is ago.",
+            "Since the round under way was opened, or the last attempt at it. Far above “Time of a round”: see runbook "
+            "PflRoundTooLong.",
             "s",
-            (ask_coordinator("time() - pfl_round_opened_timestamp_seconds@", "open for"),),
+            (ask_coordinator(when_running("time() - pfl_round_opened_timestamp_seconds@"), "open for"),),
             3,
-            _NOW,
+            replace(_NOW, empty="no round is open"),
         ),
         Panel(
             "stat",
             "Awaited",
-            "Sites this round still waits for. The same number for long: `pfl status` names them.",
+            "Sites this round still waits for; in the state `finishing`, those that have yet to fetch their model. "
+            "The same number for long: `pfl status` names them.",
             "none",
             (ask_coordinator("pfl_round_awaited@", "awaited"),),
             3,
-            _NOW,
+            replace(_NOW, empty="no round yet"),
         ),
         Panel(
             "stat",
             "Time left",
-            "Rounds to come times the usual time of a round: a guess that gets better. It grows: rounds get slower, "
-            "“Round time by phase” shows where.",
+            "Rounds not yet committed, the one under way among them, times the mean of those that are: a guess that "
+            "gets better. It grows: rounds get slower, “Round time by phase” shows where.",
             "s",
             (
                 ask_coordinator(
-                    "(pfl_rounds_planned@ - pfl_round@) * on (job, instance) (sum by (job, instance) "
-                    '(pfl_round_seconds_sum@{outcome="committed"}) / sum by (job, instance) '
-                    '(pfl_round_seconds_count@{outcome="committed"}))',
+                    when_running(
+                        "(pfl_rounds_planned@ - pfl_round@ + 1) * on (job, instance) (sum by (job, instance) "
+                        '(pfl_round_seconds_sum@{outcome="committed"}) / (sum by (job, instance) '
+                        '(pfl_round_seconds_count@{outcome="committed"}) > 0))'
+                    ),
                     "left",
                 ),
             ),
-            4,
-            _NOW,
+            3,
+            replace(_NOW, empty="not known"),
         ),
         Panel(
             "stat",
-            "Running for",
-            "Since the run began, breaks included. Nothing to do about it; runs are compared on *Comparison of runs*.",
+            "Run time",
+            "From the run's begin until now, breaks included; of a run that is over, until its last round was closed. "
+            "Nothing to do about it; runs are compared on *Comparison of runs*.",
             "s",
-            (ask_coordinator("time() - pfl_run_started_timestamp_seconds@", "running for"),),
+            (ask_coordinator(f"({_END}) - pfl_run_started_timestamp_seconds@", "run time"),),
             3,
-            _NOW,
+            replace(_NOW, empty="no round was closed"),
         ),
     ),
 )
@@ -111,14 +125,15 @@ _LEARNING = Row(
         Panel(
             "timeseries",
             "Accuracy over sites",
-            "Mean of the sites with a band of one standard deviation around it, mean of all samples, and the worst "
-            "tenth of the sites, on their test data. A wide band or a low worst tenth: the model serves some sites "
-            "badly; compare with a method that personalizes more, or look at a site's own dashboard. A fall for "
-            "several rounds: training diverges, lower the learning rate in a new run.",
+            "Mean of the sites with a band of one standard deviation around it (where several runs are served at once: "
+            "without it), mean of all samples, and the worst tenth of the sites, on their test data. A wide band or a "
+            "low worst tenth: the model serves some sites badly; compare with a method that personalizes more, or "
+            "look at a site's own dashboard. A fall for several rounds: training diverges, lower the learning rate "
+            "in a new run.",
             "percentunit",
             (
-                ask_coordinator(f"clamp_max({_MACRO} + {_STD}, 1)", "mean + deviation"),
-                ask_coordinator(f"clamp_min({_MACRO} - {_STD}, 0)", "mean − deviation"),
+                ask_alone(f"clamp_max({_MACRO} + {_STD}, 1)", "mean + deviation"),
+                ask_alone(f"clamp_min({_MACRO} - {_STD}, 0)", "mean − deviation"),
                 ask_coordinator(_MACRO, "mean of sites"),
                 ask_coordinator(f'{_ACCURACY}"micro"}}', "mean of samples"),
                 ask_coordinator(f'{_ACCURACY}"worst_decile"}}', "worst tenth of sites"),
@@ -143,9 +158,10 @@ _LEARNING = Row(
                         custom_hideFrom=_HIDDEN,
                         color={"mode": "fixed", "fixedColor": BLUE},
                     ),
-                    by_name("mean of sites", custom_lineWidth=3, color={"mode": "fixed", "fixedColor": BLUE}),
-                    by_name("worst tenth of sites", color={"mode": "fixed", "fixedColor": RED}),
+                    # In its turn of the palette, so that those of several runs differ.
+                    by_pattern("^mean of sites", custom_lineWidth=3),
                 ),
+                empty="nothing was measured yet",
             ),
         ),
         Panel(
@@ -156,7 +172,7 @@ _LEARNING = Row(
             "percentunit",
             (ask_coordinator('pfl_accuracy_ratio@{statistic="macro"}', "{{split}} {{view}}"),),
             6,
-            Look(height=10, low=0, high=1),
+            Look(height=10, low=0, high=1, empty="nothing was measured yet"),
         ),
         Panel(
             "timeseries",
@@ -166,17 +182,23 @@ _LEARNING = Row(
             "none",
             (ask_coordinator('pfl_accuracy_ratio@{split="test", statistic="variation"}', "{{view}}"),),
             3,
-            Look(height=10, low=0, decimals=2),
+            Look(height=10, low=0, decimals=2, empty="nothing was measured yet"),
         ),
         Panel(
             "timeseries",
             "Gain over baselines",
-            "Mean accuracy above the newest finished run of `local` and of `fedavg` in the same state folder; empty "
-            "when there is none. Below 0 against local at the end: sites would do better alone, so compare methods.",
+            "Mean accuracy less that of the newest finished run of `local` and of `fedavg` in the same state folder, "
+            "in percentage points; empty while there is none. Below the red line against local at the end: sites "
+            "would do better alone, so compare methods.",
             "percentunit",
             (ask_coordinator("pfl_gain_ratio@", "above {{baseline}}"),),
             3,
-            Look(height=10),
+            Look(
+                height=10,
+                base=RED,
+                steps=((0, CLEAR),),
+                empty="no finished run of local or fedavg to compare with",
+            ),
         ),
     ),
 )
@@ -210,12 +232,12 @@ _TIME = Row(
             "Rounds that ended in the chosen window, by outcome. Abandoned ones among them: see runbook "
             "PflQuorumFailing.",
             "none",
-            (ask_coordinator(gained("pfl_rounds_total@"), "{{outcome}}"),),
+            (ask_coordinator(gained_in_run("pfl_rounds_total@"), "{{outcome}}"),),
             6,
             Look(
                 stacked=True,
                 bars=True,
-                overrides=(by_name("abandoned", color={"mode": "fixed", "fixedColor": RED}),),
+                overrides=(by_pattern("^abandoned", color={"mode": "fixed", "fixedColor": RED}),),
             ),
         ),
     ),
@@ -224,12 +246,19 @@ _TIME = Row(
 FEDERATION = Dashboard(
     "pfl-federation",
     "Federation",
-    "One run as its coordinator sees it: progress, accuracy and fairness, time, bytes, sites, the machine. What to do "
-    "about an alert stands in deploy/prometheus/runbook.md.",
+    "Runs as their coordinator sees them, one after the other: progress, accuracy and fairness, time, bytes, sites, "
+    "the machine. What to do about an alert stands in deploy/prometheus/runbook.md.",
     (
         Variable("job", "Job", "label_values(pfl_run_info, job)", many=True),
         Variable("instance", "Coordinator", 'label_values(pfl_run_info{job=~"$job"}, instance)', many=True),
-        Variable("run", "Run", 'label_values(pfl_run_info{job=~"$job", instance=~"$instance"}, run)'),
+        Variable(
+            "run",
+            "Run",
+            'label_values(pfl_run_info{job=~"$job", instance=~"$instance"}, run)',
+            many=True,
+            words="All: whatever was served in the time range; the row “Now” has what is served now. Choose one run "
+            "where several coordinators are watched: panels that stack then add up what is one run's.",
+        ),
         Variable("window", "Window", "5m,15m,1h,6h", "custom", chosen="15m"),
     ),
     (_PROGRESS, _LEARNING, _TIME, NETWORK, SITES, MACHINE),

@@ -154,7 +154,7 @@ _LEARNING = Row(
             "percentunit",
             (ask_site("pfl_site_accuracy_ratio@", "{{measure}}"),),
             10,
-            Look(low=0, high=1),
+            Look(low=0, high=1, empty="nothing was measured yet"),
         ),
         Panel(
             "timeseries",
@@ -164,7 +164,7 @@ _LEARNING = Row(
             "none",
             (ask_site("pfl_site_loss@", "{{measure}}"),),
             7,
-            Look(decimals=3),
+            Look(decimals=3, empty="nothing was measured yet"),
         ),
         Panel(
             "timeseries",
@@ -174,7 +174,7 @@ _LEARNING = Row(
             "none",
             (ask_site("pfl_site_learning@", "{{name}}"),),
             7,
-            Look(decimals=3),
+            Look(decimals=3, empty="no training is done yet"),
         ),
     ),
 )
@@ -225,7 +225,7 @@ _TROUBLE = Row(
             "none",
             (ask_site("pfl_site_declined_total@", "{{reason}}"),),
             5,
-            Look(stacked=True, low=0),
+            Look(stacked=True, low=0, empty="none seen"),
         ),
         Panel(
             "timeseries",
@@ -235,7 +235,7 @@ _TROUBLE = Row(
             "none",
             (ask_site("pfl_site_refused_total@", "{{code}}"),),
             5,
-            Look(stacked=True, low=0),
+            Look(stacked=True, low=0, empty="none seen"),
         ),
         Panel(
             "timeseries",

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from pfl_deploy.dashboards.asking import ask_coordinator, gained
-from pfl_deploy.dashboards.building import BLUE, GREEN, RED, YELLOW, Look, Panel, Row, by_name
+from pfl_deploy.dashboards.asking import ask_coordinator, gained_in_run, when_running
+from pfl_deploy.dashboards.building import (
+    BLUE,
+    CLEAR,
+    GREEN,
+    RED,
+    YELLOW,
+    Look,
+    Panel,
+    Row,
+    by_pattern,
+    make_thresholds,
+)
 
 _COMMITTED = 'pfl_rounds_total@{outcome="committed"}'
-_EACH_ROUND = f"/ on (job, instance) group_left () (sum by (job, instance) ({gained(_COMMITTED)}) > 0)"
+_EACH_ROUND = f"/ on (job, instance) group_left () (sum by (job, instance) ({gained_in_run(_COMMITTED)}) > 0)"
 
 NETWORK = Row(
     "Network",
@@ -19,12 +30,12 @@ NETWORK = Row(
             "bytes",
             (
                 ask_coordinator(
-                    f"sum by (job, instance, direction, kind) ({gained('pfl_bytes_total@')}) {_EACH_ROUND}",
+                    f"sum by (job, instance, direction, kind) ({gained_in_run('pfl_bytes_total@')}) {_EACH_ROUND}",
                     "{{direction}} {{kind}}",
                 ),
             ),
             10,
-            Look(stacked=True, bars=True),
+            Look(stacked=True, bars=True, empty="no round was committed in the window"),
         ),
         Panel(
             "timeseries",
@@ -42,8 +53,8 @@ NETWORK = Row(
         Panel(
             "bargauge",
             "Bytes in total",
-            "Since this coordinator was started. `calls` that are not small beside `train`: very many sites ask for "
-            "work; nothing is broken.",
+            "Of the run, through all restarts of its coordinator. `calls` that are not small beside `train`: very many "
+            "sites ask for work; nothing is broken.",
             "bytes",
             (ask_coordinator("pfl_bytes_total@", "{{direction}} {{kind}}"),),
             6,
@@ -67,7 +78,7 @@ SITES = Row(
                 ask_coordinator("pfl_round_awaited@", "awaited"),
             ),
             6,
-            Look(low=0),
+            Look(low=0, decimals=0),
         ),
         Panel(
             "timeseries",
@@ -80,7 +91,8 @@ SITES = Row(
             Look(
                 stacked=True,
                 low=0,
-                overrides=(by_name("away", color={"mode": "fixed", "fixedColor": YELLOW}),),
+                decimals=0,
+                overrides=(by_pattern("^away", color={"mode": "fixed", "fixedColor": YELLOW}),),
             ),
         ),
         Panel(
@@ -90,9 +102,9 @@ SITES = Row(
             "draws. `lease`: the site was silent. `deadline`: too slow. Others are the site's own words: see runbook "
             "PflSiteDeclining.",
             "none",
-            (ask_coordinator(gained("pfl_losses_total@"), "{{reason}} ({{stage}})"),),
+            (ask_coordinator(gained_in_run("pfl_losses_total@"), "{{reason}} ({{stage}})"),),
             6,
-            Look(stacked=True, bars=True),
+            Look(stacked=True, bars=True, empty="none seen"),
         ),
         Panel(
             "timeseries",
@@ -100,9 +112,9 @@ SITES = Row(
             "Messages the coordinator did not take in the chosen window, by code. A few `late` are harmless; for "
             "others, and for many, see runbook PflRefusalsRising.",
             "none",
-            (ask_coordinator(gained("pfl_refusals_total@"), "{{code}}"),),
+            (ask_coordinator(gained_in_run("pfl_refusals_total@"), "{{code}}"),),
             6,
-            Look(stacked=True, bars=True),
+            Look(stacked=True, bars=True, empty="none seen"),
         ),
     ),
 )
@@ -113,25 +125,42 @@ MACHINE = Row(
         Panel(
             "bargauge",
             "Days until certificates end",
-            "`site_soonest` is the first of the registered sites; it is renewed below 10 days. Red or yellow: see "
-            "runbook PflCertificateEndsSoon.",
+            "`site_soonest` is the first of the registered sites; it is renewed below 10 days. A full bar is 30 days "
+            "and more. Red or yellow: see runbook PflCertificateEndsSoon.",
             "d",
             (ask_coordinator("(pfl_certificate_end_timestamp_seconds@ - time()) / 86400", "{{of}}"),),
             6,
-            Look(base=RED, steps=((3, YELLOW), (8, GREEN)), low=0, decimals=0),
+            Look(
+                base=RED,
+                steps=((3, YELLOW), (8, GREEN)),
+                low=0,
+                high=30,
+                decimals=0,
+                # The alert about these two begins earlier: nobody renews them while they are in use.
+                overrides=(
+                    by_pattern(
+                        "^(coordinator|authority)",
+                        thresholds=make_thresholds(RED, ((3, YELLOW), (14, GREEN))),
+                    ),
+                ),
+            ),
         ),
         Panel(
             "timeseries",
             "Age of the checkpoint, and since the last round",
-            "Both fall to 0 with each committed round. The checkpoint's goes on growing: see runbook "
-            "PflCheckpointOld.",
+            "While a run is under way: both fall to 0 with each committed round. The checkpoint's goes on growing: see "
+            "runbook PflCheckpointOld.",
             "s",
             (
-                ask_coordinator("time() - pfl_checkpoint_timestamp_seconds@", "newest checkpoint"),
-                ask_coordinator("time() - pfl_round_closed_timestamp_seconds@", "last committed round"),
+                ask_coordinator(
+                    when_running("time() - pfl_checkpoint_timestamp_seconds@"), "newest checkpoint"
+                ),
+                ask_coordinator(
+                    when_running("time() - pfl_round_closed_timestamp_seconds@"), "last committed round"
+                ),
             ),
             6,
-            Look(low=0),
+            Look(low=0, empty="no run was under way"),
         ),
         Panel(
             "timeseries",
@@ -144,7 +173,7 @@ MACHINE = Row(
                 ask_coordinator("pfl_disk_used_bytes@", "taken by the run"),
             ),
             4,
-            Look(base=RED, steps=((2.0 * 1024**3, GREEN),), low=0),
+            Look(base=RED, steps=((2.0 * 1024**3, CLEAR),), low=0),
         ),
         Panel(
             "timeseries",
