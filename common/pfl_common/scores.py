@@ -1,4 +1,4 @@
-"""Evaluation as vectors that can be added: who sees only the sum still learns mean, spread and worst decile.
+"""Evaluation as vectors that can be added: who sees only the sum still learns mean, spread and worst tenth.
 
 A vector is (correct, samples, accuracy, accuracy squared, loss, one-hot of the accuracy in 101 bins).
 Torch-free.
@@ -54,7 +54,7 @@ def _view(name: str) -> str:
 
 
 def summary(values: list[float]) -> dict[str, float]:
-    """A summed vector in words: accuracies (macro and micro), spread over sites, worst decile, mean loss."""
+    """A summed vector in words: accuracies (macro and micro), spread over sites, worst tenth, mean loss."""
     correct, samples, accuracy, squared, loss, *bins = values
     sites = sum(bins)
     mean = accuracy / sites

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.operator import OperatorLink
-from pfl_common.errors import SettingError, UserError, nearest
+from pfl_common.errors import SettingError, Unavailable, UserError, nearest
 from pfl_common.identity import Authority, Found, Ledger, check_site_name, discovery, write_join_file
 from pfl_common.messages import RunStatus
+from pfl_deploy.standing import NAMED, tell_ago, tell_place, tell_rest, tell_rounds, tell_sentence
 
 
 def invite(name: str, *, server: str | None, under: str | None, out: Path | None, again: bool) -> Path:
@@ -68,7 +69,8 @@ def _link(found: Found) -> OperatorLink:
 
 
 def _silent(found: Found, error: Exception) -> UserError:
-    return UserError(
+    kind = Unavailable if isinstance(error, Unreachable) else UserError
+    return kind(
         f"the coordinator at {found.addresses.control} does not answer: {error}",
         expected="the running pfl-server of this state folder",
         advice="look at its log; start it again with the same command, it goes on where it was",
@@ -77,26 +79,18 @@ def _silent(found: Found, error: Exception) -> UserError:
 
 def show(status: RunStatus, console: Console) -> None:
     """The status as a person reads it."""
-    console.print(
-        f"{status.run or 'no run yet'}  {status.method}  [b]{status.status}[/b]  "
-        f"round {status.round} of {status.rounds} (attempt {status.attempt})",
-    )
-    if status.curve:
-        last = status.curve[-1]
-        console.print(
-            f"last round: {last.seconds:.1f} s, {last.counted} of {last.cohort} sites counted, "
-            f"{last.bytes_down / 1e6:.1f} MB down, {last.bytes_up / 1e6:.1f} MB up"
-        )
-    if status.words:
-        console.print(status.words, markup=False)
-    if status.awaited:
-        console.print("waits for: " + ", ".join(status.awaited), markup=False)
-    if status.scores:
-        mean, spread = status.scores["acc_macro"], status.scores["acc_std"]
-        console.print(f"accuracy over sites: mean {mean:.3f}, deviation {spread:.3f}")
+    begun = (status.run or "no run yet", status.method, (status.status, "bold"), tell_place(status))
+    console.print(Text("  ").join(Text(part) if isinstance(part, str) else Text(*part) for part in begun))
+    lines = [status.words, tell_sentence(status)]
+    if len(status.awaited) > NAMED:
+        lines.append("awaited: " + ", ".join(status.awaited))
+    for line in filter(None, [*lines, *tell_rounds(status.curve)]):
+        console.print(line, markup=False, highlight=False)
     table = Table("site", "state", "last heard", Column("doing", overflow="fold"))
     for site in status.sites:
         # A peer's own words are among them: shown as they are, and never as a markup.
-        cells = (site.site, site.state, f"{site.seen_seconds:.0f} s ago", site.doing)
+        cells = (site.site, site.state, tell_ago(site.seen_seconds), site.doing)
         table.add_row(*map(Text, cells))
     console.print(table)
+    for line in tell_rest(status):
+        console.print(line, markup=False, highlight=False)

@@ -155,7 +155,7 @@ def test_the_page_is_whole_and_asks_nobody(told: tuple[dict[str, object], str]) 
     """Every section, no script, no address, no picture from anywhere; what ran and how to run it again."""
     numbers, text = told
     page = Page(text)
-    sections = ["accuracy", "fairness", "communication", "time", "losses", "learning", "setup", "missing"]
+    sections = ["accuracy", "fairness", "communication", "time", "losses", "method", "setup", "missing"]
     assert sections == page.ids
     assert [] == page.asked
     assert not {"script", "link", "iframe", "img"} & page.tags
@@ -293,7 +293,7 @@ def test_hostile_histories_stay_words(played: Played, tmp_path: Path) -> None:
 
 
 def test_another_runs_history_of_the_same_name_is_not_taken(played: Played, tmp_path: Path) -> None:
-    """The same id in another federation: its specification is another one."""
+    """The same id in another federation: its specification is another one. Alone it is a wrong folder."""
     spec = played.spec("dualfed")
     folder = tmp_path / "sites" / "stranger" / "runs" / spec.id
     folder.mkdir(parents=True)
@@ -301,6 +301,9 @@ def test_another_runs_history_of_the_same_name_is_not_taken(played: Played, tmp_
     (folder / "history.jsonl").write_text(
         '{"task": "000001-1-train", "scores": {}, "metrics": {"loss": 1}}\n'
     )
+    said = pfl("report", played.run("dualfed"), "--sites", tmp_path / "sites", "--no-pictures")
+    check_clear(said, 4, "holds no state of a site of run", f"{spec.id} of stranger", *SITES)
+    shutil.copytree(played.folder / "sites" / SITES[0], tmp_path / "sites" / SITES[0])
     numbers, _ = report(played.run("dualfed"), tmp_path / "out", "--sites", tmp_path / "sites")
     assert set(SITES) == set(numbers["learning"])
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from pfl_common.messages import Event, Point, RunStatus, SiteStatus
+from pfl_common.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
+from pfl_deploy.standing import tell_place, tell_rounds, tell_sentence
+from pfl_server.meter import PHASES
 from tests.deploy.browser import Browser, browsing
 from tests.deploy.processes import Machine, write_site
 from tests.deploy.served_page import (
@@ -95,6 +97,13 @@ def test_a_run_in_mid_round(browser: Browser, machine: Machine, kept: Path) -> N
         browser.wait_for(lambda: browser.text("#awaited").endswith(f"1 of 3: {NAMES[0]}."))
         told = json.loads(machine.call("pfl", "status", "--json").stdout)
         check_facts(browser, told)
+        shown = machine.call("pfl", "status").stdout
+        for words in (
+            f"round {told['round']} of 400",
+            f"Waiting for {NAMES[0]}.",
+            browser.text("#meanwords"),
+        ):
+            assert words in " ".join(shown.split()), shown
         for name, window in {"desktop": DESKTOP, "phone": PHONE, "dark": {**DESKTOP, "dark": True}}.items():
             browser.look(**window)
             assert [] == overflow(browser)
@@ -228,6 +237,65 @@ def test_a_thousand_sites(browser: Browser, served: Served, kept: Path) -> None:
     assert spent < 500  # milliseconds; a tenth of that where the machine does nothing else
 
 
+def test_sites_that_were_not_heard_since_a_restart(browser: Browser, served: Served) -> None:
+    """When they were heard before the coordinator does not know: said so, and sorted behind all others."""
+    lines = [SiteStatus("a", "away", NOT_SINCE, "away", "away"), SiteStatus("b", "here", 0.0)]
+    served.status = under_way(sites=(*lines, SiteStatus("c", "away", 75.0, "", "away")))
+    visit(browser, served.url)
+    assert ["not since the restart", "now", "75 s ago"] == [row[3] for row in rows(browser)]
+    for order in (["b", "c", "a"], ["a", "c", "b"]):
+        browser.run("document.querySelector('#roster button[data-by=seen]').click()")
+        assert order == [row[0] for row in rows(browser)]
+
+
+def test_thirty_sites_on_a_phone(browser: Browser, served: Served, kept: Path) -> None:
+    """There a row is a card: a dozen is shown, the others at a touch, and what happened is not far below."""
+    served.status = under_way(sites=tuple(SiteStatus(f"site-{n}", "here", 0.0) for n in range(30)))
+    browser.look(**PHONE)
+    visit(browser, served.url)
+    assert (12, "All 30") == (len(rows(browser)), browser.text("#more-sites"))
+    assert browser.text("#shown").startswith("12 of 30 sites are shown")
+    browser.picture(kept / "thirty-sites-phone.png")
+    browser.run("document.getElementById('more-sites').click()")
+    assert (30, "The first 12") == (len(rows(browser)), browser.text("#more-sites"))
+    browser.run("document.getElementById('more-sites').click()")
+    browser.look(**DESKTOP)
+    browser.wait_for(lambda: 30 == len(rows(browser)))
+    assert browser.run("return document.getElementById('more-sites').hidden")
+
+
+def test_what_the_method_told(browser: Browser, served: Served, kept: Path) -> None:
+    """The numbers of the picked round, a family in a row; nothing where a method tells nothing."""
+    visit(browser, served.url)
+    assert browser.run("return document.getElementById('told').hidden")
+    first, last = served.status.curve
+    told = {"overlap/mean": 0.123456, "overlap/most": 1.0, "mask_share": 12.0}
+    served.status = replace(
+        served.status, curve=(replace(first, diagnostics={"mask_share": 3}), replace(last, diagnostics=told))
+    )
+    browser.wait_for(lambda: not browser.run("return document.getElementById('told').hidden"))
+    assert "Told by the method, round 2" == browser.text("#told-name")
+    facts = "return [...document.getElementById('told-facts').children].map((fact) => fact.textContent)"
+    assert ["overlap", "mean 0.123, most 1", "mask share", "12"] == browser.run(facts)
+    browser.picture(kept / "told.png")
+    browser.run("document.getElementById('pick').focus()")
+    browser.press("ArrowLeft")
+    browser.wait_for(lambda: ["mask share", "3"] == browser.run(facts))
+
+
+def test_columns_too_slim_for_a_screen_are_one_shape(browser: Browser, served: Served) -> None:
+    """Of 400 rounds each is half a pixel: drawn one by one they would be pale and flicker."""
+    curve = tuple(Point(n, NOW - 400 + n, 1.0 + n % 5, 3, 3, 0, 0.5, 0.1, 0.4, 3, 2) for n in range(1, 401))
+    served.status = under_way(curve=curve)
+    visit(browser, served.url)
+    shapes = "[...document.querySelectorAll('#chart-bytes svg > :is(rect, polygon)')]"
+    kinds = f"return {shapes}.map((shape) => shape.tagName + shape.className.baseVal)"
+    assert ["polygonup", "polygondown"] == browser.run(kinds)
+    points = browser.run("return document.querySelector('#chart-bytes .down').getAttribute('points')")
+    assert 1600 == len(points.split())
+    assert 3 == len({point.split(",")[1] for point in points.split()} | {"0"})
+
+
 def test_a_long_run(browser: Browser, served: Served, kept: Path) -> None:
     """Of very many rounds a part is told: the sum of bytes says that it is about so much."""
     numbers = sorted({1, 10_000, *range(1, 10_000, 26)})
@@ -251,7 +319,7 @@ def test_gone_and_back(browser: Browser, kept: Path) -> None:
         visit(browser, served.url)
         assert not browser.run("return document.getElementById('silence').checkVisibility()")
     browser.wait_for(
-        lambda: re.match(r"The coordinator does not answer since \d\d:\d\d:\d\d", browser.text("#silence"))
+        lambda: re.match(r"The coordinator has not answered since \d\d:\d\d:\d\d", browser.text("#silence"))
     )
     assert browser.run("return document.getElementById('silence').checkVisibility()")
     assert ("No answer", "Last known: Running, round 3 of 9") == (
@@ -319,10 +387,10 @@ def test_with_keys_and_by_ear(browser: Browser, served: Served) -> None:
 @pytest.mark.parametrize(
     ("status", "state", "sentence"),
     [
-        ("gathering", "Gathering sites", "2 of 3 sites are here"),
+        ("gathering", "Gathering sites", "The run of 9 rounds begins by itself when all have come."),
         ("running", "Running", "Waiting for hospital_b, hospital_c."),
         ("finishing", "Finishing", "Not done yet: hospital_b, hospital_c."),
-        ("finished", "Finished", "All 9 rounds are done, in 24 h 59 min"),
+        ("finished", "Finished", "has its model. It took 24 h 59 min."),
         ("stopped", "Stopped", "Ended by the operator after 2 rounds"),
         ("failed", "Failed", ""),
         ("resting", "resting", ""),
@@ -343,8 +411,98 @@ def test_before_anybody_has_come(browser: Browser, served: Served) -> None:
     """The emptiest status is a page as well."""
     served.status = RunStatus("", "dualfed", "gathering", 0, 0, 0, now=NOW)
     visit(browser, served.url)
-    assert ("Gathering sites", "No site has come yet.") == (browser.text("#state"), browser.text("#shown"))
+    assert ("Gathering sites", "0 sites are here") == (browser.text("#state"), browser.text("#place"))
+    assert browser.text("#shown").startswith("No site has come yet.")
     assert [] == browser.complaints()
+
+
+GATHERING = RunStatus("", "dualfed", "gathering", 0, 9, 0, now=NOW, spec={"sites": 2, "rounds": 9})
+HERE = tuple(SiteStatus(name, "here", 0.0, "waiting") for name in NAMES[:2])
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        GATHERING,
+        replace(GATHERING, sites=HERE[:1]),
+        replace(GATHERING, sites=HERE),
+        replace(GATHERING, spec={"sites": 1}, rounds=1),
+        replace(GATHERING, status="stopped", words="the operator stopped the run before it had begun"),
+        under_way(),
+        under_way(attempt=2, awaited=()),
+        under_way(awaited=(*NAMES, "hospital_d")),
+        under_way(opened=0, round=2),
+        under_way(opened=0, round=2, sites=HERE),
+        under_way(opened=0, round=0, curve=(), sites=HERE),
+        under_way(opened=0, rounds=2),
+        under_way(status="finishing"),
+        under_way(status="finishing", awaited=tuple(f"site-{n}" for n in range(14))),
+        under_way(status="finished", rounds=1),
+        under_way(status="stopped"),
+        under_way(status="failed", words="the disk is broken"),
+    ],
+)
+def test_page_and_command_say_one_thing(browser: Browser, served: Served, status: RunStatus) -> None:
+    """Where the run is, what is waited for and how good it was when, in the same words."""
+    served.status = status
+    visit(browser, served.url)
+    place, sentence = tell_place(status), tell_sentence(status)
+    assert place[:1].upper() + place[1:] == browser.text("#place")
+    assert sentence == browser.text("#saying")[: len(sentence)]
+    assert bool(sentence) == bool(browser.text("#saying"))
+    assert "round 0 of" not in browser.text("#hero").lower()
+    assert browser.run("return document.getElementById('score').hidden") == (not status.curve)
+    for line in (line for line in tell_rounds(status.curve) if "accuracy" in line):
+        assert f"{browser.text('#mean')} {browser.text('#meanwords')}" == line.partition(";")[0]
+
+
+def test_while_it_gathers(browser: Browser, served: Served, kept: Path) -> None:
+    """What is waited for in big letters, how many have come as a bar, and what is asked for: nothing is agreed yet."""
+    served.status = replace(GATHERING, sites=HERE[:1])
+    visit(browser, served.url)
+    assert "1 of 2 sites are here" == browser.text("#place")
+    way = "document.getElementById('way')"
+    assert ["sites", "1", "2"] == browser.run(
+        f"return ['label', 'valuenow', 'valuemax'].map((name) => {way}.getAttribute(`aria-${{name}}`))"
+    )
+    assert "50%" == browser.run(f"return {way}.firstElementChild.style.width")
+    assert "What is asked for" == browser.text("#agreed-name")
+    assert "Gathering sites · 1/2 · dualfed" == browser.run("return document.title")
+    browser.picture(kept / "gathering.png")
+    served.status = under_way()
+    browser.wait_for(lambda: "What was agreed" == browser.text("#agreed-name"))
+    assert "rounds" == browser.run(f"return {way}.getAttribute('aria-label')")
+
+
+def test_nobody_foretells_an_end_without_sites(browser: Browser, served: Served) -> None:
+    """As long as no round is under way, the pace of the last ones says nothing."""
+    visit(browser, served.url)
+    assert "At the pace of the last rounds" in browser.text("#saying")
+    served.status = under_way(opened=0, round=2)
+    browser.wait_for(lambda: "After round 2 of 9" == browser.text("#place"))
+    assert "The next round begins when enough sites are here: now 2 of 3." == browser.text("#saying")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phase_looks_the_same_everywhere(browser: Browser, served: Served, dark: bool) -> None:
+    """In the bar, in its key, at the sites and in the charts of bytes; and like no other phase."""
+    served.status = under_way(
+        phases=dict.fromkeys(PHASES, 1.0),
+        sites=(
+            SiteStatus("hospital_b", "here", 0.0, "", "working"),
+            SiteStatus("hospital_c", "here", 0.0, "", "uploading"),
+        ),
+    )
+    browser.look(**DESKTOP, dark=dark)
+    visit(browser, served.url)
+    look = "return [...document.querySelectorAll(arguments[0])].map((e) => getComputedStyle(e)[arguments[1]])"
+    parts = dict(zip(PHASES, browser.run(look, "#phases i", "backgroundColor"), strict=True))
+    assert len(PHASES) == len(set(parts.values()))
+    assert list(parts.values()) == browser.run(look, "#phases-key .mark", "backgroundColor")
+    assert [parts["work"], parts["upload"]] == browser.run(look, "#roster .mark", "backgroundColor")
+    assert {parts["download"]} == set(browser.run(look, "#chart-bytes rect.down", "fill"))
+    assert {parts["upload"]} == set(browser.run(look, "#chart-bytes rect.up", "fill"))
+    assert parts["work"] == browser.run(look, "#cohort .working", "backgroundColor")[0]
 
 
 def test_times_are_the_viewers(browser: Browser, served: Served) -> None:

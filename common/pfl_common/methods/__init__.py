@@ -6,14 +6,25 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from math import isfinite
 from types import ModuleType
+from typing import Protocol, runtime_checkable
 
 from pfl_common import models
 from pfl_common.config import settle
 from pfl_common.errors import SettingError, nearest
-from pfl_common.halves import Participant, ServerHalf, Settings
+from pfl_common.halves import Arrivals, Metrics, Participant, ServerHalf, Settings
 from pfl_common.models import Backbone, ProjectorShape
-from pfl_common.run import Json, RunSpec
+from pfl_common.run import Json, RunSpec, Task
+from pfl_common.tensors import State
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A coordinator's half that has numbers worth a curve: what it found out on its way to the next state."""
+
+    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
+        """The state that `close` gives, and the numbers by name; pure as `close` is."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,7 @@ class Method:
     per_client: bool
     shows: str
     presets: Mapping[str, Mapping[str, Json]]
+    diagnostics: Mapping[str, str]
     doc: str
 
     @classmethod
@@ -42,6 +54,7 @@ class Method:
             per_client=getattr(module, "PER_CLIENT", False),
             shows=getattr(module, "SHOWS", ""),
             presets=getattr(module, "PRESETS", {}),
+            diagnostics=getattr(module, "DIAGNOSTICS", {}),
             doc=module.__doc__ or "",
         )
 
@@ -56,6 +69,15 @@ class Method:
     def build_server(self, spec: RunSpec) -> ServerHalf:
         """The coordinator's half."""
         return self.server(self.settle(spec.settings), spec)
+
+    def close(
+        self, half: ServerHalf, state: State, *, arrivals: Arrivals, task: Task
+    ) -> tuple[State, Metrics]:
+        """The state after a round, and what the coordinator's half has to tell of it: all that is a number."""
+        if not isinstance(half, Telling):
+            return half.close(state, arrivals, task), {}
+        closed, told = half.close_telling(state, arrivals, task)
+        return closed, {name: float(value) for name, value in told.items() if isfinite(value)}
 
     def phases(self, config: Settings, rounds: int) -> list[tuple[str, int]]:
         """Each phase with the first round it occurs in."""

@@ -164,6 +164,14 @@ def accounted_bytes(client: Client, sent: int) -> int:
 
 
 Server = Averaging
+DIAGNOSTICS = {
+    "views": "combined adds both heads and is what the method predicts with; global is the head that all sites share, "
+    "in front of the projector; personal is the site's own, behind it.",
+    "loss": "What the first stage minimises, in its last epoch: cross entropy of the personal head and λ times the "
+    "contrast of classes behind the projector; with one stage for all, the global head's cross entropy too.",
+    "loss_global": "What the second stage minimises, in its last epoch: cross entropy of the global head.",
+}
+"""What is told by `learn`, each number in a sentence; and who predicts."""
 SHOWS = ""
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
     "pacs": {"lambda": 40.0, "tau": 0.2, "batch": 256},

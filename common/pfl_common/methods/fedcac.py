@@ -20,9 +20,11 @@ and u, save when own values stand in for u: only the site has them, so it gets w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -170,27 +172,37 @@ class Server:
 
     def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
         """A new mean and new circles among the counted sites; the other sites' circles stay as they were."""
+        return self.close_telling(state, arrivals, task)[0]
+
+    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
+        """The same, with how alike the sites' masks are and how many others each has in its circle."""
         sites = sorted(arrivals.shown)
         if not sites:
-            return state
+            return state, {}
         total, masks = Sum(), []
         for site in sites:
             update = arrivals.shown[site].load()
             total.add(self._terms(update))
             masks.append(update["mask"].clone())
         mean = total.mean(otherwise=state.under("w")).within("w")
-        circles = self._circles(sites, masks, task.round)
-        arrived = {f"{site}@{task.round}": kept for site, kept in arrivals.shown.items()}
-        return _prune(State({**state, **mean, **circles}, kept=state.kept | arrived))
-
-    def _circles(self, sites: list[ClientId], masks: list[Tensor], number: int) -> dict[str, Tensor]:
-        """For each site the keys of the updates its u is the mean of, its own among them, in site order."""
         table = overlap.overlaps(masks, self.config.overlap_norm)
-        rows = overlap.circles(table, self.config.collab, number=number, beta=self.config.beta)
-        return {
-            f"circle.{sites[own]}": _spell(f"{sites[place]}@{number}" for place in sorted([own, *others]))
-            for own, others in enumerate(rows)
-        }
+        rows = overlap.circles(table, self.config.collab, number=task.round, beta=self.config.beta)
+        circles = _circles(sites, rows, task.round)
+        arrived = {f"{site}@{task.round}": kept for site, kept in arrivals.shown.items()}
+        closed = _prune(State({**state, **mean, **circles}, kept=state.kept | arrived))
+        told = _spread("circle", [len(others) for others in rows])
+        told |= _spread("critical", _marked_shares(state, masks))
+        return closed, told | self._tell_overlap(table, task.round)
+
+    def _tell_overlap(self, table: Tensor, number: int) -> Metrics:
+        """O_avg, O_max and what an overlap has to reach, as long as any can."""
+        if len(table) < 2:
+            return {}
+        average, highest = overlap.spread(table)
+        told = {"overlap/mean": average, "overlap/most": highest}
+        if self.config.collab == "time_varying" and number <= self.config.beta:
+            told["overlap/threshold"] = overlap.threshold(table, number, self.config.beta)
+        return told
 
     def _terms(self, update: State) -> dict[str, Weighted]:
         weight = update["samples"] if self.config.aggregation == "samples" else torch.tensor(1)
@@ -211,6 +223,27 @@ def _merge(
     return State({**critical, **mixed})
 
 
+def _circles(sites: list[ClientId], rows: list[list[int]], number: int) -> dict[str, Tensor]:
+    """For each site the keys of the updates its u is the mean of, its own among them, in site order."""
+    return {
+        f"circle.{sites[own]}": _spell(f"{sites[place]}@{number}" for place in sorted([own, *others]))
+        for own, others in enumerate(rows)
+    }
+
+
+def _spread(name: str, values: Sequence[float]) -> Metrics:
+    """What differs by site, told without saying whose it is."""
+    return {f"{name}/mean": fmean(values), f"{name}/least": min(values), f"{name}/most": max(values)}
+
+
+def _marked_shares(state: State, masks: Sequence[Tensor]) -> list[float]:
+    """How much of the parameters each mask marks; whatever pads its last byte is 0."""
+    names = {name for name in state if name.startswith("w.")}
+    statistics = {f"w.{name}" for name in _read(state["statistics"])}
+    parameters = sum(state[name].numel() for name in names - statistics)
+    return [int(np.bitwise_count(mask.cpu().numpy()).sum(dtype=np.int64)) / parameters for mask in masks]
+
+
 def _spell(words: Iterable[str]) -> Tensor:
     """A list of names as bytes, because all that a State can hold is tensors."""
     return torch.tensor(list(" ".join(words).encode()), dtype=torch.uint8)
@@ -228,4 +261,15 @@ def _prune(state: State) -> State:
 
 _log = logging.getLogger(__name__)
 PER_CLIENT = True
+DIAGNOSTICS = {
+    "loss": "Cross entropy in the last epoch of a site's training.",
+    "mask_density": "The share of a site's parameters that it marked as critical.",
+    "mask_jaccard": "How much of a site's marks stayed since it trained before: 1 all, 0 none or its first round.",
+    "circle": "How many others a site shares its critical entries with: the mean over the sites counted in a "
+    "round, and from the fewest to the most. It falls as the threshold rises, until everybody is alone.",
+    "critical": "The share of parameters marked as critical: the mean over counted sites, from least to most.",
+    "overlap": "How alike two sites' marks are, 1 for equal ones: the mean and the most over all pairs of counted "
+    "sites, and the threshold a pair has to reach to share.",
+}
+"""What is told by `learn` and of a round, each number or family of numbers in a sentence."""
 SHOWS = "it shows the server each client's whole model and its critical mask."

@@ -22,11 +22,12 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, Up
+from pfl_common.halves import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings, Up
 from pfl_common.learning import sgd
 from pfl_common.models import Backbone
 from pfl_common.run import Task
 from pfl_common.sums import Weighted
+from pfl_common.tensors import State
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -69,7 +70,12 @@ class Client(Participant):
         loss = sgd.train(self, self.parameters(), self._loss, data=data, task=task)
         if self.settings.proto_pass == "clean":
             self._pass_over(data)
-        return {"loss": loss}
+        return {"loss": loss} | self._tell_distance()
+
+    def _tell_distance(self) -> Metrics:
+        """How far this site's features lie from the prototypes; nothing before there are any for its classes."""
+        met = int(self._seen[self._has_prototype()].sum())
+        return {"distance": float(self._strayed) / met} if met else {}
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         features = self.encoder(x)
@@ -92,10 +98,13 @@ class Client(Participant):
         device = self.prototypes.device
         self._sums = torch.zeros(self.classes, self.features, dtype=torch.float64, device=device)
         self._seen = torch.zeros(self.classes, dtype=torch.int64, device=device)
+        self._strayed = torch.zeros((), dtype=torch.float64, device=device)
 
     def _count_in(self, features: Tensor, y: Tensor) -> None:
         self._sums.index_add_(0, y, features.detach().double())
         self._seen += torch.bincount(y, minlength=self.classes)
+        targets = self._targets(features, y)
+        self._strayed += torch.linalg.vector_norm((features - targets).detach(), dim=1).sum()
 
     def report(self, data: LocalData, task: Task) -> Up:
         """The mean feature of each class, which counts 0 where the site has no sample of it."""
@@ -138,5 +147,32 @@ class Client(Participant):
         return {"combined": self(x), "head": self._by_head(self.encoder(x))}
 
 
-Server = Averaging
+class Server(Averaging):
+    """Keep the mean of each class's features, and tell how the prototypes lie."""
+
+    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
+        """The next prototypes; how many there are, how far they went and how far apart they are."""
+        closed = self.close(state, arrivals, task)
+        before, after = state["known"] > 0.5, closed["known"] > 0.5
+        now = closed["prototypes"][after].double()
+        told = {"classes": float(after.sum())}
+        if (both := before & after).any():
+            way = closed["prototypes"][both].double() - state["prototypes"][both].double()
+            told["prototypes/moved"] = float(torch.linalg.vector_norm(way, dim=1).mean())
+        if len(now) > 1:
+            distances = torch.cdist(now, now, compute_mode="donot_use_mm_for_euclid_dist")
+            told["prototypes/apart"] = float(distances.fill_diagonal_(torch.inf).amin(dim=1).mean())
+        return closed, told
+
+
+DIAGNOSTICS = {
+    "views": "combined takes the nearest prototype and is what the method predicts with; head is the site's own.",
+    "loss": "Cross entropy and the pull towards the prototypes, in the last epoch of a site's training.",
+    "distance": "From a site's features to the prototypes they were drawn to, in the mean over its samples of "
+    "classes that had one.",
+    "classes": "Classes that have a prototype.",
+    "prototypes": "How far a class's prototype went in the round, and how far from it the nearest other one lies: "
+    "means over the classes. They have settled when the first is small against the second.",
+}
+"""What is told by `learn` and of a round, each number or family of numbers in a sentence; and who predicts."""
 SHOWS = ""

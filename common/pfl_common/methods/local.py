@@ -42,4 +42,6 @@ class Client(Participant):
 
 
 Server = Averaging
+DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
+"""What is told by `learn`, in a sentence."""
 SHOWS = ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 
 from pfl_common.identity import site_name
-from pfl_deploy.demo.live import Board
+from pfl_deploy.demo.live import Board, Measured
 from pfl_deploy.demo.plan import Contestant, Plan
 from pfl_deploy.reporting.histories import Curve, read_history, split_task
 
@@ -51,9 +51,8 @@ class Follower:
         if closed := _ROUND.search(line):
             number, seconds = int(closed[1]), float(closed[2])
             self._round_seconds.append(seconds)
-            self._board.close_round(
-                self._contestant.title, number, self._plan.rounds, seconds, self._latest()
-            )
+            title, rounds = self._contestant.title, self._plan.rounds
+            self._board.close_round(title, number, rounds, seconds=seconds, measured=self._latest())
 
     def trained(self, folders: Mapping[str, Path], began: float) -> Trained:
         """What is known of the run once it is over; the board gets its last numbers."""
@@ -63,9 +62,12 @@ class Follower:
         start = (self._opened or now) - began
         return Trained(self._contestant, dict(folders), self._round_seconds, start, now - began)
 
-    def _latest(self) -> dict[str, float]:
+    def _latest(self) -> Measured:
+        """The newest round that all sites have measured: some are a round ahead of the log already."""
         curves = {site: read_curve(folder) for site, folder in self._folders().items()}
-        return {site: last_value(curve) for site, curve in curves.items() if curve}
+        common = set.intersection(*map(set, curves.values())) if curves else set()
+        after = max(common, default=0)
+        return Measured(after, {site: curve[after] for site, curve in curves.items() if after in curve})
 
 
 def find_folders(plan: Plan, root: Path, pattern: str) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,14 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What sites have measured of the state after a round; 0: before the first one."""
+
+    after: int
+    accuracy: Mapping[str, float]
 
 
 class Board:
@@ -39,14 +48,18 @@ class Board:
         self._console.print(words, markup=False, highlight=False)
 
     def close_round(
-        self, title: str, number: int, rounds: int, seconds: float, accuracy: Mapping[str, float]
+        self, title: str, number: int, rounds: int, *, seconds: float, measured: Measured
     ) -> None:
-        """A round is over."""
+        """A round is over. What it has reached is mostly known a round later, so which one was measured is said."""
         progress = f"{title}: round {number} of {rounds}, {seconds:.1f} s"
-        self._update(title, progress, accuracy)
+        if not measured.after:
+            measured = Measured(0, {})
+        else:
+            progress += f"; accuracy after round {measured.after}"
+        self._update(title, progress, measured.accuracy)
         if not self._live:
-            listed = "  ".join(f"{site} {100 * value:.1f}" for site, value in sorted(accuracy.items()))
-            self.say(f"{progress}; last measured: {listed}")
+            listed = [f"{site} {100 * value:.1f}" for site, value in sorted(measured.accuracy.items())]
+            self.say(progress + (": " + "  ".join(listed) if listed else ""))
 
     def finish(self, title: str, accuracy: Mapping[str, float], seconds: float) -> None:
         """A run is over."""
@@ -63,7 +76,7 @@ class Board:
     def _render(self) -> RenderableType:
         table = Table(
             "site",
-            title="last measured accuracy on each site's own test data, in percent",
+            title="accuracy on each site's own test data, in percent",
             title_justify="left",
         )
         for title in self._titles:

@@ -102,6 +102,17 @@ def scale_to(
     return Scale(ticks[0], ticks[-1], ticks, words, title)
 
 
+def scale_around(values: Iterable[float]) -> Scale:
+    """From a round number below all values to one above: for lines whose distance from each other says something."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known or min(known) == max(known):
+        return scale_to(known)
+    step = _round_up((max(known) - min(known)) / 4)
+    first, last = math.floor(min(known) / step + 1e-9), math.ceil(max(known) / step - 1e-9)
+    ticks = tuple(step * place for place in range(first, last + 1))
+    return Scale(ticks[0], ticks[-1], ticks)
+
+
 def sizes_scale(values: Iterable[float], title: str = "") -> Scale:
     """Bytes."""
     return scale_to(values, amounts.short_size, title)

@@ -15,11 +15,14 @@ from pfl_deploy.reporting.charts import (
     Scale,
     percent_scale,
     rounds_scale,
+    scale_around,
     scale_to,
     sizes_scale,
     thin,
 )
+from pfl_deploy.reporting.diagnostics import group
 from pfl_deploy.reporting.facts import Facts, Told, mean_curve, sum_phases
+from pfl_deploy.reporting.histories import Curve
 from pfl_deploy.reporting.measures import Point
 from pfl_deploy.reporting.traffic import cumulated
 
@@ -29,6 +32,8 @@ MOST_THIN = 12
 """Sites with a line of their own among diagnostics."""
 LEARNING = "learning_"
 """Begins the name of a chart of what training said."""
+TOLD = "told_"
+"""Begins the name of a chart of what the coordinator told of the rounds."""
 _VIEW_KINDS = ("run", "other1", "other2", "other3", "other4")
 
 
@@ -47,12 +52,13 @@ def draw_all(facts: Facts) -> dict[str, Chart]:
         "phases": phases(run),
         "updates": updates(run),
     }
+    made |= {f"{TOLD}{name}": chart for name, chart in told(run).items()}
     made |= {f"{LEARNING}{name}": chart for name, chart in learning(run).items()}
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
 def accuracy(facts: Facts) -> LineChart | None:
-    """Mean, spread and worst decile of the run; the mean of those beside it."""
+    """Mean, spread and worst tenth of the run; the mean of those beside it."""
     return _over_rounds("accuracy over rounds", facts, {t.kind: t.measured.headline[1] for t in facts.all})
 
 
@@ -69,7 +75,7 @@ def _over_rounds(title: str, facts: Facts, curves: Mapping[str, Sequence[Point]]
     points = thin(curves["run"])
     lines = [_mean_line(told, curves[told.kind]) for told in reversed(facts.beside) if curves[told.kind]]
     worst = {float(p.after): p.worst_decile for p in points}
-    lines.append(Line("worst decile", "run", worst, style="dashed"))
+    lines.append(Line("worst tenth", "run", worst, style="dashed"))
     band = {float(p.after): (max(0.0, p.mean - p.deviation), min(1.0, p.mean + p.deviation)) for p in points}
     mean = {float(p.after): p.mean for p in points}
     lines.append(Line(facts.run.name, "run", mean, band, end=f"{100 * points[-1].mean:.1f}"))
@@ -248,6 +254,31 @@ def learning(run: Told) -> dict[str, LineChart]:
         up = scale_to([value for ends in band.values() for value in ends])
         made[name] = LineChart(name, tuple(lines), rounds_scale(max(1, max(mean))), up)
     return made
+
+
+def told(run: Told) -> dict[str, LineChart]:
+    """What the coordinator's half of the method told: one chart for a family of numbers."""
+    return {name: _family(name, parts) for name, parts in group(run.diagnostics).items()}
+
+
+def _family(name: str, parts: Mapping[str, Curve]) -> LineChart:
+    """A line for each; what goes from the least to the most is a band around their mean."""
+    banded = {"mean", "least", "most"} <= parts.keys()
+    shown = {part: curve for part, curve in parts.items() if not banded or part not in ("least", "most")}
+    lines = []
+    for kind, (part, curve) in zip(_VIEW_KINDS, shown.items(), strict=False):
+        points = {float(number): curve[number] for number in thin(sorted(curve))}
+        last = f"{points[max(points)]:.3g}"
+        band = {}
+        if banded and part == "mean":
+            edges = parts["least"], parts["most"]
+            band = {
+                n: (edges[0][int(n)], edges[1][int(n)]) for n in points if n in edges[0] and n in edges[1]
+            }
+        lines.append(Line(part or name, kind, points, band, end=f"{part} {last}" if len(shown) > 1 else last))
+    values = [value for curve in parts.values() for value in curve.values()]
+    up = scale_around(values) if len(shown) > 1 else scale_to(values)
+    return LineChart(name, tuple(lines), rounds_scale(max(max(curve) for curve in parts.values())), up)
 
 
 def _round_marks(numbers: Sequence[int]) -> dict[int, str]:

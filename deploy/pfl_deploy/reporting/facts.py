@@ -7,11 +7,12 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any  # plain values on their way to JSON
 
 from pfl_common.run import ClientId, Json, RunSpec
+from pfl_deploy.reporting.diagnostics import read_diagnostics, read_sharing
 from pfl_deploy.reporting.histories import Curve, History
 from pfl_deploy.reporting.measures import Measured, Point, read_measures
 from pfl_deploy.reporting.record import Record, Tried
@@ -33,6 +34,7 @@ class Told:
     histories: Mapping[ClientId, History]
     kind: str = "run"
     title: str = ""
+    diagnostics: Mapping[str, Curve] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -94,7 +96,8 @@ class Facts:
 
 def tell(record: Record, histories: Mapping[ClientId, History], kind: str = "run") -> Told:
     """Read everything there is of a run."""
-    return Told(record, read_measures(record.scores), read_traffic(record), histories, kind)
+    measured, traffic = read_measures(record.scores), read_traffic(record)
+    return Told(record, measured, traffic, histories, kind, diagnostics=read_diagnostics(record))
 
 
 def choose_targets(run: Told, asked: Sequence[float]) -> tuple[Target, ...]:
@@ -244,6 +247,8 @@ def _run_json(facts: Facts, told: Told) -> dict[str, Any]:
         "by_site": {
             site: {"asked": a, "counted": c, "lost": x} for site, (a, c, x) in count_by_site(record).items()
         },
+        "diagnostics": {name: dict(curve) for name, curve in told.diagnostics.items()},
+        "sharing": asdict(read_sharing(record.spec)),
         "learning": {site: dict(history.learning) for site, history in told.histories.items()},
     }
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 
 from pfl_common.errors import StateError
-from pfl_common.run import ClientId
+from pfl_common.run import ClientId, RunSpec
 
 Curve: TypeAlias = dict[int, float]
 """A value by the number of rounds trained before."""
 
+MOST_NAMED = 10
+"""Sites or runs that a message names."""
 _TASK = re.compile(r"(\d+)-\d+-(train|evaluate|finish)")
 
 
@@ -74,9 +76,27 @@ def find_histories(places: Iterable[Path], run: str, spec_hash: str) -> dict[Cli
     return dict(sorted(found.items()))
 
 
-def _spec_hash(folder: Path) -> str:
-    from pfl_common.run import RunSpec
+def check_place(place: Path, runs: Sequence[RunSpec], sites: Sequence[ClientId]) -> None:
+    """A folder that holds no state of a site of these runs was named by mistake: say what it holds instead."""
+    hashes = {spec.hash for spec in runs}
+    kept = {file.parent: file.parents[2].name for file in sorted(place.rglob("runs/*/spec.json"))}
+    if hashes & {_spec_hash(folder) for folder in kept}:
+        return
+    seen = [f"{folder.name} of {site}" for folder, site in kept.items()]
+    others = f"what it holds is of another run: {_name(seen)}" if seen else "it holds no site's state at all"
+    raise StateError(
+        f"--sites {place} holds no state of a site of run {runs[0].id}; {others}",
+        expected=f"the state folder of one or more of the run's sites: {_name(sites)}",
+        advice="name the folder given to pfl-client with --state, or the copy that a site's owner gave you",
+    )
 
+
+def _name(words: Sequence[str]) -> str:
+    """Few of them, and that there are more."""
+    return ", ".join(words[:MOST_NAMED]) + (" and others" if len(words) > MOST_NAMED else "")
+
+
+def _spec_hash(folder: Path) -> str:
     try:
         return RunSpec.from_json((folder / "spec.json").read_bytes()).hash
     except (OSError, ValueError):

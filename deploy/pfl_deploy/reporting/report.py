@@ -11,7 +11,8 @@ from pfl_deploy.reporting import amounts, plots
 from pfl_deploy.reporting.amounts import counted
 from pfl_deploy.reporting.charts import Chart
 from pfl_deploy.reporting.costs import say_bytes, tell_communication, tell_losses, tell_time
-from pfl_deploy.reporting.drawings import LEARNING, draw_all
+from pfl_deploy.reporting.diagnostics import explain
+from pfl_deploy.reporting.drawings import draw_all
 from pfl_deploy.reporting.facts import (
     Facts,
     Told,
@@ -23,6 +24,7 @@ from pfl_deploy.reporting.facts import (
 )
 from pfl_deploy.reporting.measures import Point
 from pfl_deploy.reporting.page import card, legend, long_table, page, pair, paragraph, section, table, tiles
+from pfl_deploy.reporting.workings import tell_method
 
 
 def render(facts: Facts) -> str:
@@ -32,7 +34,7 @@ def render(facts: Facts) -> str:
     parts += [
         tell_time(facts, charts),
         tell_losses(facts, charts),
-        _learning(charts),
+        tell_method(facts, charts),
         _setup(facts),
         _unknown(facts),
     ]
@@ -124,8 +126,14 @@ def _accuracy(facts: Facts, charts: dict[str, Chart]) -> str:
         "accuracy_over_bytes": "Test data, over bytes",
         "validation": "Validation data, over rounds",
         "views": "By head of the network",
+        "loss": "Loss on test data",
     }
-    cards = [card(title, plots.draw(charts[name])) for name, title in shown.items() if name in charts]
+    notes = {"views": explain(facts.run.record.spec.method).get("views", "")}
+    cards = [
+        card(title, plots.draw(charts[name]), notes.get(name, ""))
+        for name, title in shown.items()
+        if name in charts
+    ]
     if not cards:
         return ""
     bytes_words = say_bytes(facts)
@@ -229,21 +237,6 @@ def _say_gains(by_gain: dict[ClientId, float]) -> str:
 
 def _cell(values: dict[ClientId, float], site: ClientId) -> str:
     return f"{100 * values[site]:.2f}" if site in values else ""
-
-
-def _learning(charts: dict[str, Chart]) -> str:
-    shown = {name: name.removeprefix(LEARNING) for name in charts if name.startswith(LEARNING)}
-    if "loss" in charts:
-        shown = {"loss": "Loss on test data", **shown}
-    if not shown:
-        return ""
-    words = (
-        "The method's own numbers after each round's training: the mean over sites, the range from the least to the "
-        "greatest, and a thin line for each site where they are few. The loss on test data comes from the same "
-        "evaluations as accuracy."
-    )
-    cards = [card(title, plots.draw(charts[name])) for name, title in shown.items()]
-    return section("learning", "What training said", paragraph(words, "soft"), pair(cards))
 
 
 def _setup(facts: Facts) -> str:

@@ -13,7 +13,7 @@ from pfl_common.run import Json
 from pfl_deploy.reporting import facts as telling
 from pfl_deploy.reporting.facts import Facts, Told
 from pfl_deploy.reporting.finding import PLAIN, Place, find_plain_runs, find_run, is_comparable
-from pfl_deploy.reporting.histories import find_histories
+from pfl_deploy.reporting.histories import check_place, find_histories
 from pfl_deploy.reporting.record import Record, read_record
 from pfl_deploy.reporting.report import render
 
@@ -73,6 +73,8 @@ def gather(asked: Asked) -> Facts:
     place = find_run(asked.run)
     run = _tell(place, asked, "run")
     beside = _beside(place, run.record, asked)
+    for folder in asked.sites:
+        check_place(folder, [told.record.spec for told in (run, *beside)], run.record.sites)
     facts = Facts(run, beside, telling.choose_targets(run, asked.targets), time())
     return replace(facts, missing=tuple(_missing(facts)))
 

@@ -5,6 +5,7 @@ import { draw } from "./words.js";
 const LETTER = 7.2; // pixels of a letter in an axis, at most
 const TOP = 10;
 const BOTTOM = 24;
+const SLIMMEST = 3; // pixels of a column with its gap
 let drawn = 0;
 
 /** A drawing of series over rounds: lines, bands, areas and columns, with the chosen round marked. */
@@ -41,7 +42,7 @@ export function chart(figure, { title, words, rounds, low = 0, high, label, mark
     svg.append(draw("line", { class: "rule", x1: x, x2: x, y1: TOP, y2: tall - BOTTOM }));
   }
   for (const mark of marks) svg.append(...mark(place, rounds, chosen));
-  if (end) svg.append(draw("text", { class: "end", x: wide - right + 7, y: place.y(end.value) + 4 }, end.words));
+  if (end) svg.append(draw("text", { class: "end", x: place.x(end.round) + 9, y: place.y(end.value) + 4 }, end.words));
   figure.replaceChildren(svg);
   figure.nearest = (x) => nearest(rounds, first + (x - left) / slot - 0.5);
 }
@@ -72,7 +73,9 @@ export function area(lower, upper, kind) {
 
 /** One column a round, series upon series. */
 export function columns(series) {
-  return ({ x, y, slot }, rounds) => {
+  return (place, rounds) => {
+    const { x, y, slot } = place;
+    if (slot < SLIMMEST) return steps(series)(place, rounds);
     const wide = Math.min(Math.max(slot * 0.78, 0.8), 26);
     const made = [];
     rounds.forEach((round, at) => {
@@ -85,6 +88,22 @@ export function columns(series) {
       }
     });
     return made;
+  };
+}
+
+/** Columns that would be slimmer than what a screen can show, as one shape. */
+function steps(series) {
+  return ({ x, y, slot }, rounds) => {
+    let below = rounds.map(() => 0);
+    return series.map(([kind, values]) => {
+      const above = below.map((value, at) => value + values[at]);
+      const edge = (heights, at) =>
+        [-1, 1].map((side) => `${(x(rounds[at]) + (side * slot) / 2).toFixed(1)},${y(heights[at]).toFixed(1)}`);
+      const ways = rounds.map((_, at) => at);
+      const points = [...ways.flatMap((at) => edge(above, at)), ...ways.reverse().flatMap((at) => edge(below, at).reverse())];
+      below = above;
+      return draw("polygon", { class: kind, points: points.join(" ") });
+    });
   };
 }
 

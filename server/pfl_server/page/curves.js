@@ -1,6 +1,7 @@
 /* The rounds that are closed: three ways to see them, one round picked in all of them, and the same in numbers. */
 
 import { above, area, chart, columns, line } from "./charts.js";
+import { showTold } from "./told.js";
 import { bytes, make, moment, percent, say, span } from "./words.js";
 
 const figures = [...document.querySelectorAll("figure.chart")];
@@ -42,7 +43,8 @@ function refresh() {
   const chosen = found < 0 ? points.length - 1 : found;
   pick.max = points.length - 1;
   pick.value = chosen;
-  const said = inWords(points[chosen]);
+  const newest = points.findLast((point) => point.accuracy !== null);
+  const said = inWords(points[chosen], newest?.round ?? 0);
   say(document.getElementById("picked"), said);
   pick.setAttribute("aria-valuetext", said);
   const rounds = points.map((point) => point.round);
@@ -50,6 +52,7 @@ function refresh() {
   drawAccuracy(rounds, chosen, where);
   drawBytes(rounds, chosen, where);
   drawSeconds(rounds, chosen, where);
+  showTold(points[chosen]);
   if (numbers.open) writeNumbers();
 }
 
@@ -74,7 +77,7 @@ function drawAccuracy(rounds, chosen, where) {
     high: Math.min(1, Math.ceil(10 * Math.max(0.2, ...known)) / 10),
     label: (value) => `${(100 * value).toFixed(0)} %`,
     marks: [area(low, high, "band"), line(worst, "worst"), line(mean, "mean")],
-    end: newest && { value: newest.accuracy, words: percent(newest.accuracy) },
+    end: newest && { round: newest.round, value: newest.accuracy, words: percent(newest.accuracy) },
   });
 }
 
@@ -112,10 +115,10 @@ function drawSeconds(rounds, chosen, where) {
   });
 }
 
-function inWords(point) {
+function inWords(point, newest) {
   const measured =
     point.accuracy === null
-      ? "not measured yet"
+      ? `accuracy not measured${point.round > newest ? " yet" : ""}`
       : `mean ${percent(point.accuracy)} ± ${(100 * point.spread).toFixed(1)}, worst tenth ${percent(point.worst_decile)}`;
   return (
     `${point.round}, closed ${moment(point.ended, now)}: ${measured}; ${point.counted} of ${point.cohort} counted; ` +

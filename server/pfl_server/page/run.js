@@ -22,6 +22,7 @@ export function showRun(status, now) {
   showTime(status.phases);
   [events, clock] = [status.events, now];
   showEvents();
+  say(el("agreed-name"), status.run ? "What was agreed" : "What is asked for");
   showSpec(status.spec);
 }
 

@@ -9,7 +9,7 @@ const KEYS = {
   site: (line) => line.site,
   state: (line) => line.state,
   phase: (line) => ORDER.indexOf(line.phase),
-  seen: (line) => line.seen_seconds,
+  seen: (line) => (line.seen_seconds < 0 ? Infinity : line.seen_seconds),
   doing: (line) => line.doing,
 };
 const table = document.getElementById("roster");
@@ -17,6 +17,9 @@ const body = table.tBodies[0];
 const sought = document.getElementById("sought");
 const phase = document.getElementById("phase");
 let lines = [];
+const more = document.getElementById("more-sites");
+const narrow = matchMedia("(max-width: 600px)"); // a row is a card there: many of them would hide what stands below
+let all = false;
 let by = "site";
 let down = false;
 
@@ -35,10 +38,12 @@ function refresh() {
   const words = sought.value.trim().toLowerCase();
   const found = lines.filter((line) => matches(line, words) && (!phase.value || line.phase === phase.value));
   found.sort((one, other) => (down ? -1 : 1) * compare(KEYS[by](one), KEYS[by](other)) || compare(one.site, other.site));
-  const shown = found.slice(0, MOST);
+  const shown = found.slice(0, narrow.matches && !all ? FEW : MOST);
   while (body.rows.length > shown.length) body.deleteRow(-1);
   shown.forEach((line, at) => write(body.rows[at] ?? body.appendChild(row()), line));
   say(document.getElementById("shown"), note(found.length, shown.length));
+  more.hidden = !narrow.matches || found.length <= FEW;
+  say(more, all ? `The first ${FEW}` : found.length > MOST ? `The first ${MOST}` : `All ${found.length}`);
   table.hidden = lines.length === 0;
 }
 
@@ -51,7 +56,7 @@ function compare(one, other) {
 }
 
 function note(found, shown) {
-  if (lines.length === 0) return "No site has come yet.";
+  if (lines.length === 0) return "No site has come yet. `pfl invite NAME`, on the coordinator's machine, lets one in from another.";
   if (found > shown) return `${shown} of ${found} sites are shown: name one, or choose a phase, to see others.`;
   return lines.length > FEW ? `${found} of ${lines.length} sites.` : "";
 }
@@ -69,7 +74,7 @@ function write(tr, line) {
   say(state, line.state);
   say(badge.lastChild, line.phase);
   badge.firstChild.className = `mark ${ORDER.slice(0, 3).includes(line.phase) || line.phase === "away" ? line.phase : "none"}`;
-  say(seen, ago(line.seen_seconds));
+  say(seen, line.seen_seconds < 0 ? "not since the restart" : ago(line.seen_seconds));
   say(doing, line.doing === line.phase ? "" : line.doing);
 }
 
@@ -84,6 +89,11 @@ table.tHead.addEventListener("click", (event) => {
   }
   refresh();
 });
+more.addEventListener("click", () => {
+  all = !all;
+  refresh();
+});
+narrow.addEventListener("change", refresh);
 sought.addEventListener("input", refresh);
 phase.addEventListener("change", refresh);
 document.getElementById("sieve").addEventListener("submit", (event) => event.preventDefault());

@@ -4,7 +4,8 @@ import { showBar } from "./bars.js";
 import { isThinned, showCurves, summed } from "./curves.js";
 import { showSites } from "./sites.js";
 import { showRun } from "./run.js";
-import { ago, bytes, count, make, moment, names, percent, say, span } from "./words.js";
+import { countClosed, countHere, tellPlace, tellSentence } from "./standing.js";
+import { ago, bytes, make, moment, names, percent, say, span } from "./words.js";
 
 const EVERY = 2000;
 const SLOWEST = 30000;
@@ -61,13 +62,13 @@ function miss() {
   misses += 1;
   const since = moment(answered / 1000, Date.now() / 1000);
   el("silence").hidden = false;
-  say(el("silence"), `The coordinator does not answer since ${since}. This page goes on asking.`);
+  say(el("silence"), `The coordinator has not answered since ${since}. This page goes on asking.`);
   el("all").classList.add("stale");
   el("all").setAttribute("aria-busy", "false");
   el("hero").dataset.state = "silent";
   say(el("state"), "No answer");
   say(el("saying"), "");
-  say(el("place"), latest === null ? "" : `Last known: ${[nameOf(latest), placeOf(latest)].filter(Boolean).join(", ")}`);
+  say(el("place"), latest === null ? "" : `Last known: ${[nameOf(latest), tellPlace(latest)].filter(Boolean).join(", ")}`);
   document.title = `no answer · ${document.title.replace(/^no answer · /, "")}`;
 }
 
@@ -87,22 +88,18 @@ function nameOf(status) {
   return STATES[status.status] ?? status.status;
 }
 
-function placeOf(status) {
-  return status.run ? `round ${status.round} of ${status.rounds}` : "";
-}
-
 function showHead(status, now) {
-  const [state, place] = [nameOf(status), placeOf(status)];
+  const [state, place] = [nameOf(status), tellPlace(status)];
   say(el("method"), status.method);
   say(el("run"), status.run);
   say(el("state"), state);
-  say(el("place"), place && place[0].toUpperCase() + place.slice(1) + (status.attempt > 1 ? `, attempt ${status.attempt}` : ""));
+  say(el("place"), place && place[0].toUpperCase() + place.slice(1));
   say(el("spoken"), [state, place, status.words].filter(Boolean).join(", "));
-  say(el("saying"), sentence(status, now));
+  say(el("saying"), [tellSentence(status), ...beside(status, now)].join(" "));
   say(el("words"), status.words);
   el("words").hidden = !status.words;
   el("hero").dataset.state = status.status;
-  document.title = [state, place && `${status.round}/${status.rounds}`, status.method].filter(Boolean).join(" · ");
+  document.title = [state, titleOf(status), status.method].filter(Boolean).join(" · ");
   showWay(status);
   const newest = status.curve.findLast((point) => point.accuracy !== null);
   el("score").hidden = !newest;
@@ -112,57 +109,47 @@ function showHead(status, now) {
   }
 }
 
+function titleOf(status) {
+  if (status.status === "gathering") return `${countHere(status)}/${status.spec.sites ?? "?"}`;
+  return status.run && `${status.round}/${status.rounds}`;
+}
+
+/** A bar of the rounds that are closed; before there are any, of the sites that have come. */
 function showWay(status) {
-  const closed = status.curve.at(-1)?.round ?? 0;
+  const gathers = status.status === "gathering";
+  const [done, all] = gathers ? [countHere(status), status.spec.sites ?? 0] : [countClosed(status), status.rounds];
   const way = el("way");
-  way.hidden = !status.rounds;
-  way.setAttribute("aria-valuemax", status.rounds);
-  way.setAttribute("aria-valuenow", closed);
-  way.setAttribute("aria-valuetext", `${closed} of ${status.rounds} rounds closed`);
-  way.firstElementChild.style.width = `${(100 * closed) / (status.rounds || 1)}%`;
+  way.hidden = !all;
+  way.setAttribute("aria-label", gathers ? "sites" : "rounds");
+  way.setAttribute("aria-valuemax", all);
+  way.setAttribute("aria-valuenow", Math.min(done, all));
+  way.setAttribute("aria-valuetext", gathers ? tellPlace(status) : `${done} of ${all} rounds closed`);
+  way.firstElementChild.style.width = `${Math.min(100, (100 * done) / (all || 1))}%`;
 }
 
-function sentence(status, now) {
-  const here = status.sites.filter((line) => line.state === "here").length;
-  const ended = status.curve.at(-1)?.ended ?? now;
-  const took = status.started && ended ? span(ended - status.started) : "";
-  switch (status.status) {
-    case "gathering":
-      return `${here} of ${status.spec.sites ?? "the"} sites are here. The run begins by itself when all have come.`;
-    case "running":
-      return `${waiting(status)}${left(status, now)}`;
-    case "finishing":
-      return `The rounds are over; every site gets its model.${status.awaited.length ? ` Not done yet: ${names(status.awaited)}.` : ""}`;
-    case "finished":
-      return `All ${count(status.rounds, "round")} are done${took && `, in ${took}`}. Every site that was here has its model.`;
-    case "stopped":
-      return `Ended by the operator after ${count(status.curve.at(-1)?.round ?? 0, "round")}${took && `, in ${took}`}.`;
-    default:
-      return "";
+/** What is said beside the sentence that `pfl status` says too. */
+function beside(status, now) {
+  const ended = status.curve.at(-1)?.ended;
+  if (["finished", "stopped"].includes(status.status)) {
+    return status.started && ended ? [`It took ${span(ended - status.started)}.`] : [];
   }
-}
-
-function waiting(status) {
-  const awaited = status.awaited.length;
-  if (!awaited) return "The round is being closed.";
-  return `Waiting for ${awaited > 3 ? count(awaited, "site") : names(status.awaited)}.`;
+  return status.status === "running" && status.opened ? left(status, now) : [];
 }
 
 /** When the last round would end at the pace of the last ten. */
 function left(status, now) {
   const curve = status.curve.filter((point) => point.ended); // of rounds an older release played no time is known
   const [one, other] = [curve.at(-Math.min(11, curve.length)), curve.at(-1)];
-  if (!other || one === other || other.round >= status.rounds) return "";
+  if (!other || one === other || other.round >= status.rounds) return [];
   const pace = (other.ended - one.ended) / (other.round - one.round);
   const end = Math.max(now, other.ended + pace * (status.rounds - other.round));
-  return ` At the pace of the last rounds all will be done about ${moment(end, now).slice(0, -3)}.`;
+  return [`At the pace of the last rounds all will be done about ${moment(end, now).slice(0, -3)}.`];
 }
 
 function showTiles(status) {
   const newest = status.curve.findLast((point) => point.accuracy !== null);
   const last = status.curve.at(-1);
-  const here = status.sites.filter((line) => line.state === "here").length;
-  const facts = [[`${here} of ${status.sites.length}`, "sites are here"]];
+  const facts = [[`${countHere(status)} of ${status.sites.length}`, "sites are here"]];
   if (newest) facts.push([percent(newest.worst_decile), "worst tenth of sites"]);
   if (last) {
     facts.push([`${last.counted} of ${last.cohort}`, `counted in round ${last.round}`]);
@@ -171,7 +158,7 @@ function showTiles(status) {
     facts.push([about + bytes(summed(status.curve).at(-1)), "moved in closed rounds"]);
   }
   const tiles = el("tiles");
-  tiles.hidden = status.sites.length === 0;
+  tiles.hidden = status.sites.length === 0 || status.status === "gathering";
   while (tiles.children.length > facts.length) tiles.lastChild.remove();
   facts.forEach(([value, words], at) => {
     const tile = tiles.children[at] ?? tiles.appendChild(make("li", {}, make("b"), make("span")));

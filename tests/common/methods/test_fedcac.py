@@ -190,6 +190,54 @@ def test_overlap_norm(norm: str, expected: list[float]) -> None:
     assert expected == [u_of(server, state, site) for site in "abc"]
 
 
+def tell(server: fedcac.Server, updates: dict[str, Held], number: int) -> dict[str, float]:
+    """What is told of a round of these updates."""
+    return server.close_telling(server.start(build_client(), 3), Arrivals(Sum(), updates), ask(number))[1]
+
+
+@pytest.mark.parametrize(("number", "threshold"), [(1, 0.45), (5, 0.583333), (10, 0.75)])
+def test_what_is_told_of_a_round_by_hand(number: int, threshold: float) -> None:
+    """Of three sites two share; O is .75 for that pair and .25 for the others; half of all is marked."""
+    told = {
+        **{"circle/mean": 2 / 3, "circle/least": 0, "circle/most": 1},
+        **{"critical/mean": 0.5, "critical/least": 0.5, "critical/most": 0.5},
+        **{"overlap/mean": 2.5 / 6, "overlap/most": 0.75, "overlap/threshold": threshold},
+    }
+    updates = three_sites()
+    assert pytest.approx(told, abs=1e-6) == tell(build_server(beta=10), updates, number)
+    assert [1, 1, 1] == [updates[site].reads for site in "abc"], "nothing is read twice to be told"
+
+
+@pytest.mark.parametrize(
+    ("settings", "number", "circle"),
+    [({"beta": 10}, 11, (0, 0, 0)), ({"collab": "none"}, 1, (0, 0, 0)), ({"collab": "top1"}, 1, (1, 1, 1))],
+)
+def test_no_threshold_is_told_where_none_is_asked_for(
+    settings: dict[str, Json], number: int, circle: tuple[int, int, int]
+) -> None:
+    """After round beta everybody is alone by rule; other rules know no threshold."""
+    told = tell(build_server(**settings), three_sites(), number)
+    assert circle == (told["circle/mean"], told["circle/least"], told["circle/most"])
+    assert ("overlap/mean" in told, "overlap/threshold" in told) == (True, False)
+
+
+def test_one_site_has_no_overlap_and_nobody_tells_nothing() -> None:
+    """A mask of three bits in eight, and no other to compare it with."""
+    told = tell(build_server(), {"a": update_of(1, "11100000")}, 1)
+    assert {"circle", "critical"} == {name.partition("/")[0] for name in told}
+    assert (0, 0.375) == (told["circle/most"], told["critical/mean"])
+    assert {} == tell(build_server(), {}, 1)
+
+
+def test_statistics_are_not_among_what_can_be_critical() -> None:
+    """A batch norm adds three scales and three shifts to the eight numbers; its statistics have no mask."""
+    server, client = build_server(), build_client(norm=True)
+    client.learn(build_data(), ask())
+    shown = {"a": Held(client.report(build_data(), ask()).shown)}
+    _, told = server.close_telling(server.start(client, 3), Arrivals(Sum(), shown), ask())
+    assert sum(float(mask.sum()) for mask in client.critical().values()) / 14 == told["critical/mean"]
+
+
 def test_aggregation_by_samples() -> None:
     """With 3 and 1 samples, u of the pair is (3 * 1 + 1 * 3) / 4 = 1.5 and w the same sum with 8 over 5."""
     updates = {"a": update_of(1, FIRST, 3), "b": update_of(3, SECOND), "c": update_of(8, THIRD)}

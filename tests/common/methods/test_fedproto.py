@@ -147,6 +147,23 @@ def test_which_features_make_a_prototype(how: str, expected: float) -> None:
     assert [expected, expected] == report(client, data)[0][0]
 
 
+@pytest.mark.parametrize("how", ["clean", "running"])
+def test_the_distance_told_is_that_to_prototypes_there_are(how: str) -> None:
+    """Both samples of class 0, (0,2) and (4,0), lie 5 from (4,5); class 2 has no prototype and does not count."""
+    client, data = plain_client(proto_pass=how), plain_data()
+    client.receive(prototypes([[4.0, 5.0], [0.0, 0.0], [9.0, 9.0]], [1, 1, 0]), ask(2, since=1))
+
+    assert 5.0 == pytest.approx(client.learn(data, ask(2, since=1))["distance"])
+
+
+def test_no_distance_is_told_before_there_are_prototypes() -> None:
+    """Nor by a site that has none of the classes that have one."""
+    assert {"loss"} == plain_client().learn(plain_data(), ask()).keys()
+    client = plain_client()
+    client.receive(prototypes([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]], [0, 1, 0]), ask(2, since=1))
+    assert {"loss"} == client.learn(plain_data(), ask(2, since=1)).keys()
+
+
 def test_running_features_of_batches_left_out_do_not_count() -> None:
     """A class that training never saw has no running prototype, though the site has it."""
     data = plain_data([[1.0, 0.0], [3.0, 0.0], [5.0, 0.0]], [0, 0, 1])

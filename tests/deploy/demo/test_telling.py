@@ -1,14 +1,18 @@
 """Curves read from histories, bytes from specifications, and the words that say who leads."""
 
+import io
 import json
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from pfl_common.run import Entry
 from pfl_deploy.demo.findings import Findings, Method, size_of
-from pfl_deploy.demo.following import read_curve
+from pfl_deploy.demo.following import Follower, read_curve
+from pfl_deploy.demo.live import Board
+from pfl_deploy.demo.plan import DUALFED, Plan
 from pfl_deploy.demo.report import verdict
 from pfl_deploy.reporting import plots
 
@@ -57,6 +61,37 @@ def test_a_line_that_is_being_written_waits(tmp_path: Path) -> None:
         book.write('{"task": "0000')
     assert {0: 0.5} == read_curve(folder)
     assert {} == read_curve(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("histories", "words"),
+    [
+        ({"a": [("000001-1-train", 0.1)], "b": [("000001-1-train", 0.2)]}, "round 1 of 9, 1.5 s"),
+        (
+            {"a": [("000001-1-train", 0.1), ("000002-1-train", 0.3)], "b": [("000002-1-train", 0.4)]},
+            "round 1 of 9, 1.5 s; accuracy after round 1: a 30.0  b 40.0",
+        ),
+        (
+            {"a": [("000002-1-train", 0.3), ("000003-1-train", 0.7)], "b": [("000002-1-train", 0.4)]},
+            "round 1 of 9, 1.5 s; accuracy after round 1: a 30.0  b 40.0",
+        ),
+    ],
+    ids=["before the first round", "a round later", "one site is ahead"],
+)
+def test_a_round_is_told_with_what_was_measured_when(
+    tmp_path: Path, histories: dict[str, list[tuple[str, float]]], words: str
+) -> None:
+    """The accuracy in a line is that after the round it names, of all sites, and the log's fields do not mislead."""
+    folders = {
+        site: write(tmp_path / site, *((task, {"pre/test/combined": value}) for task, value in lines))
+        for site, lines in histories.items()
+    }
+    heard = io.StringIO()
+    board = Board(Console(file=heard, width=200), list(folders), ["DualFed"])
+    plan = Plan(tmp_path, tmp_path, rounds=9)
+    follower = Follower(DUALFED, plan, board, lambda: folders)
+    follower.hear("[info] round closed counted=2 measured_after_round=7 round=1 seconds=1.5")
+    assert f"{DUALFED.title}: {words}" == heard.getvalue().strip()
 
 
 def test_bytes_of_a_parcel() -> None:

@@ -1,0 +1,64 @@
+"""The page's part about the method itself: what it shares and what stays, and the numbers it tells of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from pfl_deploy.reporting import amounts, plots
+from pfl_deploy.reporting.charts import Chart
+from pfl_deploy.reporting.diagnostics import Sharing, explain, read_sharing
+from pfl_deploy.reporting.drawings import LEARNING, TOLD
+from pfl_deploy.reporting.facts import Facts
+from pfl_deploy.reporting.page import MOST_ROWS, card, pair, paragraph, section, table
+
+
+def tell_method(facts: Facts, charts: dict[str, Chart]) -> str:
+    """What crosses, what the coordinator told of the rounds, what training said at the sites."""
+    spec = facts.run.record.spec
+    meanings = explain(spec.method)
+    told = {name: name.removeprefix(TOLD) for name in charts if name.startswith(TOLD)}
+    learned = {name: name.removeprefix(LEARNING) for name in charts if name.startswith(LEARNING)}
+    parts = [_tell_sharing(read_sharing(spec))]
+    if told:
+        parts.append(paragraph("What the coordinator found out when it closed each round:", "soft"))
+        parts.append(pair(_cards(told, meanings, charts)))
+    if learned:
+        words = (
+            "What the sites wrote down after each round's training: the mean over sites, the range from the least to "
+            "the greatest, and a thin line for each site where they are few."
+        )
+        parts += [paragraph(words, "soft"), pair(_cards(learned, meanings, charts))]
+    return section("method", "The method at work", *parts)
+
+
+def _cards(shown: dict[str, str], meanings: Mapping[str, str], charts: dict[str, Chart]) -> list[str]:
+    return [card(title, plots.draw(charts[name]), meanings.get(title, "")) for name, title in shown.items()]
+
+
+def _tell_sharing(sharing: Sharing) -> str:
+    total = sum(part.numbers for part in sharing.parts)
+    shared = sum(part.shared for part in sharing.parts)
+    seen = "sees each site's own update" if sharing.shown else "needs only sums over sites"
+    if not shared:
+        return paragraph(f"Nothing crosses the network: all {total:,} numbers of a site's state stay there.")
+    words = (
+        f"Of the {total:,} numbers of a site's state {shared:,} cross the network "
+        f"({amounts.percent(shared / total)}), {total - shared:,} stay at the site. The coordinator {seen}."
+    )
+    rows = [
+        [part.module, f"{part.numbers:,}", f"{part.shared:,}", f"{part.stays:,}"] for part in sharing.parts
+    ]
+    made = paragraph(words) + table(["part", "numbers", "cross", "stay"], rows)
+    return made + _list_staying(sharing) if sharing.staying else made
+
+
+def _list_staying(sharing: Sharing) -> str:
+    rows = [[name, f"{size:,}"] for name, size in sharing.staying[:MOST_ROWS]]
+    more = len(sharing.staying) - len(rows)
+    words = amounts.counted(len(sharing.staying), "tensor")
+    rest = paragraph(f"{more:,} more tensors stand in report.json.", "soft") if more > 0 else ""
+    return (
+        f"<details><summary>{escape(f'What stays: {words}')}</summary>"
+        f"{table(['tensor', 'numbers'], rows)}{rest}</details>"
+    )

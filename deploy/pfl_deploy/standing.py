@@ -1,0 +1,135 @@
+"""How a run stands, in the words that the status page uses too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pfl_common.messages import NOT_SINCE, Point, RunStatus
+from pfl_common.run import ClientId
+
+NAMED = 3
+"""Awaited sites that are named in a sentence; of more the number is said."""
+MOST_NAMES = 12
+RECENT = 5
+"""Events that are told; the status page and `--json` have more."""
+
+
+def tell_place(status: RunStatus) -> str:
+    """How far the run is; while it gathers, how many of its sites have come."""
+    if status.status == "gathering":
+        return _tell_gathered(status)
+    if not status.run:
+        return ""
+    if status.status != "running" or status.opened:
+        again = f", attempt {status.attempt}" if status.attempt > 1 else ""
+        return f"round {status.round} of {status.rounds}{again}"
+    closed = _count_closed(status)
+    return f"after round {closed} of {status.rounds}" if closed else f"before round 1 of {status.rounds}"
+
+
+def tell_sentence(status: RunStatus) -> str:
+    """What is waited for, or how it ended; nothing where the coordinator's own words say it."""
+    match status.status:
+        case "gathering":
+            return _tell_beginning(status)
+        case "running":
+            return _tell_awaited(status) if status.opened else _tell_between(status)
+        case "finishing":
+            absent = f" Not done yet: {_name(status.awaited)}." if status.awaited else ""
+            return f"The rounds are over; every site gets its model.{absent}"
+        case "finished":
+            return f"All {_count(status.rounds, 'round')} are done. Every site that was here has its model."
+        case "stopped":
+            return f"Ended by the operator after {_count(_count_closed(status), 'round')}."
+        case _:
+            return ""
+
+
+def tell_rounds(curve: Sequence[Point]) -> Iterator[str]:
+    """How good the model was after the last round of which that is known, and how the last round went."""
+    newest = next((point for point in reversed(curve) if point.accuracy is not None), None)
+    if newest is not None:
+        mean, worst = (_percent(value or 0.0) for value in (newest.accuracy, newest.worst_decile))
+        spread = f"± {100 * (newest.spread or 0.0):.1f} over the sites"
+        yield f"{mean} mean accuracy after round {newest.round}, {spread}; {worst} at the worst tenth"
+    if curve:
+        last = curve[-1]
+        moved = f"{last.bytes_up / 1e6:.1f} MB from the sites, {last.bytes_down / 1e6:.1f} MB to them"
+        yield f"round {last.round}: {last.counted} of {last.cohort} counted; {moved}; {last.seconds:.1f} s"
+
+
+def tell_rest(status: RunStatus) -> Iterator[str]:
+    """Where the time goes, what was asked for, and what happened last."""
+    if status.phases:
+        spent = sorted(status.phases.items(), key=lambda phase: -phase[1])
+        yield "seconds by phase: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent)
+    if status.spec:
+        # An empty word means "chosen by the data": what was chosen has a name of its own.
+        yield "asked for: " + ", ".join(
+            f"{name} {value}" for name, value in status.spec.items() if value != ""
+        )
+    for event in status.events[:RECENT]:
+        level = "" if event.level == "info" else f"{event.level}: "
+        yield f"{tell_ago(max(0.0, status.now - event.at))}: {level}{event.words}"
+
+
+def tell_ago(seconds: float) -> str:
+    """How long ago something was, in one unit; of what was before a restart nobody knows."""
+    if seconds == NOT_SINCE:
+        return "not since the restart"
+    if seconds < 1.5:
+        return "now"
+    for size, unit, limit in ((1, "s", 100), (60, "min", 100), (3600, "h", 48)):
+        if round(seconds / size) < limit:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds / 86400:.0f} d ago"
+
+
+def _tell_gathered(status: RunStatus) -> str:
+    wanted = status.spec.get("sites", "")
+    of = f" of {wanted}" if wanted else ""
+    return f"{_count_here(status)}{of} {'site is' if wanted == 1 else 'sites are'} here"
+
+
+def _tell_beginning(status: RunStatus) -> str:
+    run = f"The run of {_count(status.rounds, 'round')}" if status.rounds else "The run"
+    if _count_here(status) >= float(str(status.spec.get("sites", "inf"))):
+        return f"All have come. {run} is being made ready."
+    return f"{run} begins by itself when all have come."
+
+
+def _tell_awaited(status: RunStatus) -> str:
+    if not status.awaited:
+        return "The round is being closed."
+    many = len(status.awaited) > NAMED
+    return f"Waiting for {_count(len(status.awaited), 'site') if many else _name(status.awaited)}."
+
+
+def _tell_between(status: RunStatus) -> str:
+    if _count_closed(status) >= status.rounds:
+        return "The last round is closed."
+    here = _count_here(status)
+    if here == len(status.sites):
+        return "The next round is about to begin."
+    return f"The next round begins when enough sites are here: now {here} of {len(status.sites)}."
+
+
+def _count_here(status: RunStatus) -> int:
+    return sum(site.state == "here" for site in status.sites)
+
+
+def _count_closed(status: RunStatus) -> int:
+    return status.curve[-1].round if status.curve else 0
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
+
+
+def _count(number: int, one: str) -> str:
+    return f"{number} {one}{'' if number == 1 else 's'}"
+
+
+def _name(sites: Sequence[ClientId]) -> str:
+    more = len(sites) - MOST_NAMES
+    return ", ".join(sites[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,69 @@
+/* How a run stands, in the words of `pfl status`: what is changed here is changed there. */
+
+import { count, names } from "./words.js";
+
+const NAMED = 3; // awaited sites that are named in a sentence; of more the number is said
+
+export function countHere(status) {
+  return status.sites.filter((line) => line.state === "here").length;
+}
+
+export function countClosed(status) {
+  return status.curve.at(-1)?.round ?? 0;
+}
+
+/** How far the run is; while it gathers, how many of its sites have come. */
+export function tellPlace(status) {
+  if (status.status === "gathering") return tellGathered(status);
+  if (!status.run) return "";
+  if (status.status !== "running" || status.opened) {
+    const again = status.attempt > 1 ? `, attempt ${status.attempt}` : "";
+    return `round ${status.round} of ${status.rounds}${again}`;
+  }
+  const closed = countClosed(status);
+  return closed ? `after round ${closed} of ${status.rounds}` : `before round 1 of ${status.rounds}`;
+}
+
+/** What is waited for, or how it ended; nothing where the coordinator's own words say it. */
+export function tellSentence(status) {
+  switch (status.status) {
+    case "gathering":
+      return tellBeginning(status);
+    case "running":
+      return status.opened ? tellAwaited(status) : tellBetween(status);
+    case "finishing": {
+      const absent = status.awaited.length ? ` Not done yet: ${names(status.awaited)}.` : "";
+      return `The rounds are over; every site gets its model.${absent}`;
+    }
+    case "finished":
+      return `All ${count(status.rounds, "round")} are done. Every site that was here has its model.`;
+    case "stopped":
+      return `Ended by the operator after ${count(countClosed(status), "round")}.`;
+    default:
+      return "";
+  }
+}
+
+function tellGathered(status) {
+  const wanted = status.spec.sites;
+  return `${countHere(status)}${wanted ? ` of ${wanted}` : ""} ${wanted === 1 ? "site is" : "sites are"} here`;
+}
+
+function tellBeginning(status) {
+  const run = status.rounds ? `The run of ${count(status.rounds, "round")}` : "The run";
+  if (countHere(status) >= (status.spec.sites ?? Infinity)) return `All have come. ${run} is being made ready.`;
+  return `${run} begins by itself when all have come.`;
+}
+
+function tellAwaited(status) {
+  if (!status.awaited.length) return "The round is being closed.";
+  const many = status.awaited.length > NAMED;
+  return `Waiting for ${many ? count(status.awaited.length, "site") : names(status.awaited)}.`;
+}
+
+function tellBetween(status) {
+  if (countClosed(status) >= status.rounds) return "The last round is closed.";
+  const here = countHere(status);
+  if (here === status.sites.length) return "The next round is about to begin.";
+  return `The next round begins when enough sites are here: now ${here} of ${status.sites.length}.`;
+}

@@ -1,0 +1,98 @@
+"""What `pfl status` prints: where the run is, what is waited for, how good it was after which round."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from pfl_common.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
+from pfl_deploy.operating import show
+from pfl_deploy.standing import tell_ago, tell_rounds
+
+SITES = tuple(SiteStatus(name, "here", 0.0, "waiting") for name in ("a", "b"))
+GATHERING = RunStatus("", "dualfed", "gathering", 0, 5, 0, sites=SITES[:1], spec={"sites": 2})
+CURVE = (
+    Point(1, 10.0, 1.5, 3, 2, 1, 0.4321, 0.05, 0.3, 2_000_000, 1_500_000),
+    Point(2, 12.0, 2.5, 3, 3, 0, None, None, None, 2_000_000, 1_500_000),
+)
+RUNNING = RunStatus(
+    "run-1", "dualfed", "running", 3, 5, 1, awaited=("b",), sites=SITES, curve=CURVE, opened=13.0
+)
+
+
+def printed(status: RunStatus) -> list[str]:
+    """The lines that a person sees."""
+    console = Console(file=io.StringIO(), width=160)
+    show(status, console)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_while_it_gathers() -> None:
+    """Who is waited for and what was asked for: never a round 0 of 0."""
+    assert [
+        "no run yet  dualfed  gathering  1 of 2 sites are here",
+        "The run of 5 rounds begins by itself when all have come.",
+    ] == printed(GATHERING)[:2]
+
+
+def test_while_it_runs() -> None:
+    """An accuracy is said with the round after which it holds, which is not the last one that was closed."""
+    assert [
+        "run-1  dualfed  running  round 3 of 5",
+        "Waiting for b.",
+        "43.2 % mean accuracy after round 1, ± 5.0 over the sites; 30.0 % at the worst tenth",
+        "round 2: 3 of 3 counted; 1.5 MB from the sites, 2.0 MB to them; 2.5 s",
+    ] == printed(RUNNING)[:4]
+
+
+def test_many_awaited_are_counted_and_named() -> None:
+    """The sentence stays short, the list is whole."""
+    lines = printed(replace(RUNNING, awaited=("a", "b", "c", "d")))
+    assert ["Waiting for 4 sites.", "awaited: a, b, c, d"] == lines[1:3]
+
+
+def test_a_failure_comes_first() -> None:
+    """The coordinator's own words, as they are and no markup."""
+    assert "[b]the disk[/b]" == printed(replace(RUNNING, status="failed", words="[b]the disk[/b]"))[1]
+
+
+def test_where_the_time_goes_what_was_asked_for_and_what_happened() -> None:
+    """The facts of the status page that are no table: the newest events, in a peer's own words and no markup."""
+    events = tuple(
+        Event(20.0 - place, "warning" if place else "info", f"[b]{place}[/b]") for place in range(9)
+    )
+    told = replace(RUNNING, now=21.0, phases={"load": 0.25, "train": 3.5}, events=events)
+    assert [
+        "seconds by phase: train 3.50, load 0.25",
+        "asked for: sites 2, seed 0",
+        "now: [b]0[/b]",
+        *(f"{place + 1} s ago: warning: [b]{place}[/b]" for place in range(1, 5)),
+    ] == printed(replace(told, spec={"sites": 2, "backbone": "", "seed": 0}))[-7:]
+
+
+def test_nothing_is_said_of_what_nobody_measured() -> None:
+    """Before the first measurement there is no accuracy."""
+    assert [] == list(tell_rounds(()))
+    assert not any("accuracy" in line for line in tell_rounds(CURVE[1:]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "now"),
+        (1.6, "2 s ago"),
+        (99.4, "99 s ago"),
+        (99.6, "2 min ago"),
+        (5940.0, "99 min ago"),
+        (7200.0, "2 h ago"),
+        (172_800.0, "2 d ago"),
+        (NOT_SINCE, "not since the restart"),
+    ],
+)
+def test_how_long_ago(seconds: float, words: str) -> None:
+    """In one unit that says it best."""
+    assert words == tell_ago(seconds)
