@@ -117,6 +117,10 @@ SitePhase: TypeAlias = Literal["called", "working", "uploading", "waiting", "awa
 Level: TypeAlias = Literal["info", "warning", "error"]
 
 
+NOT_SINCE = -1.0
+"""Instead of seconds: the site was not heard since the coordinator was started, and when before is not known."""
+
+
 @dataclass(frozen=True)
 class SiteStatus:
     """One line of the coordinator's list of sites: what it does, as one of a few words and as a person reads it."""
@@ -124,6 +128,7 @@ class SiteStatus:
     site: ClientId
     state: str
     seen_seconds: float
+    """Since it was last heard, or NOT_SINCE."""
     doing: str = ""
     phase: SitePhase = "waiting"
 
@@ -133,7 +138,8 @@ class Point:
     """One committed round: when it ended, how long it took, who was in it, and how good the model was after it.
 
     Accuracies are over sites, of the test samples; None where nobody has measured (yet). Bytes are all that crossed
-    from the end of the attempt before to the end of this one.
+    from the end of the attempt before to the end of this one. Diagnostics are what the coordinator's half of the
+    method told of the round, by name.
     """
 
     round: int
@@ -147,6 +153,7 @@ class Point:
     worst_decile: float | None = None
     bytes_down: int = 0
     bytes_up: int = 0
+    diagnostics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ def hear_point(said: pb.Point) -> Point:
         worst_decile=said.worst_decile if said.HasField("worst_decile") else None,
         bytes_down=said.bytes_down,
         bytes_up=said.bytes_up,
+        diagnostics=dict(sorted(said.diagnostics.items())),
     )
 
 

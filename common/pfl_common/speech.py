@@ -33,6 +33,8 @@ from pfl_common.wire import refusal_pb2
 
 FRAME_BYTES = (1 << 20) + 16
 """One sealed frame: 1 MiB and its tag."""
+BESIDE_BYTES = 128 << 10
+"""A parcel up to this size goes with its control call: a stream would cost more, and there is little to go on from."""
 COORDINATOR = "pfl.v1.Coordinator"
 OPERATOR = "pfl.v1.Operator"
 ENROLMENT = "pfl.v1.Enrolment"
@@ -54,12 +56,11 @@ _INPUTS: dict[int, Literal["image", "array"]] = {pb.INPUT_IMAGE: "image", pb.INP
 
 def say_refusal(refused: Refused) -> bytes:
     """A refusal as the bytes of the metadata; a code that is not in the list goes with the words."""
-    code = refused.code.replace("-", "_").lower()
-    known = code in REASONS and code != "other"
+    known = refused.code in REASONS
     words = refused.words if known else f"{refused.code}: {refused.words}"
     # Metadata is short by nature: peers refuse more than 8 KiB of it.
     cut = words.encode(errors="replace")[:_LONGEST_WORDS].decode(errors="ignore")
-    reason = code if known else "other"
+    reason = refused.code if known else "other"
     said = refusal_pb2.Refusal(reason=f"REASON_{reason.upper()}", words=cut)
     if isinstance(refused, NoSession):
         said.session, said.card = refused.session, refused.card
@@ -141,10 +142,10 @@ def hear_joined(said: pb.JoinAnswer) -> Joined | None:
         return Joined(found.spec.decode(), hear_blob(found.init), phrases.hear_seal(found.seal), found.card)
 
 
-def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float) -> pb.NextTaskRequest:
-    """The vault's generations, newest first, and how long the site will wait."""
+def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float, beside_bytes: int = 0) -> pb.NextTaskRequest:
+    """The vault's generations, newest first, how long the site will wait, and what may come with the task."""
     said = [pb.Mark(round=mark.round, attempt=mark.attempt) for mark in marks]
-    return pb.NextTaskRequest(marks=said, wait_seconds=wait_seconds)
+    return pb.NextTaskRequest(marks=said, wait_seconds=wait_seconds, beside_bytes=beside_bytes)
 
 
 def hear_marks(said: pb.NextTaskRequest) -> tuple[Mark, ...]:

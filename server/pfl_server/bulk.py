@@ -83,6 +83,27 @@ class Bulk:
         if len(self._announced) > MOST_ANNOUNCED:
             del self._announced[next(iter(self._announced))]
 
+    def send_beside(self, site: ClientId, digest: str) -> bytes:
+        """All of a small file, to go with the answer to a control call."""
+        content = self._desk.blob(digest).read_bytes()
+        self._meter.moved("down", self._announced.get(digest, "train"), len(content))
+        self._meter.moved("down", "calls", -len(content))
+        self._desk.fetched(site, digest)
+        return content
+
+    async def take_beside(self, site: ClientId, key: str, *, start: int, content: bytes) -> Receipt:
+        """A small upload that came with its offer, as if it had come in a stream."""
+        if len(content) > speech.BESIDE_BYTES:
+            raise Refused(
+                "too_large", f"{len(content)} bytes with an offer; expected: at most {speech.BESIDE_BYTES}"
+            )
+
+        async def frames() -> AsyncIterator[bytes]:
+            yield content[start:]
+
+        self._meter.moved("up", "calls", start - len(content))
+        return await self._receive(site, key, start=start, frames=frames())
+
     async def drain(self) -> None:
         """Wait for uploads that are whole and being verified."""
         await asyncio.gather(*self._verifying, return_exceptions=True)
@@ -143,8 +164,9 @@ class Bulk:
     ) -> None:
         at = incoming.offset
         with _opened(incoming.path, os.O_WRONLY | os.O_CREAT) as file:
-            # What lies beyond the offset was not counted: it may be the end of an older, longer file.
-            os.ftruncate(file, at)
+            # What lies beyond the offset was not counted, it is written over; only the end of a longer file has to go.
+            if os.fstat(file).st_size > incoming.size:
+                os.ftruncate(file, incoming.size)
             while (frame := await self._next(frames)) is not None:
                 # No await between this look and the writing: an older stream cannot slip in.
                 if lane.turn != turn:
@@ -153,6 +175,7 @@ class Bulk:
                     raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
                 _write(file, frame, at)
                 at += len(frame)
+                incoming.came = at - incoming.offset
         if at != incoming.size:
             raise Refused("too_short", f"{at} bytes of {incoming.size}; expected: all; Offer again and go on")
 

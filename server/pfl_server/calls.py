@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
-import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
+from urllib.parse import unquote
 
 import grpc
+import structlog
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
@@ -21,6 +22,7 @@ from pfl_common.identity import Peer, Refusal, host_and_port, peer_of
 from pfl_common.run import ClientId
 from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
 from pfl_server.meter import Meter
+from pfl_server.refusals import Caller
 
 Request = TypeVar("Request", bound=Message)
 Context: TypeAlias = "aio.ServicerContext[object, object]"
@@ -40,10 +42,8 @@ OPTIONS = (
     ("grpc.http2.lookahead_bytes", 1 << 18),
 )
 
-REFUSALS = tuple(
-    sorted((speech.REASONS - {"other", "session"}) | {kind.reason for kind in Refusal.__subclasses__()})
-)
-"""All codes that refusals are counted under; enrolment's own are written with hyphens."""
+REFUSALS = tuple(sorted((speech.REASONS - {"session"}) | {kind.reason for kind in Refusal.__subclasses__()}))
+"""All codes that refusals are counted under: those of the wire, and what enrolment tells its own operator alone."""
 
 _PORT_ERRORS = {
     errno.EADDRINUSE: ("another program is listening there", "stop it, or choose another port"),
@@ -54,7 +54,7 @@ _PORT_ERRORS = {
     ),
 }
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger("pfl.calls")
 
 
 def open_port(server: aio.Server, host: str, *, port: int, credentials: grpc.ServerCredentials) -> int:
@@ -90,8 +90,7 @@ class Callers:
         return self.book.check(call, body, signed), signed
 
     def _check_certificate(self, context: Context, role: str) -> ClientId:
-        found = context.auth_context().get("x509_pem_cert")
-        peer = _read_peer(next(iter(found))) if found else None
+        peer = _peer(context)
         if peer is None or peer.role != role:
             reason = "not_a_site" if role == "site" else "not_the_operator"
             seen = f"the {peer.role} {peer.name}" if peer else "somebody without a certificate"
@@ -107,8 +106,7 @@ async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
     except Refused as reason:
         told = _tell(reason)
         if not isinstance(reason, NoSession):  # how every line begins
-            meter.refusals[reason.code] += 1
-            _log.info("refused: %s", reason.code)
+            meter.refuse(_count_as(reason), _find_caller(context))
         words = speech.say_refusal(told)
         meter.moved("down", "calls", len(words))
         await context.abort(
@@ -118,7 +116,7 @@ async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
         raise
     except Exception:
         # What went wrong here may name paths and values: none of a peer's business.
-        _log.exception("a call failed")
+        log.exception("a call failed")
         await context.abort(grpc.StatusCode.INTERNAL, "the coordinator failed at this call; its log says why")
 
 
@@ -136,7 +134,7 @@ def answer_site(
         meter.moved("up", "calls", len(body) + weigh(context, speech.SIGNED_METADATA))
         async with refusing(context, meter):
             site, signed = callers.site(context, call, body)
-            said = (await answer(site, _read(request_type, body))).SerializeToString()
+            said = (await answer(site, read_request(request_type, body))).SerializeToString()
             signature = callers.book.sign_answer(call, signed, said)
             meter.moved("down", "calls", len(said) + len(signature))
             context.set_trailing_metadata(((speech.ANSWER_METADATA, signature),))
@@ -157,7 +155,7 @@ def answer_operator(
     async def serve(body: bytes, context: Context) -> bytes:
         async with refusing(context, meter):
             callers.operator(context)
-            return (await answer(_read(request_type, body))).SerializeToString()
+            return (await answer(read_request(request_type, body))).SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(serve)
 
@@ -168,7 +166,8 @@ def weigh(context: Context, *names: str) -> int:
     return sum(len(sent.get(name, b"")) for name in names)
 
 
-def _read(request_type: type[Request], body: bytes) -> Request:
+def read_request(request_type: type[Request], body: bytes) -> Request:
+    """What a caller has sent, or a refusal if no program of this release would have sent it."""
     try:
         return request_type.FromString(body)
     except DecodeError:
@@ -183,10 +182,32 @@ def _read_peer(certificate_pem: bytes) -> Peer:
         raise Refused("not_a_site", str(reason)) from None
 
 
+def _find_caller(context: Context) -> Caller:
+    """Where the line comes from, and the name in the certificate that TLS has verified, if there is one."""
+    proven = ""
+    with suppress(Refused):
+        peer = _peer(context)
+        proven = "" if peer is None else peer.name if peer.role == "site" else f"the {peer.role}"
+    kind, _, rest = unquote(context.peer()).partition(":")
+    # Each call may come from another port: it says nothing of who calls.
+    host = rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else kind
+    return Caller(host or "unknown", proven)
+
+
+def _peer(context: Context) -> Peer | None:
+    found = context.auth_context().get("x509_pem_cert")
+    return _read_peer(next(iter(found))) if found else None
+
+
+def _count_as(reason: Refused) -> Refused:
+    """Under a code of the list: whatever is counted has been there from the first scrape on, and is explained."""
+    return reason if reason.code in REFUSALS else Refused("other", f"{reason.code}: {reason.words}")
+
+
 def _tell(reason: Refused) -> Refused:
     # Enrolment tells less to a stranger than to our own log.
     if isinstance(reason, Refusal):
-        return Refused(reason.public_code.replace("-", "_"), reason.answer)
+        return Refused(reason.public_code, reason.answer)
     return reason
 
 

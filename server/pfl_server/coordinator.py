@@ -83,6 +83,7 @@ class Coordinator:
     async def _play(self) -> int:
         story = asyncio.create_task(self.host.run())
         stopped = asyncio.create_task(self._stopping.wait())
+        noting = asyncio.create_task(self.host.keep_noting())
         try:
             await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
             failure = story.exception() if story.done() else None
@@ -94,6 +95,7 @@ class Coordinator:
         finally:
             story.cancel()
             stopped.cancel()
+            noting.cancel()
 
     async def _open(self) -> Addresses:
         settings, now = self.settings, datetime.now(UTC)
@@ -147,6 +149,7 @@ class Coordinator:
         await self._grpc.stop(DRAIN_SECONDS)
         await self._enrolment.stop(DRAIN_SECONDS)
         await self._web.stop()
+        await self.host.note()
         self.host.runs.close()
         log.info("stopped")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -63,6 +64,7 @@ class Curve:
             cohort - counted,
             bytes_down=moved["down"],
             bytes_up=moved["up"],
+            diagnostics=dict(course.diagnostics),
         )
         if not course.ended:
             # Of a round that an older release played nothing is known here; it did not take no time.
@@ -83,12 +85,20 @@ class Curve:
                 self._measured[after] = point, scores.summary(values)
 
     def points(self) -> tuple[Point, ...]:
-        """Oldest first; of very many a part, evenly chosen, with the first and the last."""
+        """Oldest first; of very many a part, evenly chosen, with the first, the newest measured and the last."""
         numbers = sorted(self._points)
         if len(numbers) > MOST:
             last = len(numbers) - 1
             numbers = [numbers[round(place * last / (MOST - 1))] for place in range(MOST)]
+            newest = self.newest()
+            if newest is not None and newest.round not in numbers:
+                numbers[max(1, bisect_right(numbers, newest.round) - 1)] = newest.round
         return tuple(self._told(number) for number in numbers)
+
+    def newest(self) -> Point | None:
+        """The last round of which it is known how good the model was after it."""
+        measured = self._points.keys() & self._measured.keys()
+        return self._told(max(measured)) if measured else None
 
     def phases(self) -> dict[str, float]:
         """Mean seconds by phase over the last rounds."""

@@ -14,13 +14,20 @@ from pfl_common.messages import Assignment, Joined, Mark, Offer, Over, Receipt, 
 from pfl_common.run import ClientId, Description
 
 
-@dataclass(frozen=True)
+@dataclass
 class Incoming:
-    """A partial upload: append to `path` from `offset` on."""
+    """A partial upload: write to `path` from `offset` on. Beyond what came its bytes are of no meaning."""
 
     path: Path
     offset: int
     size: int
+    came: int = 0
+    """Bytes that came after the offset."""
+
+    @property
+    def reached(self) -> int:
+        """How far it is."""
+        return self.offset + self.came
 
 
 class Desk(Protocol):

@@ -18,7 +18,7 @@ from pfl_common.errors import Refused
 from pfl_common.identity import Authority, KeyPair, Ledger
 from pfl_common.run import ClientId
 from pfl_common.wire import enrolment_pb2 as pb
-from pfl_server.calls import OPTIONS, Context, open_port, refusing
+from pfl_server.calls import OPTIONS, Context, open_port, read_request, refusing
 from pfl_server.meter import Meter
 
 LARGEST_MESSAGE = 1 << 16
@@ -52,7 +52,6 @@ class EnrolmentServer:
         server = aio.server(options=options, maximum_concurrent_rpcs=MOST_AT_ONCE)
         enrol = grpc.unary_unary_rpc_method_handler(
             self._enrol,
-            request_deserializer=self._hear,
             response_serializer=self._say,
         )
         server.add_generic_rpc_handlers(
@@ -73,17 +72,15 @@ class EnrolmentServer:
         """A new certificate and card for a site that the other port has already recognised by its old one."""
         return await asyncio.to_thread(self._sign, site, csr_pem, card_request)
 
-    def _hear(self, content: bytes) -> pb.EnrolRequest:
-        self.meter.moved("up", "calls", len(content))
-        return pb.EnrolRequest.FromString(content)
-
     def _say(self, answer: Message) -> bytes:
         content = answer.SerializeToString()
         self.meter.moved("down", "calls", len(content))
         return content
 
-    async def _enrol(self, said: pb.EnrolRequest, context: Context) -> Message:
+    async def _enrol(self, body: bytes, context: Context) -> Message:
+        self.meter.moved("up", "calls", len(body))
         async with refusing(context, self.meter):
+            said = read_request(pb.EnrolRequest, body)
             # Records are locked and synced to disk: not in the event loop.
             certificate, card = await asyncio.to_thread(self._admit, said)
             return pb.EnrolAnswer(certificate_pem=certificate, card=card)

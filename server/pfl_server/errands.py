@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pfl_common.messages import Assignment, Mark, Offer, SitePhase
 from pfl_common.run import ClientId, Header, Kind, Task
+from pfl_server.desk import Incoming
 
 Stage: TypeAlias = Literal["called", "working", "uploading", "drawn"]
 """How far a site was with its task when it was lost; `drawn`: to drop out."""
@@ -38,7 +38,7 @@ class Errand:
     handed: bool = False
     progress: int = -1
     offer: Offer | None = None
-    incoming: Path | None = None
+    incoming: Incoming | None = None
     header: Header | None = None
     """What was said of its download; the update refers to the same shared state."""
     digest: str = ""
@@ -60,7 +60,7 @@ class Errand:
 
     def arriving(self, now: float) -> None:
         """Bytes that come in are progress too."""
-        size = self.incoming.stat().st_size if self.incoming and self.incoming.exists() else 0
+        size = self.incoming.reached if self.incoming else 0
         if size > self.received:
             self.received, self.renewed = size, now
 
@@ -91,6 +91,9 @@ class Place:
 
     site: ClientId
     seen: float
+    """When it was last heard; after a restart that of the restart, from which leases count."""
+    heard: bool = True
+    """Whether anything was heard of it in this life of the coordinator."""
     left_at: float = float("-inf")
     """When it said goodbye; with that it is not heard any more, whatever time that was."""
     waiting: int = 0
@@ -102,6 +105,10 @@ class Place:
     """The round for which it was already said that the site does not remember what it should."""
     trouble: str = ""
     """Why it declined its last task; nothing once it has answered one again."""
+
+    def hear(self, now: float) -> None:
+        """It was heard."""
+        self.seen, self.heard = now, True
 
     @property
     def has_left(self) -> bool:

@@ -12,21 +12,22 @@ from pfl_common.messages import Event, Level
 from pfl_common.run import ClientId
 from pfl_server.journal import Course
 from pfl_server.meter import Meter
+from pfl_server.refusals import Refusals, readable
 
 MOST = 50
-LONGEST_WORDS = 300
 
 
 class Events:
-    """The newest ones; the same thing again at once is one event with a count."""
+    """The newest ones; the same thing again at once is one event with a count. Refusals have their own few places."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._newest: deque[tuple[Event, int]] = deque(maxlen=MOST)
+        self.refusals = Refusals(clock)
 
     def add(self, words: str, level: Level = "info", *, at: float | None = None) -> None:
         """Something has happened, now or at another time. Peers' words may be among it: made one readable line."""
-        words = "".join(sign if sign.isprintable() else " " for sign in words[:LONGEST_WORDS])
+        words = readable(words)
         event, times = Event(self._clock() if at is None else at, level, words), 1
         if self._newest and self._newest[0][0].words == words:
             times += self._newest.popleft()[1]
@@ -38,20 +39,35 @@ class Events:
             event if times == 1 else Event(event.at, event.level, f"{event.words} ({times} times)")
             for event, times in self._newest
         )
-        return tuple(sorted(found, key=lambda event: -event.at))
+        return tuple(sorted((*found, *self.refusals.newest()), key=lambda event: -event.at))
 
-    def recall(self, rounds: Iterable[Mapping[str, object]], courses: Iterable[Course]) -> None:
-        """Begin again with the attempts of a journal."""
+    def recall(
+        self,
+        rounds: Iterable[Mapping[str, object]],
+        courses: Iterable[Course],
+        goodbyes: Mapping[ClientId, float],
+    ) -> None:
+        """Begin again with the attempts of a journal, and with the goodbyes that still count."""
         ended = {(course.round, course.attempt): course.ended for course in courses}
+        leaving = sorted(((at, site) for site, at in goodbyes.items()), reverse=True)
         for row in rounds:
             place = cast(tuple[int, int], (row["round"], row["attempt"]))
             if place not in ended:
                 continue
+            while leaving and leaving[-1][0] < ended[place]:
+                at, site = leaving.pop()
+                self.left(site, at=at)
             if row["status"] == "committed":
                 counted, lost = cast(list[ClientId], row["counted"]), cast(dict[ClientId, str], row["losses"])
                 self.closed(place[0], counted=len(counted), losses=lost, at=ended[place])
             elif row["status"] == "abandoned":
                 self.abandoned(*place, reason=str(row["reason"]), at=ended[place])
+        for at, site in reversed(leaving):
+            self.left(site, at=at)
+
+    def left(self, site: ClientId, *, at: float | None = None) -> None:
+        """A site said goodbye."""
+        self.add(f"{site} left", at=at)
 
     def closed(
         self, number: int, *, counted: int, losses: Mapping[ClientId, str], at: float | None = None
@@ -74,3 +90,6 @@ class Record:
 
     meter: Meter = field(default_factory=Meter)
     events: Events = field(default_factory=Events)
+
+    def __post_init__(self) -> None:
+        self.meter.on_refusal = self.events.refusals.take

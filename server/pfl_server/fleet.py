@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -19,6 +20,7 @@ from pfl_common import scores
 from pfl_common.errors import Refused
 from pfl_common.messages import (
     DECLINES,
+    NOT_SINCE,
     OPENING,
     Assignment,
     Joined,
@@ -52,12 +54,18 @@ FORGOTTEN_SECONDS = 7 * 24 * 3600.0
 class Fleet:
     """The Desk of one run."""
 
-    def __init__(self, books: Books, record: Record | None = None) -> None:
+    def __init__(self, books: Books, record: Record | None = None, *, resumed: bool = False) -> None:
         self._record = record or Record()
         self.spec, self._books, self._journal = books.spec, books, books.journal
-        # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back.
+        # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back, and is not said to
+        # be here before.
         self._started = self.now()
-        self._places = {site: Place(site, self._started) for site in self._journal.sites()}
+        known = self._journal.sites()
+        self._places = {site: Place(site, self._started, heard=not resumed) for site in known}
+        for site, at in self._journal.goodbyes().items():
+            # But not these: they left on purpose, and nobody waits for them.
+            place = self._places[site]
+            place.seen, place.left_at = float("-inf"), self._started - max(0.0, time() - at)
         for row in self._journal.rounds():
             if row["status"] == "committed":
                 self._remember(row)
@@ -142,8 +150,7 @@ class Fleet:
         known = self._places.get(site)
         if known is None or known.has_left:
             self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
-        place = self._places.setdefault(site, Place(site, self.now()))
-        place.seen = self.now()
+        self._places.setdefault(site, Place(site, self.now())).hear(self.now())
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
@@ -159,7 +166,7 @@ class Fleet:
             return None
         finally:
             place.waiting -= 1
-            place.seen = self.now()
+            place.hear(self.now())
         errand = place.errand
         if errand is None:
             return self._over
@@ -248,7 +255,7 @@ class Fleet:
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
         place = self._place(site)
-        place.seen = self.now()
+        place.hear(self.now())
         if key == OPENING and place.errand is not None and not place.errand.handed:
             # A site that reads a large folder has not come for its task yet; that is no silence.
             place.errand.renewed = self.now()
@@ -262,13 +269,15 @@ class Fleet:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
         place = self._place(site)
         place.seen, place.left_at = float("-inf"), self.now()
-        self._record.events.add(f"{site} left")
+        self._record.events.left(site)
+        # Not waited for: whoever goes has no time, and a goodbye that is lost is a silence.
+        self._journal.leave.soon(site, time()).add_done_callback(_look_at_goodbye)
         if place.errand:
             self.settle(place.errand, SiteLost("left"))
 
     def heard(self) -> tuple[int, int, int]:
         """How many of the registered sites are here, how many are away, and how many have said goodbye."""
-        here = set(self.present())
+        here = self._here()
         left = sum(place.has_left for site, place in self._places.items() if site not in here)
         return len(here), len(self._places) - len(here) - left, left
 
@@ -282,7 +291,7 @@ class Fleet:
         line = (
             self.status_line() if self.status_line else RunStatus(self.spec.id, self.spec.method, "", 0, 0, 0)
         )
-        present = set(self.present())
+        present = self._here()
         sites = (self._site_status(p, here=name in present) for name, p in sorted(self._places.items()))
         return replace(line, sites=tuple(sites))
 
@@ -295,7 +304,7 @@ class Fleet:
     def errand(self, site: ClientId, key: str) -> Errand:
         """What is awaited from a site under this key; everything else comes too late."""
         place = self._place(site)
-        place.seen = self.now()
+        place.hear(self.now())
         if place.errand is None or place.errand.task.key != key:
             raise self.refuse("late", f"nothing called {key} is awaited from {site} (any more)")
         return place.errand
@@ -314,7 +323,7 @@ class Fleet:
             place.errand = None
         if isinstance(outcome, SiteLost):
             if errand.incoming is not None and not errand.verifying:
-                errand.incoming.unlink(missing_ok=True)
+                errand.incoming.path.unlink(missing_ok=True)
             outcome.stage = "drawn" if outcome.reason == "dropped" else errand.stage
             errand.answer.set_exception(outcome)
         else:
@@ -326,7 +335,6 @@ class Fleet:
     def refuse(self, code: str, words: str) -> Refused:
         """Count a refusal."""
         self.refusals[code] += 1
-        self._record.events.add(f"refused ({code}): {words}", "warning")
         return Refused(code, words)
 
     def bear_with(self, site: ClientId) -> None:
@@ -344,9 +352,14 @@ class Fleet:
         for place in (self._places[site] for site in counted if site in self._places):
             place.given = (mark, *place.given[:1])
 
+    def _here(self) -> set[ClientId]:
+        """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
+        return {site for site in self.present() if (place := self._places[site]).heard or place.waiting}
+
     def _site_status(self, place: Place, *, here: bool) -> SiteStatus:
-        heard = max(place.seen, place.left_at, self._started)
-        ago = 0.0 if place.waiting else max(0.0, self.now() - heard)
+        heard = place.left_at if place.has_left else max(place.seen, self._started)
+        known = place.heard or place.has_left
+        ago = 0.0 if place.waiting else max(0.0, self.now() - heard) if known else NOT_SINCE
         doing, phase = place.describe(here=here), place.phase(here=here)
         return SiteStatus(place.site, "here" if here else "away", round(ago, 1), doing, phase)
 
@@ -368,3 +381,8 @@ def _readable(words: str) -> str:
 def _look_at(writing: asyncio.Future[None]) -> None:
     if not writing.cancelled() and (error := writing.exception()) is not None:
         log.warning("what a site began from was not written down: the run cannot be replayed", why=str(error))
+
+
+def _look_at_goodbye(writing: asyncio.Future[None]) -> None:
+    if not writing.cancelled() and (error := writing.exception()) is not None:
+        log.warning("a goodbye was not written down: after a restart the site is waited for", why=str(error))

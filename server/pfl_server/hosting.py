@@ -6,6 +6,7 @@ Without ports: the coordinator process puts it behind gRPC, `pfl simulate` calls
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping
 
 import structlog
@@ -19,6 +20,8 @@ from pfl_server.books import Books
 from pfl_server.envelopes import Envelopes
 from pfl_server.events import Record
 from pfl_server.fleet import Fleet
+from pfl_server.observing import count_on
+from pfl_server.reading import Reading
 from pfl_server.reception import Reception
 from pfl_server.room import Room
 from pfl_server.runs import Runs
@@ -27,6 +30,9 @@ from pfl_server.stage import Script
 from pfl_server.training import Training
 
 log = structlog.get_logger("pfl.run")
+
+NOTED_SECONDS = 5.0
+"""At most what was counted in so many seconds is lost with a coordinator that is killed."""
 
 
 class RunHost:
@@ -50,6 +56,11 @@ class RunHost:
             self.runs.close()
             raise
         self.room, self.record = Room(settings.state.absolute()), Record()
+        self._resumed, self._noted, self._failed = self.books is not None, Reading(), ""
+        if self.books is not None:
+            # Before anybody can look: a counter that is seen to begin again at 0 is taken for one that has grown by all
+            # that it then has.
+            count_on(self.record.meter, self.books.journal)
         self.reception = Reception(
             settings.method, self.room, record=self.record, wanted=_describe_wanted(settings)
         )
@@ -62,6 +73,26 @@ class RunHost:
         """What `pfl status` shows."""
         return self.reception.status()
 
+    async def note(self) -> Reading:
+        """Write down what was counted so far, and give it: after a kill this much is known."""
+        reading = self.record.meter.read()
+        if self.books is not None and reading != self._noted:
+            try:
+                await self.books.journal.note.soon(reading)
+                self._noted, self._failed = reading, ""
+            except sqlite3.Error as error:
+                # Nothing that is computed depends on it; a full disk is said where it holds somebody up.
+                if str(error) != self._failed:
+                    log.warning("what is counted is not written down", why=str(error))
+                self._failed = str(error)
+        return reading
+
+    async def keep_noting(self) -> None:
+        """Note now and then, as long as this program runs."""
+        while True:
+            await asyncio.sleep(NOTED_SECONDS)
+            await self.note()
+
     async def run(self) -> None:
         """From wherever the state folder stands to the run's end."""
         # Before anything is computed in any thread: each takes its number of threads over when it first computes.
@@ -72,6 +103,9 @@ class RunHost:
             if sites is None:
                 return
             self.books = await self.room.have(self._begin, sites)
+            # What has crossed while the sites gathered is of the run, but of none of its attempts.
+            self.record.meter.closed = gathered = self.record.meter.read()
+            await self.room.have(self.books.journal.note.soon, gathered, closed=True)
         books = self.books
         # The coordinator's own arithmetic is pinned too: another number of threads may sum in another order.
         seeding.pin_threads(books.spec.threads)
@@ -104,7 +138,7 @@ class RunHost:
         return await asyncio.to_thread(self.runs.begin, self.settings, sites)
 
     async def _play(self, books: Books) -> None:
-        self.fleet = Fleet(books, self.record)
+        self.fleet = Fleet(books, self.record, resumed=self._resumed)
         self.training = Training(books, self.fleet, script=self._script, room=self.room, record=self.record)
         baselines = await asyncio.to_thread(find_baselines, self.settings.state / "runs", books.spec)
         self.training.watch.baselines = baselines

@@ -51,7 +51,7 @@ class Intake:
 
     def __init__(self, books: Books, front: Front, *, meter: Meter) -> None:
         self._books, self._front = books, front
-        self._spec, self._journal = books.spec, books.journal
+        self._spec, self._journal, self._blanks = books.spec, books.journal, books.spool.blanks
         self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
         self._sweep()
@@ -82,16 +82,18 @@ class Intake:
             return await self._promise(errand, offer)
         expected, letter = await self._accepted(site, errand, offer)
         path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
-        if errand.incoming not in (None, path):
-            errand.incoming.unlink(missing_ok=True)
+        before = errand.incoming
+        if before is not None and before.path != path:
+            before.path.unlink(missing_ok=True)
             errand.received = 0
-        path.touch(mode=0o600)
-        offset = await asyncio.to_thread(letter.genuine, path)
+        offset = await asyncio.to_thread(letter.genuine, path) if path.exists() else 0
         self._reserve(errand, expected - offset, site)
-        if errand.incoming is None:
+        if not path.exists() and not self._blanks.lay(path, expected):
+            path.touch(mode=0o600)
+        if before is None:
             self.turn(errand, "work")
-        errand.offer, errand.incoming = offer, path
-        return Incoming(path, offset, expected)
+        errand.offer, errand.incoming = offer, Incoming(path, offset, expected)
+        return errand.incoming
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete: verify all of it before any of it counts."""
@@ -101,9 +103,9 @@ class Intake:
             raise self._front.refuse("not_offered", f"{site} sent {key} without offering it")
         self.turn(errand, "upload")
         try:
-            errand.spooled = await self._verified(errand, offer, incoming)
+            errand.spooled = await self._verified(errand, offer, incoming.path)
         except Refused as refused:
-            incoming.unlink(missing_ok=True)
+            incoming.path.unlink(missing_ok=True)
             raise self._turn_away(errand, refused) from None
         receipt = await self._promise(errand, offer)
         self.turn(errand, "verify")
@@ -170,7 +172,10 @@ class Intake:
 
     def _reserve(self, errand: Errand, lacking: int, site: ClientId) -> None:
         """Room for all of an upload before its first byte, beside what was promised to the others."""
-        spare, free = self._spare, shutil.disk_usage(self._inbox).free - self._front.promised(errand)
+        spare, free = self._spare, self._free(errand)
+        if lacking + spare > free:
+            self._blanks.clear()
+            free = self._free(errand)
         if lacking + spare > free:
             needed = f"{(lacking + spare) / 1e6:.0f} MB (of them {spare / 1e6:.0f} MB to spare)"
             raise self._front.refuse(
@@ -178,6 +183,9 @@ class Intake:
                 f"an update of {site} needs {needed}, {free / 1e6:.0f} MB are free on the coordinator's disk",
             )
         errand.reserved = lacking
+
+    def _free(self, errand: Errand) -> int:
+        return shutil.disk_usage(self._inbox).free - self._front.promised(errand)
 
     async def _verified(self, errand: Errand, offer: Offer, path: Path) -> str:
         errand.verifying = True

@@ -11,13 +11,14 @@ import json
 import sqlite3
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from pfl_common.messages import Receipt, Scores
 from pfl_common.run import ClientId
 from pfl_server.disk import Durability
+from pfl_server.reading import Reading
 from pfl_server.sampling import Draw
 from pfl_server.scribe import Page, Scribe, entry
 
@@ -39,13 +40,30 @@ create table if not exists score (key text primary key, scores text not null);
 create table if not exists course (
     round integer, attempt integer, opened real not null, ended real not null, seconds text not null,
     bytes text not null, primary key (round, attempt));
+create table if not exists goodbye (site text primary key, at real not null);
+create table if not exists diagnosis (
+    round integer, attempt integer, numbers text not null, primary key (round, attempt));
+create table if not exists loss (
+    round integer, attempt integer, numbers text not null, primary key (round, attempt));
+create table if not exists opening (
+    round integer, attempt integer, at real not null, primary key (round, attempt));
+create table if not exists reading (moment text primary key, numbers text not null);
 commit;
 """
 SETTLE = """
 update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
 """
+ATTEMPT = """
+select candidates, cohort, drops, status, at from attempt left join opening using (round, attempt)
+where round = ? and attempt = ?
+"""
 COMMITTED = "select round, attempt from attempt where status = 'committed' order by round"
+NOTE = "insert or replace into reading values (?, ?)"
 REPORTS = "select scores from report where key = ? order by site"
+COURSES = """
+select round, attempt, opened, ended, seconds, bytes, coalesce(diagnosis.numbers, '{}'), coalesce(loss.numbers, '{}')
+from course left join diagnosis using (round, attempt) left join loss using (round, attempt) order by round, attempt
+"""
 SYNCHRONOUS = {"power": "full", "process": "off"}
 
 
@@ -58,13 +76,16 @@ class Attempt:
     candidates: tuple[ClientId, ...]
     draw: Draw
     status: str
+    opened: float | None = None
+    """When it was opened for the first time (Unix time), however often the coordinator was restarted since."""
 
 
 @dataclass(frozen=True)
 class Course:
     """How an attempt went: when it was opened and ended (Unix times), and what it took.
 
-    Seconds by phase, summed over sites for what sites do; bytes by direction and kind, as "down/train". Nothing that is
+    Seconds by phase, summed over sites for what sites do; bytes by direction and kind, as "down/train"; what the
+    coordinator's half of the method told, by name; losses by reason and stage, as "lease/working". Nothing that is
     computed depends on any of it.
     """
 
@@ -74,6 +95,10 @@ class Course:
     ended: float
     seconds: Mapping[str, float]
     bytes: Mapping[str, int]
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)
+    reading: Reading | None = field(default=None, compare=False, repr=False)
+    """What the meter showed at its end; only that of the last attempt is kept."""
 
 
 class Journal:
@@ -128,6 +153,17 @@ class Journal:
             description,
             int(late),
         )
+        page.write("delete from goodbye where site = ?", site)
+
+    @entry
+    def leave(self, page: Page, site: ClientId, at: float) -> None:
+        """A site says goodbye; it counts until the site registers again."""
+        page.write("insert or replace into goodbye values (?, ?)", site, at)
+
+    @entry
+    def goodbyes(self, page: Page) -> dict[ClientId, float]:
+        """Sites that have left, and when (Unix times)."""
+        return dict(page.rows("select site, at from goodbye order by site"))
 
     @entry
     def sites(self, page: Page) -> dict[ClientId, str]:
@@ -135,7 +171,15 @@ class Journal:
         return dict(page.rows("select name, description from site order by name"))
 
     @entry
-    def open_attempt(self, page: Page, number: int, candidates: Sequence[ClientId], draw: Draw) -> int:
+    def open_attempt(
+        self,
+        page: Page,
+        number: int,
+        candidates: Sequence[ClientId],
+        draw: Draw,
+        *,
+        at: float | None = None,
+    ) -> int:
         """Open a round, or find the attempt that a restarted coordinator had open; gives its number."""
         found = page.rows(
             "select attempt, status from attempt where round = ? order by attempt desc limit 1", number
@@ -150,18 +194,16 @@ class Journal:
             int(last) + 1,
             *(json.dumps(sorted(part)) for part in (candidates, draw.cohort, draw.drops)),
         )
+        if at is not None:
+            page.write("insert into opening values (?, ?, ?)", number, int(last) + 1, at)
         return int(last) + 1
 
     @entry
     def attempt(self, page: Page, number: int, attempt: int) -> Attempt:
         """An attempt as it was opened."""
-        ((candidates, cohort, drops, status),) = page.rows(
-            "select candidates, cohort, drops, status from attempt where round = ? and attempt = ?",
-            number,
-            attempt,
-        )
+        ((candidates, cohort, drops, status, at),) = page.rows(ATTEMPT, number, attempt)
         draw = Draw(tuple(json.loads(cohort)), frozenset(json.loads(drops)))
-        return Attempt(number, attempt, tuple(json.loads(candidates)), draw, status)
+        return Attempt(number, attempt, tuple(json.loads(candidates)), draw, status, at)
 
     @entry
     def commit(  # noqa: PLR0913  # all that is known of a closed round, in one transaction
@@ -301,13 +343,19 @@ class Journal:
     @entry
     def course(self, page: Page) -> list[Course]:
         """How each attempt went that was ended, oldest first; runs begun by an older release have none of it."""
-        rows = page.rows(
-            "select round, attempt, opened, ended, seconds, bytes from course order by round, attempt"
-        )
-        return [
-            Course(number, attempt, opened, ended, json.loads(seconds), json.loads(moved))
-            for number, attempt, opened, ended, seconds, moved in rows
-        ]
+        return [Course(*row[:4], *(json.loads(text) for text in row[4:])) for row in page.rows(COURSES)]
+
+    @entry
+    def note(self, page: Page, reading: Reading, *, closed: bool = False) -> None:
+        """What the meter shows now: a killed coordinator's next life counts on from there. Closed: with an attempt."""
+        for moment in ("now", "closed") if closed else ("now",):
+            page.write(NOTE, moment, reading.to_json())
+
+    @entry
+    def readings(self, page: Page) -> dict[str, Reading]:
+        """What was noted last, as `now`, and at the end of the last attempt, as `closed`; nothing by older releases."""
+        found = page.rows("select moment, numbers from reading")
+        return {moment: Reading.from_json(numbers) for moment, numbers in found}
 
     def _remember(self, number: int, attempt: int) -> None:
         # Another mapping and not the same one with more in it: others look into the old one at this very moment.
@@ -315,15 +363,23 @@ class Journal:
 
 
 def _write_course(page: Page, course: Course | None) -> None:
-    if course is not None:
-        page.write(
-            "insert or replace into course values (?, ?, ?, ?, ?, ?)",
-            course.round,
-            course.attempt,
-            course.opened,
-            course.ended,
-            *(json.dumps(dict(part), sort_keys=True) for part in (course.seconds, course.bytes)),
-        )
+    if course is None:
+        return
+    place = course.round, course.attempt
+    page.write(
+        "insert or replace into course values (?, ?, ?, ?, ?, ?)",
+        *place,
+        course.opened,
+        course.ended,
+        *(json.dumps(dict(part), sort_keys=True) for part in (course.seconds, course.bytes)),
+    )
+    for table, numbers in (("diagnosis", course.diagnostics), ("loss", course.losses)):
+        if numbers:
+            words = json.dumps(dict(numbers), sort_keys=True)
+            page.write(f"insert or replace into {table} values (?, ?, ?)", *place, words)
+    if course.reading is not None:
+        page.write(NOTE, "now", course.reading.to_json())
+        page.write(NOTE, "closed", course.reading.to_json())
 
 
 def _connect(file: Path, durability: Durability) -> sqlite3.Connection:

@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
+from pfl_common.errors import Refused
 from pfl_common.numbers import Summed
+from pfl_server.reading import Reading
+from pfl_server.refusals import Caller
 
 Way: TypeAlias = Literal["down", "up"]
 Freight: TypeAlias = Literal["init", "train", "evaluate", "finish", "calls"]
@@ -29,48 +32,44 @@ SITE_PHASES: tuple[Phase, ...] = ("download", "work", "upload", "verify")
 
 @dataclass
 class Meter:
-    """Counters that only grow, from the start of the program."""
+    """Counters that only grow: over all lives of a coordinator, as long as it has the same run."""
 
     bytes: Counter[tuple[Way, Freight]] = field(default_factory=lambda: Counter(dict.fromkeys(PLACES, 0)))
     seconds: dict[Phase, Summed] = field(default_factory=lambda: {phase: Summed() for phase in PHASES})
     refusals: Counter[str] = field(default_factory=Counter)
+    closed: Reading = field(default_factory=Reading, repr=False)
+    """As it stood when the last attempt ended: what has come since is the next one's."""
+    on_refusal: Callable[[Refused, Caller], None] = field(default=lambda refused, caller: None, repr=False)
 
     def moved(self, way: Way, freight: Freight, size: int) -> None:
         """Bytes of messages have crossed, whether or not they had crossed before."""
         self.bytes[way, freight] += size
 
+    def refuse(self, refused: Refused, caller: Caller) -> None:
+        """A message was not taken: counted by its code, and told to whoever says it to people."""
+        self.refusals[refused.code] += 1
+        self.on_refusal(refused, caller)
+
     def took(self, phase: Phase, seconds: float) -> None:
         """A site, or the round, has been through a phase."""
         self.seconds[phase].add(max(0.0, seconds))
 
-
-@dataclass(frozen=True)
-class Lap:
-    """What was moved and spent between two looks: seconds by phase, bytes as "down/train"."""
-
-    seconds: dict[str, float]
-    bytes: dict[str, int]
-
-
-class Laps:
-    """Takes the time of one attempt after the other: each lap begins where the last one ended."""
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-        self._seconds: dict[str, float] = {}
-        self._bytes: dict[str, int] = {}
-        self.next()
-
-    def next(self) -> Lap:
-        """All since the last call."""
-        seconds = {str(phase): summed.total for phase, summed in self._meter.seconds.items()}
-        moved = {f"{way}/{freight}": count for (way, freight), count in self._meter.bytes.items()}
-        lap = Lap(
-            {phase: spent for phase in seconds if (spent := seconds[phase] - self._seconds.get(phase, 0.0))},
-            {name: count for name in moved if (count := moved[name] - self._bytes.get(name, 0))},
+    def read(self) -> Reading:
+        """All as it stands now."""
+        return Reading(
+            {f"{way}/{freight}": count for (way, freight), count in self.bytes.items()},
+            {phase: (summed.count, summed.total) for phase, summed in self.seconds.items()},
+            dict(self.refusals),
         )
-        self._seconds, self._bytes = seconds, moved
-        return lap
+
+    def go_on(self, before: Reading) -> None:
+        """Count on from what an earlier life of the coordinator had counted; a release's own names are kept to."""
+        for way, freight in PLACES:
+            self.bytes[way, freight] += before.bytes.get(f"{way}/{freight}", 0)
+        for phase, summed in self.seconds.items():
+            count, total = before.seconds.get(phase, (0, 0.0))
+            summed.count, summed.total = summed.count + count, summed.total + total
+        self.refusals.update(before.refusals)
 
 
 class Spell:

@@ -53,7 +53,7 @@ NUMBERS = (
     Number(
         "pfl_bytes",
         "counter",
-        "Bytes of messages as they crossed, repeated parts included; without what TLS and TCP add.",
+        "Bytes of the run's messages as they crossed, repeated parts included; without what TLS and TCP add.",
         ("direction", "kind"),
         f"{DIRECTIONS}; {KINDS}",
     ),
@@ -77,7 +77,7 @@ NUMBERS = (
         "counter",
         "Messages not taken, by code.",
         ("code",),
-        "code: those of proto/refusal.proto; of enrolment as in its log, for example wrong-proof",
+        "code: runbook.md explains each, under PflRefusalsRising",
     ),
     Number(
         "pfl_accuracy_ratio",

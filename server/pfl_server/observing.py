@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -18,11 +19,12 @@ from pfl_common.run import ClientId, Kind, Participation, RunSpec, Task
 from pfl_server.books import Books
 from pfl_server.curve import COMBINED, Curve
 from pfl_server.events import Record
-from pfl_server.journal import Course
-from pfl_server.meter import Laps
+from pfl_server.journal import Course, Journal
+from pfl_server.meter import Meter
+from pfl_server.reading import Reading
 from pfl_server.room import Room
 from pfl_server.round import Round
-from pfl_server.stage import Opened, Watch
+from pfl_server.stage import OUTCOMES, Opened, Watch
 
 log = structlog.get_logger("pfl.training")
 
@@ -33,7 +35,7 @@ class Observer:
     def __init__(self, books: Books, room: Room, record: Record) -> None:
         self._books, self._journal, self._room = books, books.journal, room
         self._meter, self._events = record.meter, record.events
-        self._laps, self._curve = Laps(record.meter), Curve()
+        self._curve = Curve()
         self._facts = describe(books.spec)
         self._opened: Opened | None = None
         self.watch = Watch(started=_begun(books))
@@ -68,11 +70,31 @@ class Observer:
         rounds = await self._journal.rounds.soon()
         courses, summed = await self._journal.course.soon(), await self._journal.scores.soon()
         self._curve.recall(rounds, courses, summed)
-        self._events.recall(rounds, courses)
+        self._events.recall(rounds, courses, await self._journal.goodbyes.soon())
         if courses:
             self.watch.started = min(self.watch.started, courses[0].opened)
             self.watch.closed = max(course.ended for course in courses)
+        self._recall_endings(rounds, courses)
         self._recall_last(rounds, summed)
+        self.watch.recalled = True
+
+    def _recall_endings(self, rounds: Sequence[Mapping[str, object]], courses: Sequence[Course]) -> None:
+        """How the attempts so far have ended, how long they took and what was lost in them."""
+        lasted = {(course.round, course.attempt): course.ended - course.opened for course in courses}
+        for row in rounds:
+            outcome, place = cast(str, row["status"]), cast(tuple[int, int], (row["round"], row["attempt"]))
+            if outcome not in OUTCOMES:
+                continue
+            self.watch.outcomes[outcome] += 1
+            if place in lasted:
+                self.watch.seconds[outcome].add(lasted[place])
+        for course in courses:
+            self._lose(course)
+
+    def _lose(self, course: Course) -> None:
+        for place, count in course.losses.items():
+            reason, _, stage = place.partition("/")
+            self.watch.losses[reason, stage] += count
 
     def _recall_last(self, rounds: Sequence[Mapping[str, object]], summed: Mapping[str, Scores]) -> None:
         """How far the run was, and how good."""
@@ -96,19 +118,31 @@ class Observer:
         )
         log.info("round opened", round=task.round, attempt=task.attempt, cohort=len(cohort))
         again = f", attempt {task.attempt}" if task.attempt > 1 else ""
-        self._events.add(f"round {task.round}{again} opened: {len(cohort)} sites asked")
+        # An attempt that a restarted coordinator goes on with was opened before.
+        self._events.add(f"round {task.round}{again} opened: {len(cohort)} sites asked", at=opened.at)
 
     def course(self, opened: Opened) -> Course:
         """How an attempt went, to be written with its end."""
         self._meter.took("seal", opened.sealing.seconds)
         self._meter.took("fold", opened.folding.seconds)
-        lap, seconds = self._laps.next(), asyncio.get_running_loop().time() - opened.began
-        task = opened.task
-        return Course(task.round, task.attempt, opened.at, opened.at + seconds, lap.seconds, lap.bytes)
+        task, seconds = opened.task, asyncio.get_running_loop().time() - opened.began
+        reading = self._meter.read()
+        lap = reading.since(self._meter.closed)
+        lost = ((_kind(why), opened.stages.get(site, "called")) for site, why in opened.round.losses.items())
+        return Course(
+            task.round,
+            task.attempt,
+            opened.at,
+            opened.at + seconds,
+            lap.seconds,
+            lap.bytes,
+            losses=Counter(f"{reason}/{stage}" for reason, stage in lost),
+            reading=reading,
+        )
 
     async def closed(self, opened: Opened, counted: Sequence[ClientId], course: Course) -> None:
         """A round is committed."""
-        self._ended("committed", opened, course)
+        self._ended("committed", course)
         task, losses = opened.task, opened.round.losses
         self.watch.counted, self.watch.closed = len(counted), course.ended
         self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
@@ -120,25 +154,29 @@ class Observer:
             counted=len(counted),
             lost=dict(sorted(losses.items())) or 0,
             seconds=round(course.ended - course.opened, 2),
-            **{name: round(s["acc_macro"], 4) for name, s in self.watch.scores.items()},
+            **self._how_good(),
         )
 
     def abandoned(self, opened: Opened, reason: str, course: Course) -> None:
         """An attempt was given up."""
-        self._ended("abandoned", opened, course)
+        self._ended("abandoned", course)
         task = opened.task
         log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
         self._events.abandoned(task.round, task.attempt, reason=reason)
 
-    def resumed(self, last: int) -> None:
-        """A restarted coordinator goes on."""
-        log.info("run resumed", after_round=last)
-        self._events.add(f"run resumed after round {last}")
+    def resumed(self, last: int, *, over: str = "") -> None:
+        """A restarted coordinator goes on; if the run was over before, it only serves it."""
+        if over:
+            log.info("run served again", status=over, rounds=last, **self._how_good())
+            self._events.add(f"started again: the run had {over} after round {last}")
+        else:
+            log.info("run resumed", after_round=last)
+            self._events.add(f"run resumed after round {last}")
 
     def over(self, status: str, number: int, round_: Round) -> None:
         """There will be no more rounds."""
         self.watch.status = status
-        log.info("run over", status=status, rounds=number, absent=sorted(round_.losses))
+        log.info("run over", status=status, rounds=number, absent=sorted(round_.losses), **self._how_good())
         absent = f"; away at the end: {', '.join(sorted(round_.losses))}" if round_.losses else ""
         self._events.add(f"run {status} after round {number}{absent}")
 
@@ -171,13 +209,34 @@ class Observer:
             name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
         }
 
-    def _ended(self, outcome: str, opened: Opened, course: Course) -> None:
+    def _how_good(self) -> dict[str, float]:
+        """What the status page says too. A round's own value is mostly known a round later, so which one it is of is
+        said with it.
+        """
+        newest = self._curve.newest()
+        if newest is None or newest.accuracy is None:
+            return {}
+        return {"mean_accuracy": round(newest.accuracy, 4), "measured_after_round": newest.round}
+
+    def _ended(self, outcome: str, course: Course) -> None:
         watch, self._opened = self.watch, None
         watch.awaited = ()
         watch.outcomes[outcome] += 1
         watch.seconds[outcome].add(course.ended - course.opened)
-        for site, reason in opened.round.losses.items():
-            watch.losses[_kind(reason), opened.stages.get(site, "called")] += 1
+        self._lose(course)
+        if course.reading is not None:
+            # Only now that it is written down: a note on the way must not show the attempt as both over and open.
+            self._meter.closed = course.reading
+
+
+def count_on(meter: Meter, journal: Journal) -> None:
+    """Let a meter count on from what was noted of the run; what an older release played is known by attempts alone."""
+    readings, moved = journal.readings(), Counter[str]()
+    for course in journal.course():
+        moved.update(course.bytes)
+    ended = Reading(moved)
+    meter.go_on(readings.get("now", ended))
+    meter.closed = readings.get("closed", ended)
 
 
 def describe(spec: RunSpec) -> dict[str, JsonValue]:

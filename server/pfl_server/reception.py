@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import time
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -168,7 +169,7 @@ class Reception:
     async def leave(self, site: ClientId) -> None:
         """A site goes, before or during the run."""
         if self._gathered.pop(site, None) is not None and self._fleet is None:
-            self._events.add(f"{site} left")
+            self._events.left(site)
         self._tell(site)
         if self._fleet:
             await self._fleet.leave(site)
@@ -194,8 +195,9 @@ class Reception:
         return (len(self._gathered), 0, 0) if self._fleet is None else self._fleet.heard()
 
     def _status_before(self) -> RunStatus:
-        sites = tuple(SiteStatus(site, "here", 0.0, "gathering") for site in sorted(self._gathered))
-        return RunStatus("", self._method, "gathering", 0, 0, 0, sites=sites, spec=self._wanted)
+        sites = tuple(SiteStatus(site, "here", 0.0, "waiting") for site in sorted(self._gathered))
+        rounds = cast(int, self._wanted.get("rounds", 0))
+        return RunStatus("", self._method, "gathering", 0, rounds, 0, sites=sites, spec=self._wanted)
 
     def stop(self) -> None:
         """End in good order."""

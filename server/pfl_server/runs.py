@@ -69,8 +69,8 @@ class Runs:
     def begin(self, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
         """Freeze a new run with these sites and write it down before anybody hears of it."""
         number = len([run for run in self._folder.iterdir() if run.suffix != DRAFT]) + 1
-        # Nobody else's run has this name: not another federation's at the same Prometheus, and not an earlier one of
-        # a coordinator that has lost its runs and counts anew.
+        # Not the name of another federation's run at the same Prometheus, nor of one with other settings that a
+        # coordinator began before it lost its runs and counted anew.
         asked = json.dumps(settings.run_part(), sort_keys=True)
         mark = derive(self._federation, number, asked, *sorted(sites)) % 16**6
         name = f"{settings.method}-{number:03d}-{mark:06x}"

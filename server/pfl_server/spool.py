@@ -12,6 +12,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from pfl_common import codec
+from pfl_common.blanks import Blanks
 from pfl_common.errors import Refused
 from pfl_common.halves import Up
 from pfl_common.messages import Offer
@@ -21,6 +22,9 @@ from pfl_common.tensors import State
 from pfl_server.envelopes import Envelopes, Letter
 
 log = structlog.get_logger("pfl.spool")
+
+REUSED = 1 << 30
+"""Bytes of updates that stay on the disk to be written over: their keys are gone with their notes."""
 
 _OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
 
@@ -58,6 +62,8 @@ class Spool:
     def __init__(self, folder: Path, spec: RunSpec, envelopes: Envelopes) -> None:
         self._folder, self._spec, self._envelopes = folder, spec, envelopes
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.blanks = Blanks(folder / "blanks", most=REUSED)
+        """Updates that are not needed any more; the next ones are written over them."""
 
     def admit(self, site: ClientId, parcel: Path, offer: Offer) -> str:
         """Check a whole upload and take its file over; gives the id it is counted under."""
@@ -102,7 +108,7 @@ class Spool:
                 os.close(handle)
 
     def sweep(self, keep: Iterable[str]) -> int:
-        """Remove all updates but those named; gives the bytes freed."""
+        """Remove all updates but those named; gives their bytes."""
         return self.free(self.unwanted(keep))
 
     def unwanted(self, keep: Iterable[str]) -> list[Path]:
@@ -112,12 +118,13 @@ class Spool:
         return sorted(path for path in every if path.stem not in wanted)
 
     def free(self, files: Iterable[Path]) -> int:
-        """Remove files; gives the bytes freed. One that cannot be removed stays, to be tried again."""
+        """Remove files; gives their bytes. One that cannot be removed stays, to be tried again."""
         freed = 0
         for path in files:
             try:
                 size = path.stat().st_size
-                path.unlink()
+                if not self.blanks.give(path):
+                    path.unlink()
                 freed += size
             except OSError as error:
                 log.warning("an update that is not needed any more stays", file=path.name, why=error.strerror)

@@ -66,6 +66,8 @@ class Watch:
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     baselines: dict[str, float] = field(default_factory=dict)
     """Mean accuracy of the newest finished runs that this one can be compared with, by method."""
+    recalled: bool = False
+    """Whether all that the journal knows is in here: before, a counter would be seen to begin again at 0."""
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Opened:
     tally: PlainTally
     began: float
     at: float
-    """Unix time of `began`."""
+    """Unix time of `began`, which may lie in an earlier life of the coordinator."""
     sealing: Spell
     folding: Spell
     stages: dict[ClientId, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from time import time
 import structlog
 
 from pfl_common.errors import RunFailed, StateError
+from pfl_common.halves import Metrics
 from pfl_common.messages import Assignment, Over
 from pfl_common.run import ClientId, Kind, Task
 from pfl_common.sums import Sum
@@ -23,6 +24,7 @@ from pfl_server.books import Books
 from pfl_server.checkpoint import GENERATIONS
 from pfl_server.errands import SiteLost
 from pfl_server.events import Record
+from pfl_server.journal import Attempt
 from pfl_server.meter import Spell
 from pfl_server.observing import Observer
 from pfl_server.room import Room
@@ -58,17 +60,18 @@ class Training:
         self._sweeping: asyncio.Task[int] | None = None
         self._evaluations: set[asyncio.Task[None]] = set()
         self._late: list[asyncio.Task[None]] = []
-        self._stopping = False
+        self._stopping, self._over = False, ""
         self._observer = Observer(books, self._room, self._record)
         self.watch, self.status = self._observer.watch, self._observer.status
 
     async def run(self) -> None:
         """Play all rounds that are not committed yet, then let every site finish."""
-        number, state = await self._resume()
         # A run that was stopped stays so: the same command once more only serves its last state. One that failed
         # is tried again: its operator has mended something.
         status, _ = await self._room.have(self._books.journal.status.soon)
-        self._stopping = self._stopping or status not in ("running", "failed")
+        self._over = "" if status in ("running", "failed") else status
+        self._stopping = self._stopping or bool(self._over)
+        number, state = await self._resume()
         try:
             while number < self._spec.rounds and not self._stopping:
                 closed = await self._play(number + 1, state)
@@ -99,9 +102,10 @@ class Training:
             if drawn is None:
                 return None
             candidates, draw = drawn
-            attempt = await self._room.have(self._books.journal.open_attempt.soon, number, candidates, draw)
-            draw = (await self._room.have(self._books.journal.attempt.soon, number, attempt)).draw
-            closed = await self._attempt(number, attempt, draw, state)
+            journal, now = self._books.journal, time()
+            attempt = await self._room.have(journal.open_attempt.soon, number, candidates, draw, at=now)
+            found = await self._room.have(journal.attempt.soon, number, attempt)
+            closed = await self._attempt(found, state)
             if closed is not None:
                 return closed
         raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
@@ -113,6 +117,7 @@ class Training:
                 number, attempt = int(str(row["round"])), int(str(row["attempt"]))
                 why = "the run was stopped"
                 await self._room.have(self._books.journal.abandon.soon, number, attempt, {}, why)
+                self.watch.outcomes["abandoned"] += 1
 
     async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw] | None:
         """Draw a cohort once somebody of it is here; after an abandoned attempt, once so many are that another
@@ -138,10 +143,12 @@ class Training:
             await asyncio.sleep(self._tick)
         return None
 
-    async def _attempt(self, number: int, attempt: int, draw: Draw, state: State) -> State | None:
-        self._clear_shelf(number, attempt)
+    async def _attempt(self, found: Attempt, state: State) -> State | None:
+        number, draw = found.round, found.draw
+        self._clear_shelf(number, found.attempt)
         round_ = Round(draw.cohort, quorum=draw.quorum(self._spec.quorum))
-        opened = self._open(self._task(Kind.TRAIN, number, attempt), state, round_, after=number - 1)
+        task = self._task(Kind.TRAIN, number, found.attempt)
+        opened = self._open(task, state, round_, after=number - 1, at=found.opened)
         self._observer.opened(opened, draw.cohort)
         if not draw.cohort:
             # Only a script says so: whoever was asked had been lost before training.
@@ -158,18 +165,22 @@ class Training:
             for job in (*asks.values(), leases):
                 job.cancel()
 
-    def _open(self, task: Task, state: State, round_: Round, *, after: int) -> Opened:
+    def _open(
+        self, task: Task, state: State, round_: Round, *, after: int, at: float | None = None
+    ) -> Opened:
         books, self.watch.awaited = self._books, round_.awaited
         downloads = self._ahead.downloads(task, books.digest_after(after))
-        clock = asyncio.get_running_loop().time
+        clock, now = asyncio.get_running_loop().time, time()
+        # Not in the future, whatever was done to this machine's clock.
+        at = now if at is None else min(at, now)
         return Opened(
             task,
             state,
             downloads,
             round_,
             PlainTally(books.spool, self._sum),
-            began=clock(),
-            at=time(),
+            began=clock() - (now - at),
+            at=at,
             sealing=Spell(clock),
             folding=Spell(clock),
         )
@@ -234,22 +245,26 @@ class Training:
                 yield silent
 
     async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> State:
-        task, closed, clock = opened.task, opened.state, asyncio.get_running_loop().time
-        if counted:
-            with opened.folding.going_on():
-                closed = await self._room.have(
-                    asyncio.to_thread, self._books.half.close, opened.state, opened.tally.arrivals(), task
-                )
+        task, clock = opened.task, asyncio.get_running_loop().time
+        with opened.folding.going_on():
+            closed, told = await self._room.have(asyncio.to_thread, self._conclude, opened, counted)
         following = None if task.round == task.rounds else self._task(Kind.TRAIN, task.round + 1, 1)
         began = clock()
         closed = await self._room.have(self._ahead.settle, task.round, closed, following)
         self._record.meter.took("commit", clock() - began)
-        losses, course = opened.round.losses, self._observer.course(opened)
+        losses, course = opened.round.losses, replace(self._observer.course(opened), diagnostics=told)
         commit = self._books.journal.commit.soon
         await self._room.have(commit, task.round, task.attempt, counted, losses, course=course)
         await self._observer.closed(opened, counted, course)
         await self._sweep()
         return closed
+
+    def _conclude(self, opened: Opened, counted: Sequence[ClientId]) -> tuple[State, Metrics]:
+        """The state after a round, and what the method tells of it; a round of nobody changes and tells nothing."""
+        if not counted:
+            return opened.state, {}
+        method, half = self._books.method, self._books.half
+        return method.close(half, opened.state, arrivals=opened.tally.arrivals(), task=opened.task)
 
     async def _abandon(self, opened: Opened, reason: str) -> None:
         task, course = opened.task, self._observer.course(opened)
@@ -316,7 +331,10 @@ class Training:
             await self._observer.sum_scores(opened.task)
         done = "stopped" if number < self._spec.rounds else "finished"
         await self._room.have(self._books.journal.end.soon, done)
-        self._observer.over(done, number, opened.round)
+        if self._over:
+            self.watch.status = done
+        else:
+            self._observer.over(done, number, opened.round)
         self._fleet.end(Over(done))
 
     async def _watch_absent(self, opened: Opened) -> None:
@@ -337,7 +355,7 @@ class Training:
         await self._observer.recall()
         if last:
             await self._observer.sum_left(self._task(Kind.TRAIN, last, committed[last]))
-            self._observer.resumed(last)
+            self._observer.resumed(last, over=self._over)
         return last, state
 
     async def _remake(self, number: int, attempt: int, state: State) -> State:

@@ -117,15 +117,22 @@ class _SiteCalls:
         wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
         asked = self._desk.next_task(site, speech.hear_marks(said), wait=wait)
         work = await _unless(self._draining, asked)
+        answer = speech.say_work(work)
         if isinstance(work, Assignment):
             self._bulk.announce(work.blob.digest, work.task.kind.value)
-        return speech.say_work(work)
+            if work.blob.size <= min(said.beside_bytes, speech.BESIDE_BYTES):
+                # Bytes that are gone by now are refused when they are fetched.
+                with suppress(Refused, OSError):
+                    answer.assignment.content = self._bulk.send_beside(site, work.blob.digest)
+        return answer
 
     async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
         offer = speech.hear_offer(said)
         if offer.header.sender != site:
             raise Refused("header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers")
         answer = await self._bulk.offer(site, offer)
+        if said.content and not isinstance(answer, Receipt):
+            answer = await self._bulk.take_beside(site, offer.key, start=answer, content=said.content)
         if isinstance(answer, Receipt):
             return pb.OfferAnswer(receipt=speech.say_receipt(answer))
         return pb.OfferAnswer(room=pb.Room(offset=answer))

@@ -13,27 +13,32 @@ from pfl_server.surroundings import Ends, Surroundings
 
 
 class View:
-    """Reads, and changes nothing."""
+    """Reads, and writes nothing but what it tells: whatever was told is still so after a kill."""
 
     def __init__(self, host: RunHost, find_ends: Ends) -> None:
         self._host = host
         self._surroundings = Surroundings(host.settings.state, find_ends)
+        self._told: Meter | None = None
 
     async def look(self) -> None:
-        """See to what is slow to look at, if that was not done lately."""
+        """See to what is slow to look at, if that was not done lately; write down what is about to be told."""
         books, fleet = self._host.books, self._host.fleet
         run = None if books is None else self._host.settings.state / "runs" / books.spec.id
         await self._surroundings.look(run, () if fleet is None else fleet.members())
+        told = Meter()
+        told.go_on(await self._host.note())
+        self._told = told
 
     @property
     def watch(self) -> Watch | None:
-        """The run's numbers, once there is a run."""
-        return self._host.training.watch if self._host.training else None
+        """The run's numbers, once there is a run and all of it is known again that was before."""
+        watch = self._host.training.watch if self._host.training else None
+        return watch if watch is not None and watch.recalled else None
 
     @property
     def meter(self) -> Meter:
-        """What was moved, spent and refused."""
-        return self._host.record.meter
+        """What was moved, spent and refused, as it was at the last look."""
+        return self._told or self._host.record.meter
 
     @property
     def named(self) -> tuple[str, str, str]:
@@ -47,7 +52,8 @@ class View:
     @property
     def state(self) -> str:
         """How the run stands, in one word."""
-        return self._host.reception.ended or ("gathering" if self.watch is None else self.watch.status)
+        training = self._host.training
+        return self._host.reception.ended or ("gathering" if training is None else training.watch.status)
 
     @property
     def planned(self) -> int:

@@ -38,17 +38,17 @@ class Scene:
         self.jobs: list[asyncio.Task[str]] = []
         self.open()
 
-    def open(self) -> None:
+    def open(self, *, resumed: bool = False) -> None:
         """Start the coordinator's side, for the first time or once more."""
         self.books: Books = open_run(self.folder, self.spec)
         books = self.books
-        self.fleet = ClockFleet(books)
+        self.fleet = ClockFleet(books, resumed=resumed)
         self.downloads = Downloads(books, books.digest_after(0))
 
     async def restart(self) -> None:
         """Kill the coordinator: whatever was in memory is gone."""
         await self.close()
-        self.open()
+        self.open(resumed=True)
 
     async def close(self) -> None:
         for job in self.jobs:

@@ -20,7 +20,7 @@ STEPS = {
     "spool": ("admit", "sweep"),
     "checkpoints": ("save",),
     "shelf": ("put", "clear"),
-    "half": ("close",),
+    "half": ("close", "close_telling"),
 }
 
 
@@ -104,15 +104,18 @@ async def _live(books: Books, fuse: Fuse) -> None:
 
 
 def outcome(folder: Path, spec: RunSpec) -> tuple[object, ...]:
-    """All that must be the same: the last state's bytes, and who was counted and lost in every round."""
+    """All that must be the same: the last state's bytes, who was counted and lost in every round, and what the
+    method told of it.
+    """
     books = open_run(folder, spec)
     attempts = [
         (r["round"], r["attempt"], r["status"], r["cohort"], r["counted"], r["losses"])
         for r in books.journal.rounds()
     ]
     scores, status = books.journal.scores(), books.journal.status()
+    told = [(course.round, course.attempt, course.diagnostics) for course in books.journal.course()]
     books.journal.close()
-    return max((folder / "checkpoints").glob("*.safetensors")).read_bytes(), attempts, scores, status
+    return max((folder / "checkpoints").glob("*.safetensors")).read_bytes(), attempts, scores, status, told
 
 
 PARTS = 4
@@ -137,13 +140,18 @@ def test_killed_at_every_step(tmp_path: Path, first: int) -> None:
     assert 60 < steps, "the story has become too short to tell anything"
 
 
-def test_killed_again_and_again(tmp_path: Path) -> None:
-    """Lives too short for a round each still get the run to its end."""
-    spec = build_spec(**SPEC_WORDS)
+@pytest.mark.parametrize("method", ["fedavg", "fedproto"])
+def test_killed_again_and_again(tmp_path: Path, method: str) -> None:
+    """Lives too short for a round each still get the run to its end; what a method tells is told once."""
+    spec = build_spec(method, **SPEC_WORDS)
     assert live(tmp_path / "whole", spec, 10**6)
     lives = 1
     while not live(tmp_path / "many", spec, 9 + lives):
         lives += 1
         assert 60 > lives
     assert lives > 3
-    assert outcome(tmp_path / "whole", spec) == outcome(tmp_path / "many", spec)
+    *_, told = wanted = outcome(tmp_path / "whole", spec)
+    assert [method == "fedproto" and status == "committed" for _, _, status, *_ in wanted[1]] == [
+        bool(diagnostics) for _, _, diagnostics in told
+    ]
+    assert wanted == outcome(tmp_path / "many", spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -60,6 +61,18 @@ def test_a_point_says_how_the_round_went() -> None:
         point.lost,
     )
     assert (105, 50) == (point.bytes_down, point.bytes_up)
+    assert {} == point.diagnostics
+
+
+def test_what_the_method_told_stands_at_its_round() -> None:
+    """Closed now, or recalled from a journal."""
+    curve, told = Curve(), replace(went(2), diagnostics={"circle/mean": 1.5})
+    curve.close(went(1), cohort=2, counted=2)
+    curve.close(told, cohort=2, counted=2)
+    again, rows = Curve(), ({"status": "committed", "cohort": ["a", "b"], "counted": ["a", "b"]},) * 2
+    again.recall([row | {"round": n, "attempt": 1} for n, row in enumerate(rows, 1)], [went(1), told], {})
+    assert [{}, {"circle/mean": 1.5}] == [point.diagnostics for point in curve.points()]
+    assert curve.points() == again.points()
 
 
 @pytest.mark.parametrize("rounds", [MOST, MOST + 1, 1000, 12345])
@@ -72,6 +85,22 @@ def test_many_rounds_are_thinned_evenly(rounds: int) -> None:
     assert (MOST, 1, rounds) == (len(shown), shown[0], shown[-1])
     gaps = {after - before for before, after in pairwise(shown)}
     assert max(gaps) - min(gaps) <= 1
+
+
+@pytest.mark.parametrize("measured", [1, 2, 500, 996, 999, 1000])
+def test_the_newest_measured_round_is_never_left_out(measured: int) -> None:
+    """Of very many rounds a part is told; how good the model is now is among it, and the order stays."""
+    curve = Curve()
+    for number in range(1, 1001):
+        curve.close(went(number), cohort=1, counted=1)
+    assert None is curve.newest()
+    curve.measure(Kind.TRAIN, measured + 1, scored(4))
+    shown = curve.points()
+    rounds = [point.round for point in shown]
+    assert (MOST, 1, 1000) == (len(rounds), rounds[0], rounds[-1])
+    assert sorted(set(rounds)) == rounds
+    assert [curve.newest()] == [point for point in shown if point.accuracy is not None]
+    assert measured == curve.newest().round
 
 
 def test_phases_are_means_of_the_last_rounds() -> None:

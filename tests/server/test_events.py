@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pfl_common.messages import Event
-from pfl_server.events import LONGEST_WORDS, MOST, Events
+from pfl_server.events import MOST, Events
 from pfl_server.journal import Course
+from pfl_server.refusals import LONGEST_WORDS
 
 
 def test_the_newest_come_first_and_old_ones_go() -> None:
@@ -65,7 +66,7 @@ class Long(str):
 
 
 def test_a_restart_begins_with_what_the_journal_knows() -> None:
-    """Each attempt that ended is told when it ended; one under way is not."""
+    """Each attempt that ended is told when it ended, one under way is not, and each goodbye when it was said."""
     rounds = [
         {"round": 1, "attempt": 1, "status": "abandoned", "reason": "0 of 1", "counted": [], "losses": {}},
         {
@@ -82,10 +83,25 @@ def test_a_restart_begins_with_what_the_journal_knows() -> None:
     courses = [Course(n, a, at - 1, at, {}, {}) for n, a, at in ((1, 1, 10.0), (1, 2, 20.0), (2, 1, 30.0))]
     events = Events(lambda: 40.0)
     events.add("a joined")
-    events.recall(rounds, courses)
+    events.recall(rounds, courses, {"c": 35.0, "b": 25.0})
     assert [
         Event(40.0, "info", "a joined"),
+        Event(35.0, "info", "c left"),
         Event(30.0, "info", "round 2 closed: 2 counted"),
+        Event(25.0, "info", "b left"),
         Event(20.0, "warning", "round 1 closed: 1 counted; lost: b (lease)"),
         Event(10.0, "warning", "round 1, attempt 1, was abandoned: 0 of 1"),
     ] == list(events.newest())
+
+
+def test_an_old_goodbye_does_not_drive_out_newer_rounds() -> None:
+    """After a restart the newest are kept as they would have been before it."""
+    numbers = range(1, MOST + 1)
+    rounds = [
+        {"round": n, "attempt": 1, "status": "committed", "reason": "", "counted": ["a"], "losses": {}}
+        for n in numbers
+    ]
+    courses = [Course(n, 1, n - 1.0, float(n), {}, {}) for n in numbers]
+    events = Events(lambda: 0.0)
+    events.recall(rounds, courses, {"b": 0.5})
+    assert (MOST, 1.0) == (len(events.newest()), events.newest()[-1].at)

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import time
 
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import OPENING, Joined, Mark, Over, Receipt
+from pfl_common.messages import NOT_SINCE, OPENING, Joined, Mark, Over, Receipt
 from pfl_common.run import Description, Kind, Task
 from pfl_common.scores import vector
 from pfl_common.tensors import State
+from pfl_server import fleet as fleet_module
 from pfl_server.errands import SiteLost
 from pfl_server.fleet import FORGOTTEN_SECONDS
 from pfl_server.sampling import Draw
@@ -343,6 +345,60 @@ async def test_two_memories_that_differ(scene: Scene, marks: tuple[Mark, ...], w
     (line, *_) = scene.fleet.status().sites
     assert words in line.doing
     assert bool(words) == (";" in line.doing)
+
+
+async def test_a_goodbye_outlives_the_coordinator(scene: Scene) -> None:
+    """Started again it knows who left on purpose, and when, and waits for no lease of that site."""
+    await scene.fleet.leave("b")
+    await scene.restart()
+    assert (("a", "c"), (0, 2, 1)) == (scene.fleet.present(), scene.fleet.heard())
+    line = scene.fleet.status().sites[1]
+    assert ("away", "has left", "left") == (line.state, line.doing, line.phase)
+    asked = scene.ask("b")
+    await asyncio.sleep(0)
+    assert (True, False) == (scene.fleet.expired("b"), asked.done())
+
+
+async def test_who_came_back_has_not_left(scene: Scene) -> None:
+    """A goodbye counts until the site joins again, in every life of the coordinator."""
+    await scene.fleet.leave("b")
+    await scene.restart()
+    await scene.fleet.join("b", DESCRIPTION)
+    await scene.restart()
+    assert (0, 3, 0) == scene.fleet.heard()
+    assert {} == scene.books.journal.goodbyes()
+
+
+async def test_who_was_not_heard_since_a_restart_is_not_said_to_be_here(scene: Scene) -> None:
+    """When it was heard before nobody knows any more; drawing and leases give it its time all the same."""
+    await scene.restart()
+    fleet = scene.fleet
+    scene.ask("a")
+    await asyncio.sleep(0)
+    fleet.clock += 10
+    fleet.heartbeat("b", OPENING, 0)
+    fleet.clock += 3
+    waiting = asyncio.create_task(fleet.next_task("c", (), wait=60))
+    await asyncio.sleep(0)
+    assert (("a", "b", "c"), False) == (fleet.present(), fleet.expired("a"))
+    assert (2, 1, 0) == fleet.heard()
+    a, b, c = fleet.status().sites
+    assert ("away", "away", "silent (train 1)", NOT_SINCE) == (a.state, a.phase, a.doing, a.seen_seconds)
+    assert ("here", 3.0) == (b.state, b.seen_seconds)
+    assert ("here", 0.0) == (c.state, c.seen_seconds)
+    waiting.cancel()
+    await scene.take("a")
+    assert ("here", 0.0) == (fleet.status().sites[0].state, fleet.status().sites[0].seen_seconds)
+
+
+async def test_a_goodbye_of_long_ago_is_said_to_be_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list counts from the goodbye, not from the coordinator's start."""
+    said = time()
+    monkeypatch.setattr(fleet_module, "time", lambda: said)
+    await scene.fleet.leave("b")
+    monkeypatch.setattr(fleet_module, "time", lambda: said + 3600)
+    await scene.restart()
+    assert 3600.0 == scene.fleet.status().sites[1].seen_seconds
 
 
 async def test_who_has_left_was_heard_until_then(scene: Scene) -> None:

@@ -1,14 +1,19 @@
 """A run in the life of a coordinator, before it has begun."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import structlog
 
 from pfl_common.errors import Refused
 from pfl_common.run import Description
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.hosting import RunHost
+from pfl_server.journal import Journal
+from pfl_server.reading import Reading
 from pfl_server.settings import ServerSettings
 from pfl_server.view import View
 
@@ -28,4 +33,26 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
     assert ("stopped", "stopped") == (host.status().status, View(host, lambda sites: {}).state)
     assert "info" == host.status().events[0].level
     assert [] == list((tmp_path / "state" / "runs").iterdir())
+    host.runs.close()
+
+
+async def test_a_full_disk_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is counted is noted every few seconds; that it cannot be is one line, until it can be again."""
+    host = RunHost(ServerSettings(method="fedavg", sites=1, state=tmp_path / "state"), OpenEnvelopes())
+    host.books = host.runs.begin(host.settings, {"a": Description((4,), ("x", "y"), 3, "array")})
+
+    async def refuse(reading: Reading) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with structlog.testing.capture_logs() as said:
+        for round_ in (1, 2):
+            with monkeypatch.context() as broken:
+                broken.setattr(Journal, "note", SimpleNamespace(soon=refuse))
+                for _ in range(3):
+                    host.record.meter.moved("up", "train", 7)
+                    await host.note()
+            await host.note()
+            assert round_ == len([line for line in said if "not written down" in line["event"]])
+    assert {"now": host.record.meter.read()} == host.books.journal.readings()
+    host.books.journal.close()
     host.runs.close()

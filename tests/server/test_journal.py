@@ -12,6 +12,7 @@ import pytest
 
 from pfl_common.messages import Receipt
 from pfl_server.journal import Course, Journal
+from pfl_server.reading import Reading
 from pfl_server.sampling import Draw
 from pfl_server.scribe import Page
 
@@ -227,7 +228,17 @@ async def test_what_is_asked_at_one_moment(journal: Journal) -> None:
 def test_how_each_attempt_went_survives_a_restart(journal: Journal, file: Path) -> None:
     """It is written with the end of the attempt; an attempt that was ended without it has none."""
     first = Course(1, 1, 10.0, 11.5, {"fold": 0.5}, {"down/train": 7})
-    second = Course(1, 2, 12.0, 13.5, {"fold": 0.25, "commit": 1.0}, {"up/train": 3, "up/calls": 1})
+    moved = {"up/train": 3, "up/calls": 1}
+    second = Course(
+        1,
+        2,
+        12.0,
+        13.5,
+        {"fold": 0.25, "commit": 1.0},
+        moved,
+        {"circle/mean": 1.5, "classes": 3.0},
+        {"lease/working": 2},
+    )
     journal.open_attempt(1, ["a"], OTHER)
     journal.abandon(1, 1, {"a": "lease"}, "0 of 1", course=first)
     journal.open_attempt(1, ["a"], OTHER)
@@ -242,11 +253,37 @@ def test_a_journal_of_an_older_release_gets_the_table(file: Path) -> None:
     journal.commit(1, 1, ["a"], {})
     journal.close()
     with closing(sqlite3.connect(file)) as db:
-        db.execute("drop table course")
+        for table in ("course", "diagnosis", "loss", "opening", "reading"):
+            db.execute(f"drop table {table}")
         db.commit()
     journal = Journal(file)
     assert ([], {1: 1}) == (journal.course(), journal.committed())
+    assert ({}, None) == (journal.readings(), journal.attempt(1, 1).opened)
     journal.open_attempt(2, ["a"], OTHER)
     journal.commit(2, 1, ["a"], {}, course=Course(2, 1, 1.0, 2.0, {}, {}))
     assert [2] == [course.round for course in journal.course()]
     journal.close()
+
+
+def test_an_attempt_keeps_its_first_opening(journal: Journal, file: Path) -> None:
+    """A coordinator that was restarted goes on with it and does not open it; the next attempt has its own time."""
+    assert 1 == journal.open_attempt(1, ["a"], OTHER, at=10.0)
+    journal = reopened(journal, file)
+    assert 1 == journal.open_attempt(1, ["a"], OTHER, at=70.0)
+    assert 10.0 == journal.attempt(1, 1).opened
+    journal.abandon(1, 1, {}, "0 of 1")
+    assert 2 == journal.open_attempt(1, ["a"], OTHER, at=80.0)
+    assert (10.0, 80.0) == (journal.attempt(1, 1).opened, journal.attempt(1, 2).opened)
+
+
+def test_what_was_counted_is_kept_apart_from_what_an_attempt_ended_with(journal: Journal, file: Path) -> None:
+    """A note on the way changes the newest reading alone; the end of an attempt both, in its own transaction."""
+    early, late = Reading({"down/train": 1}), Reading({"down/train": 9}, {"fold": (2, 0.5)}, {"size": 1})
+    journal.open_attempt(1, ["a"], OTHER)
+    journal.commit(1, 1, ["a"], {}, course=Course(1, 1, 1.0, 2.0, {}, {}, reading=early))
+    journal = reopened(journal, file)
+    assert {"now": early, "closed": early} == journal.readings()
+    journal.note(late)
+    assert {"now": late, "closed": early} == journal.readings()
+    journal.note(late, closed=True)
+    assert {"now": late, "closed": late} == journal.readings()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -18,14 +19,18 @@ from pfl_common.config import settle
 from pfl_common.messages import RunStatus
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_deploy.simulate import play
+from pfl_server import hosting
 from pfl_server.hosting import RunHost
+from pfl_server.journal import Journal
 from pfl_server.metrics import NUMBERS, CoordinatorMetrics
 from pfl_server.settings import ServerSettings
 from pfl_server.view import View
 from tests.deploy.processes import write_site
 from tests.deploy.tools import tool
 
+GATHERED = 5
 Labels = frozenset[tuple[str, str]]
+COUNTING = {"counter": ("_total",), "summary": ("_count", "_sum")}
 SUFFIX = {"counter": ("_total",), "gauge": ("",), "info": ("_info",), "summary": ("_count", "_sum")}
 
 
@@ -57,6 +62,8 @@ async def run_to_the_end(folder: Path, method: str, **given: object) -> tuple[Ru
         if not place.exists():
             write_site(place, samples=24, size=12, seed=number)
     host, view = open_view(folder / "coordinator", method, **given)
+    # As if sites had come over a network: the simulator has none.
+    host.record.meter.moved("up", "calls", GATHERED)
     await play(host, data, folder / "sites" / method)
     await view.look()
     return host, view
@@ -73,6 +80,7 @@ async def test_all_that_is_declared_and_nothing_else(played: tuple[RunHost, View
     """Each number shows up in a real run with just the labels it was declared with."""
     host, view = played
     host.record.meter.refusals["seal"] += 1
+    await view.look()
     found = read(view)
     declared = {number.name + suffix: number for number in NUMBERS for suffix in SUFFIX[number.kind]}
     assert declared.keys() == found.keys()
@@ -159,14 +167,86 @@ async def test_the_status_tells_the_same_curve_after_a_restart(
     assert (before.round, before.scores) == (after.round, after.scores)
     assert numbers(read(view)) == numbers(found)
     assert (before.started, before.phases, before.spec) == (after.started, after.phases, after.spec)
+    assert "started again: the run had finished after round 4" == after.events[0].words
+    assert "run finished after round 4" not in [event.words for event in after.events]
     closed = [event.words for event in before.events if " closed: " in event.words]
     assert closed == [event.words for event in after.events if " closed: " in event.words]
 
 
 def numbers(found: dict[str, dict[Labels, float]]) -> list[dict[Labels, float]]:
-    """What is told of the last round and of how good the model is."""
+    """What is told of the last round, of how good the model is, and of all that was counted so far."""
     names = ("pfl_accuracy_ratio", "pfl_gain_ratio", "pfl_round", "pfl_round_counted", "pfl_round_cohort")
-    return [found[name] for name in names]
+    counters = [f"{number.name}{suffix}" for number in NUMBERS for suffix in COUNTING.get(number.kind, ())]
+    assert {"pfl_bytes_total", "pfl_round_seconds_sum", "pfl_losses_total"} < set(counters)
+    return [found.get(name, {}) for name in (*names, *counters)]
+
+
+async def test_what_crossed_before_the_run_is_in_no_round(played: tuple[RunHost, View]) -> None:
+    """It is counted, and a coordinator that is killed at once still knows it; rounds have their own bytes alone."""
+    host, view = played
+    journal = host.books.journal
+    assert GATHERED == value(read(view), "pfl_bytes_total", direction="up", kind="calls")
+    assert GATHERED == journal.readings()["now"].bytes["up/calls"]
+    assert [{}] * 4 == [course.bytes for course in journal.course()]
+
+
+async def test_no_counter_begins_at_nothing_and_jumps(played: tuple[RunHost, View]) -> None:
+    """Until the journal was read there is none of the run's; a jump would be taken for as many rounds at once."""
+    host, view = played
+    host.training.watch.recalled = False
+    found = read(view)
+    assert not {"pfl_rounds_total", "pfl_round_seconds_count", "pfl_losses_total"} & found.keys()
+    assert 1.0 == value(found, "pfl_run_state", state="finished")
+
+
+async def test_what_is_told_is_written_down_before(played: tuple[RunHost, View]) -> None:
+    """A counter that fell back with a kill would be taken for one that has begun again and grown by all it has."""
+    host, view = played
+    host.record.meter.moved("down", "finish", 7)
+    assert 0 == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
+    await view.look()
+    assert 7 == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
+    assert 7 == host.books.journal.readings()["now"].bytes["down/finish"]
+
+
+async def test_it_is_written_down_now_and_then(
+    played: tuple[RunHost, View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody looks, a kill costs no more than what was counted in the last seconds."""
+    host, _ = played
+    monkeypatch.setattr(hosting, "NOTED_SECONDS", 0.001)
+    noting = asyncio.create_task(host.keep_noting())
+    try:
+        for number in (1, 2):
+            host.record.meter.moved("down", "finish", 7)
+            for _ in range(3000):
+                await asyncio.sleep(0.01)
+                noted = (await host.books.journal.readings.soon())["now"]
+                if noted.bytes["down/finish"] == number * 7:
+                    break
+            assert number * 7 == noted.bytes["down/finish"]
+    finally:
+        noting.cancel()
+
+
+async def test_a_full_disk_stops_no_scrape(
+    played: tuple[RunHost, View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be written down is told all the same."""
+    host, view = played
+    journal = host.books.journal
+    monkeypatch.setattr(Journal, "note", property(lambda _: Full()))
+    host.record.meter.moved("down", "finish", 7)
+    await view.look()
+    assert 7 == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
+    assert 0 == journal.readings()["now"].bytes["down/finish"]
+
+
+class Full:
+    """Something to ask of a journal on a full disk."""
+
+    async def soon(self, *words: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
 
 
 async def test_before_the_run(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from pfl_common.messages import Scores
 from pfl_common.run import Kind, Task
@@ -106,3 +107,24 @@ async def test_a_restart_knows_how_far_and_how_good(tmp_path: Path) -> None:
         assert (2, 2, 3, 2) == (watch.round, watch.attempt, watch.cohort, watch.counted)
         assert correct / 4 == observer.status().scores["acc_macro"]
     journal.close()
+
+
+def test_the_log_says_what_the_page_says(tmp_path: Path) -> None:
+    """One line a round: the number that the page shows at that moment, and of which round it is. The first round is
+    closed before anything is known of it, and the run's last line has what the last round reached.
+    """
+    books = open_run(tmp_path, build_spec(rounds=3))
+    training = Training(books, ScriptedFleet(books, {}), tick=TICK)
+    with capture_logs() as lines:
+        asyncio.run(training.run())
+    books.journal.close()
+    curve = {point.round: point.accuracy for point in training.status().curve}
+    closed = [line for line in lines if line["event"] == "round closed"]
+    assert [1, 2, 3] == [line["round"] for line in closed]
+    assert [None, 1, 2] == [line.get("measured_after_round") for line in closed]
+    (over,) = (line for line in lines if line["event"] == "run over")
+    assert 3 == over["measured_after_round"]
+    for line in (*closed[1:], over):
+        assert pytest.approx(curve[line["measured_after_round"]], abs=5e-5) == line["mean_accuracy"]
+    assert not any("combined" in word for line in lines for word in line)
+    assert len(set(curve.values())) > 1  # else any round's number would do

@@ -112,13 +112,14 @@ async def test_work_before_the_run_is_not_there_yet(books: Books) -> None:
 
 
 async def test_the_status_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has come so far."""
+    """Who has come so far, and what is asked for."""
     monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
-    desk = Reception("fedavg")
+    desk = Reception("fedavg", wanted={"rounds": 7, "sites": 3})
     await desk.join("b", DESCRIPTION)
     await desk.join("a", DESCRIPTION)
     status: RunStatus = desk.status()
     assert ("gathering", ["a", "b"]) == (status.status, [site.site for site in status.sites])
+    assert (0, 7, 3) == (status.round, status.rounds, status.spec["sites"])
 
 
 async def test_stopping_reaches_the_run(books: Books) -> None:

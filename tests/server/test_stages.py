@@ -96,7 +96,7 @@ async def test_a_loss_says_how_far_the_site_was(scene: Scene, stage: str) -> Non
 
 
 async def test_what_happens_to_sites_is_told(scene: Scene) -> None:
-    """Who left and came back, who declined, who was given up, what was refused; newest first."""
+    """Who left and came back, who declined, who was given up; newest first."""
     fleet = scene.fleet
     await fleet.leave("b")
     await fleet.join("b", DESCRIPTION)
@@ -105,11 +105,9 @@ async def test_what_happens_to_sites_is_told(scene: Scene) -> None:
     await asyncio.sleep(0)
     await fleet.decline("a", TASK.key, "policy", "not\ntoday")
     fleet.give_up("c", "deadline")
-    fleet.refuse("late", "too late")
     await asyncio.gather(declining, given_up, return_exceptions=True)
     told = [(event.level, event.words) for event in fleet._record.events.newest()]
     assert [
-        ("warning", "refused (late): too late"),
         ("warning", "c is no longer waited for (called, deadline)"),
         ("warning", "a declined 000001-1-train (policy): not today"),
         ("info", "d joined"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import replace
 from hashlib import sha256
 
 import pytest
 import torch
 
+from pfl_common import blanks
 from pfl_common.messages import Blob, Mark, Offer
 from pfl_common.run import Kind, Task
 from pfl_server.errands import SiteLost
@@ -41,6 +43,43 @@ async def test_an_update_torn_by_a_power_loss_is_asked_for_again(scene: Scene) -
     await scene.take()
     await scene.send("a", offer, raw)
     assert raw == scene.books.spool.open(await again).path.read_bytes()
+
+
+async def test_an_update_is_written_over_one_that_is_not_needed_any_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The very same file, whose pages are warm; as long as its bytes have not come, it counts as nothing."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    places = []
+    for number in (1, 2):
+        task = replace(TASK, round=number)
+        asked = scene.ask("a", task)
+        await scene.take()
+        offer, raw = scene.prepare_offer("a", task, number)
+        await scene.send("a", offer, raw)
+        update = scene.books.spool.open(await asked)
+        assert raw == update.path.read_bytes()
+        places.append(update.path.stat().st_ino)
+        assert len(raw) < scene.books.spool.sweep(())
+    assert 1 == len(set(places))
+
+
+async def test_blanks_give_way_to_an_upload_that_has_no_room(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept for speed alone is no reason to send a site away."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    scene.ask()
+    await scene.take()
+    (scene.folder / "old").write_bytes(b"old")
+    assert scene.books.spool.blanks.give(scene.folder / "old")
+    kept = scene.folder / "spool" / "blanks"
+    full, usage = shutil.disk_usage(scene.folder), shutil.disk_usage
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: full._replace(free=0) if kept.exists() else usage(path)
+    )
+    await scene.fleet.offer("a", scene.prepare_offer()[0])
+    assert not kept.exists()
 
 
 @pytest.mark.parametrize("difference", [-1, 1, 1 << 40])
@@ -210,7 +249,7 @@ async def test_bytes_that_come_in_are_progress(scene: Scene) -> None:
     incoming = await scene.fleet.offer("a", scene.prepare_offer()[0])
     heard = []
     for size in (1, 2, 2):
-        incoming.path.write_bytes(b"x" * size)
+        incoming.came = size
         scene.fleet.clock += 10
         heard.append(scene.fleet.expired("a"))
     assert [False, False, False] == heard

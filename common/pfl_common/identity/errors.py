@@ -45,7 +45,7 @@ class Refusal(Refused):
     @property
     def public_code(self) -> str:
         """The reason the caller may be told, as one word."""
-        return self.code if self.told else "not-accepted"
+        return self.code if self.told else "not_accepted"
 
 
 _NOT_ACCEPTED = (
@@ -57,20 +57,20 @@ _NOT_ACCEPTED = (
 class BadRequest(Refusal):
     """The certificate request cannot be read, is not signed by its own key, or its key is not P-256."""
 
-    reason = "bad-request"
+    reason = "bad_request"
 
 
 class UnknownSite(Refusal):
     """Nobody invited a site of this name."""
 
-    reason = "unknown-site"
+    reason = "unknown_site"
     told = False
 
 
 class WrongProof(Refusal):
     """The caller does not hold the secret of the invitation."""
 
-    reason = "wrong-proof"
+    reason = "wrong_proof"
     told = False
 
 
@@ -83,7 +83,7 @@ class InvitationLocked(Refusal):
 class InvitationUsed(Refusal):
     """The proof is right, but another key has already used the invitation."""
 
-    reason = "already-used"
+    reason = "already_used"
 
 
 class InvitationExpired(Refusal):
@@ -95,4 +95,4 @@ class InvitationExpired(Refusal):
 class NameTaken(Refusal):
     """Another site already has this name."""
 
-    reason = "name-taken"
+    reason = "name_taken"

@@ -164,12 +164,14 @@ class Mark(_message.Message):
     def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class NextTaskRequest(_message.Message):
-    __slots__ = ("marks", "wait_seconds")
+    __slots__ = ("marks", "wait_seconds", "beside_bytes")
     MARKS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_BYTES_FIELD_NUMBER: _ClassVar[int]
     marks: _containers.RepeatedCompositeFieldContainer[Mark]
     wait_seconds: float
-    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+    beside_bytes: int
+    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., wait_seconds: _Optional[float] = ..., beside_bytes: _Optional[int] = ...) -> None: ...
 
 class NextTaskAnswer(_message.Message):
     __slots__ = ("nothing", "assignment", "over")
@@ -182,16 +184,18 @@ class NextTaskAnswer(_message.Message):
     def __init__(self, nothing: _Optional[_Union[Done, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., over: _Optional[_Union[Over, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("task", "header", "blob", "seal")
+    __slots__ = ("task", "header", "blob", "seal", "content")
     TASK_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     task: Task
     header: Header
     blob: Blob
     seal: Seal
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
+    content: bytes
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class Over(_message.Message):
     __slots__ = ("ending", "words")
@@ -202,16 +206,18 @@ class Over(_message.Message):
     def __init__(self, ending: _Optional[_Union[Ending, str]] = ..., words: _Optional[str] = ...) -> None: ...
 
 class OfferRequest(_message.Message):
-    __slots__ = ("key", "header", "blob", "seal")
+    __slots__ = ("key", "header", "blob", "seal", "content")
     KEY_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     key: str
     header: Header
     blob: Blob
     seal: Seal
-    def __init__(self, key: _Optional[str] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
+    content: bytes
+    def __init__(self, key: _Optional[str] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class OfferAnswer(_message.Message):
     __slots__ = ("room", "receipt")
@@ -345,7 +351,14 @@ class SiteStatus(_message.Message):
     def __init__(self, site: _Optional[str] = ..., state: _Optional[str] = ..., seen_seconds: _Optional[float] = ..., doing: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
 
 class Point(_message.Message):
-    __slots__ = ("round", "ended", "seconds", "cohort", "counted", "lost", "accuracy", "spread", "worst_decile", "bytes_down", "bytes_up")
+    __slots__ = ("round", "ended", "seconds", "cohort", "counted", "lost", "accuracy", "spread", "worst_decile", "bytes_down", "bytes_up", "diagnostics")
+    class DiagnosticsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +370,7 @@ class Point(_message.Message):
     WORST_DECILE_FIELD_NUMBER: _ClassVar[int]
     BYTES_DOWN_FIELD_NUMBER: _ClassVar[int]
     BYTES_UP_FIELD_NUMBER: _ClassVar[int]
+    DIAGNOSTICS_FIELD_NUMBER: _ClassVar[int]
     round: int
     ended: float
     seconds: float
@@ -368,7 +382,8 @@ class Point(_message.Message):
     worst_decile: float
     bytes_down: int
     bytes_up: int
-    def __init__(self, round: _Optional[int] = ..., ended: _Optional[float] = ..., seconds: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ..., accuracy: _Optional[float] = ..., spread: _Optional[float] = ..., worst_decile: _Optional[float] = ..., bytes_down: _Optional[int] = ..., bytes_up: _Optional[int] = ...) -> None: ...
+    diagnostics: _containers.ScalarMap[str, float]
+    def __init__(self, round: _Optional[int] = ..., ended: _Optional[float] = ..., seconds: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ..., accuracy: _Optional[float] = ..., spread: _Optional[float] = ..., worst_decile: _Optional[float] = ..., bytes_down: _Optional[int] = ..., bytes_up: _Optional[int] = ..., diagnostics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("at", "level", "words")

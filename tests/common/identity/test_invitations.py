@@ -75,7 +75,7 @@ def test_a_used_invitation_lets_no_second_key_in(
     ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
     with pytest.raises(InvitationUsed) as caught:
         ledger.redeem("hospital_a", other_csr, proof=invitation.prove(other_csr), now=now)
-    assert "already-used" == caught.value.code == caught.value.public_code
+    assert "already_used" == caught.value.code == caught.value.public_code
     assert "pfl invite hospital_a --again" in caught.value.answer
     ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
 
@@ -143,7 +143,7 @@ def test_strangers_learn_nothing_about_who_is_invited(
         with pytest.raises(Refusal) as caught:
             ledger.redeem(name, csr, proof=b"guess", now=now)
         refusals.append(caught.value)
-    assert ["wrong-proof", "unknown-site"] == [refusal.code for refusal in refusals]
+    assert ["wrong_proof", "unknown_site"] == [refusal.code for refusal in refusals]
     assert 1 == len({(refusal.answer, refusal.public_code) for refusal in refusals})
 
 

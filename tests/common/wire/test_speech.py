@@ -60,8 +60,9 @@ lines = st.builds(
     st.sampled_from(["called", "working", "uploading", "waiting", "away", "left"]),
 )
 ratios = st.none() | reals
+told = st.dictionaries(words, reals, max_size=3)
 points = st.builds(
-    Point, numbers, reals, reals, numbers, numbers, numbers, ratios, ratios, ratios, sizes, sizes
+    Point, numbers, reals, reals, numbers, numbers, numbers, ratios, ratios, ratios, sizes, sizes, told
 )
 events = st.builds(Event, reals, st.sampled_from(["info", "warning", "error"]), words)
 facts = st.dictionaries(

@@ -1,0 +1,46 @@
+"""What a meter showed at one moment: written into the journal, so that a restarted coordinator counts on from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Lap:
+    """What was moved and spent between two readings: seconds by phase, bytes as "down/train"."""
+
+    seconds: dict[str, float]
+    bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Bytes as "down/train"; by phase how often and how many seconds; refused messages by code."""
+
+    bytes: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    refusals: Mapping[str, int] = field(default_factory=dict)
+
+    def since(self, earlier: Reading) -> Lap:
+        """What has come after an earlier reading."""
+        spent = {
+            phase: total - earlier.seconds.get(phase, (0, 0.0))[1]
+            for phase, (_, total) in self.seconds.items()
+        }
+        moved = {name: count - earlier.bytes.get(name, 0) for name, count in self.bytes.items()}
+        return Lap(
+            {phase: seconds for phase, seconds in spent.items() if seconds},
+            {name: count for name, count in moved.items() if count},
+        )
+
+    def to_json(self) -> str:
+        """As it is kept."""
+        return json.dumps([dict(self.bytes), dict(self.seconds), dict(self.refusals)], sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Reading:
+        """As it was kept."""
+        moved, spent, refusals = json.loads(text)
+        return cls(moved, {phase: (count, total) for phase, (count, total) in spent.items()}, refusals)
