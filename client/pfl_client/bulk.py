@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
-from io import FileIO
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from grpc import aio
 
+from pfl_client.arriving import Arriving
 from pfl_client.dialling import Line, Patience
 from pfl_client.link import CALLS, INIT, Unreachable
 from pfl_common import speech
@@ -48,9 +47,10 @@ class Carrier:
         """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
         kept = -1
         while kept != 0:
-            arriving = await asyncio.to_thread(_Arriving, into, blob)
+            arriving = await asyncio.to_thread(Arriving, into, blob)
             kept = arriving.at
             if await self._bring(arriving, kind):
+                arriving.settle()
                 return
             arriving.throw_away()
         raise Refused("digest", "other bytes than announced; expected: their SHA-256; fetch them again")
@@ -91,11 +91,11 @@ class Carrier:
                     raise Unreachable(f"the transfer stands at {best} bytes: {error}") from error
             await asyncio.sleep(_pause(self._patience, failures))
 
-    async def _bring(self, arriving: _Arriving, kind: str) -> bool:
+    async def _bring(self, arriving: Arriving, kind: str) -> bool:
         await self._persist(lambda: self._fetch_rest(arriving, kind), lambda: arriving.at)
         return arriving.whole
 
-    async def _fetch_rest(self, arriving: _Arriving, kind: str) -> None:
+    async def _fetch_rest(self, arriving: Arriving, kind: str) -> None:
         size = arriving.blob.size
         if arriving.at == size > 0:
             return
@@ -154,47 +154,6 @@ class Carrier:
             return await step
         except (aio.AioRpcError, aio.UsageError, asyncio.CancelledError) as error:
             raise self._line.explain(error) from None
-
-
-class _Arriving:
-    """A file on its way. Its hash is taken as it grows, so that it need not be read again when it is there."""
-
-    def __init__(self, into: Path, blob: Blob) -> None:
-        self.blob, self._into = blob, into
-        if into.exists() and into.stat().st_size > blob.size:
-            into.unlink()  # what is too long cannot be its beginning
-        into.touch()
-        with into.open("rb") as file:
-            self._hash = hashlib.file_digest(file, "sha256")
-            self.at = file.tell()
-
-    @property
-    def whole(self) -> bool:
-        """Whether the bytes are those that were announced."""
-        return self._hash.hexdigest() == self.blob.digest
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[bytes], None]]:
-        """Takes frames in their order; each is in the file, safe from a kill, before the next one is read."""
-        with self._into.open("r+b", buffering=0) as file:
-
-            def take(frame: bytes) -> None:
-                _write(file, frame, self.at)
-                self._hash.update(frame)
-                self.at += len(frame)
-
-            yield take
-
-    def throw_away(self) -> None:
-        """Other bytes than announced are of no use."""
-        self._into.unlink()
-
-
-def _write(file: FileIO, frame: bytes, at: int) -> None:
-    rest = memoryview(frame)
-    while rest:
-        written = os.pwrite(file.fileno(), rest, at)
-        rest, at = rest[written:], at + written
 
 
 def _pause(patience: Patience, failures: int) -> float:

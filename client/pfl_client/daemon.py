@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from pfl_client.arriving import reached
 from pfl_client.bench import Bench, DataFolder, Done, TrainerLost
 from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
@@ -226,7 +227,7 @@ class Daemon:
         visit.check_room(assignment)
         async with _Heart(self._link, assignment.key, visit.download(blob)) as heart:
             with self.watch.phase("download"):
-                await self._bring(blob, visit.download(blob), kind=assignment.task.kind)
+                await self._bring(blob, visit.begin_download(blob), kind=assignment.task.kind)
             done = await self._twice(lambda: self._train(visit, assignment, letter, heart))
             with self.watch.phase("seal"):
                 await heart.during(visit.keep, assignment, done)
@@ -379,6 +380,5 @@ class _Heart:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._done += self._at_work
-            fetched = self._download.stat().st_size if self._download.exists() else 0
             with suppress(Unreachable, Refused):
-                await self._link.heartbeat(self._key, self._done + fetched)
+                await self._link.heartbeat(self._key, self._done + reached(self._download))

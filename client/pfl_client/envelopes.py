@@ -49,7 +49,7 @@ class Envelopes(Protocol):
         """A download that was made for this site under exactly this header; anything else is refused."""
 
     def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
-        """Close an update into a file."""
+        """Close an update into a file; one that lies there may be written over."""
 
     def whole(self, offer: Offer, own: bytes, file: Path) -> bool:
         """Whether a closed update still is what it was: its file is not synced, a power loss can tear it."""

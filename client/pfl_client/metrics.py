@@ -159,7 +159,7 @@ _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
             "counter",
             "Messages the coordinator refused.",
             ("code",),
-            "late, superseded, no_room and the other reasons of the protocol",
+            "late, superseded, no_room and others; runbook.md explains each, under PflRefusalsRising",
         ),
         lambda seen: _by_label(seen.watch.refused),
     ),

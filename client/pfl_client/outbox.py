@@ -18,6 +18,7 @@ from pfl_client import disk
 from pfl_client.bench import Parcel
 from pfl_client.declined import disk_full
 from pfl_client.envelopes import Envelopes
+from pfl_common.blanks import Blanks
 from pfl_common.messages import Offer
 from pfl_common.run import Header
 
@@ -46,8 +47,9 @@ _NOTE: TypeAdapter[Note] = TypeAdapter(Note)
 class Outbox:
     """A folder of uploads by task key."""
 
-    def __init__(self, folder: Path, envelopes: Envelopes) -> None:
-        self._folder, self._envelopes = folder, envelopes
+    def __init__(self, folder: Path, envelopes: Envelopes, blanks: Blanks | None = None) -> None:
+        """With `blanks` an upload is written over a file that is not needed any more."""
+        self._folder, self._envelopes, self._blanks = folder, envelopes, blanks
         self._written: set[str] = set()
         disk.make_folder(folder)
         # A kill in the middle of sealing leaves a draft nobody will finish.
@@ -61,6 +63,8 @@ class Outbox:
     def store(self, key: str, header: Header, update: Parcel) -> Upload:
         """Close an update and take it in; what lay here under the same key is replaced."""
         with disk_full(self._folder):
+            if self._blanks is not None:
+                self._blanks.lay(self._path(key, "sealed"), _size_of(update))
             closed = self._envelopes.close(update, header, self._path(key, "sealed"))
             offer = Offer(key, header, closed.blob, closed.seal)
             # The words first: bytes without their words would be an upload nobody can check.
@@ -92,6 +96,9 @@ class Outbox:
     def drop(self, key: str) -> None:
         """Forget an upload: its round is committed, or given up."""
         self._written.discard(key)
+        parcel = self._path(key, "parcel")
+        if self._blanks is not None and parcel.exists():
+            self._blanks.give(parcel)
         for kind in ("json", "parcel", "part", "sealed", "draft"):
             disk.remove(self._path(key, kind))
 
@@ -104,3 +111,7 @@ class Outbox:
         if not re.fullmatch(r"[0-9a-z-]+", key):
             raise ValueError(f"{key!r} is no task key")
         return self._folder / f"{key}.{kind}"
+
+
+def _size_of(update: Parcel) -> int:
+    return update.stat().st_size if isinstance(update, Path) else len(update)

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 from pfl_client.declined import DiskFull
+from pfl_common.remembered import remembered
 from pfl_common.run import Manifest
 
 SPARE = 4 << 20
@@ -16,6 +17,7 @@ SPARE = 4 << 20
 _MB = 1e6
 
 
+@remembered
 def size_of(manifest: Manifest) -> int:
     """How many bytes a parcel with all of these tensors has."""
     return sum(prod(entry.shape) * _width(entry.dtype) for entry in manifest)

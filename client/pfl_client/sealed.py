@@ -48,9 +48,9 @@ class SealedEnvelopes:
         """Seal under a fresh key; the coordinator can open it, and this site, until it forgets it."""
         said = header.to_json().encode()
         if isinstance(parcel, Path):
-            sealed = sealing.seal_file(parcel, into, said)
+            sealed = sealing.seal_file(parcel, into, said, over=True)
         else:
-            sealed = sealing.seal_bytes(parcel, into, said)
+            sealed = sealing.seal_bytes(parcel, into, said, over=True)
         bound = sealed.binding.hash
         wrap = sealing.wrap(sealed.content_key, self._known(), header_hash=bound)
         signature = sealing.sign_up(self._keys, sealed, wrap=wrap)

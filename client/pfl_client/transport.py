@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +14,7 @@ from google.protobuf.message import Message
 
 from pfl_client.bulk import Carrier
 from pfl_client.dialling import Answer, Line, Patience, open_channel
-from pfl_client.link import INIT, NotAdmitted, Traffic
+from pfl_client.link import CALLS, INIT, NotAdmitted, Traffic, Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
@@ -21,6 +23,9 @@ from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Rec
 from pfl_common.run import Description
 from pfl_common.sealing.calls import CallSigner
 from pfl_common.wire import coordinator_pb2 as pb
+
+PLAIN_SECONDS = 600.0
+"""After a call without an answer all parcels go in streams for so long: the line may be too slow for them beside."""
 
 
 class GrpcLink:
@@ -44,6 +49,7 @@ class GrpcLink:
         channel = open_channel(address, self._credentials())
         self._line = Line(channel, address, self._check_certificate, signer)
         self.carrier = Carrier(self._line, self._patience)
+        self._beside, self._plain_until = dict[str, bytes](), float("-inf")
 
     async def __aenter__(self) -> Self:
         return self
@@ -73,18 +79,43 @@ class GrpcLink:
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
         """Wait for work, saying which vault generations there are, newest first; None: ask again."""
         wait = self._patience.wait_seconds
-        request = speech.say_marks(marks, wait_seconds=wait)
-        return speech.hear_work(await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait))
+        request = speech.say_marks(marks, wait_seconds=wait, beside_bytes=self._beside_bytes())
+        try:
+            said = await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait)
+        except Unreachable:
+            self._go_plain()
+            raise
+        work = speech.hear_work(said)
+        self._beside.clear()
+        if isinstance(work, Assignment) and (content := said.assignment.content):
+            self._beside[work.blob.digest] = content
+            self._line.traffic.come(work.task.kind, len(content))
+            self._line.traffic.come(CALLS, -len(content))
+        return work
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring bytes into a file, but not those it already holds; the digest is checked."""
-        await self.carrier.fetch(blob, into, kind=kind)
+        content = self._beside.pop(blob.digest, b"")
+        if content and sha256(content).hexdigest() == blob.digest:
+            into.write_bytes(content)
+        else:
+            await self.carrier.fetch(blob, into, kind=kind)
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in; goes on where an interrupted transfer stopped."""
         _check_size(parcel, offer.blob.size)
         kind = offer.header.kind
-        receipt = await self.carrier.store(offer.key, parcel, lambda: self._offer(offer), kind=kind)
+
+        async def make_offer() -> int | Receipt:
+            # Offered once more, the bytes follow in a stream, which a line may be too slow or too bad to do without.
+            content = parcel.read_bytes() if offer.blob.size <= self._beside_bytes() else b""
+            try:
+                return await self._offer(offer, content)
+            except Unreachable:
+                self._go_plain()
+                raise
+
+        receipt = await self.carrier.store(offer.key, parcel, make_offer, kind=kind)
         if (receipt.key, receipt.digest) != (offer.key, offer.blob.digest):
             raise Refused("other", f"a receipt for {receipt.key}; expected: {offer.key} and its bytes")
         return receipt
@@ -124,8 +155,19 @@ class GrpcLink:
         await before.close(grace=self._patience.wait_seconds + self._patience.call_seconds)
         return True
 
-    async def _offer(self, offer: Offer) -> int | Receipt:
-        said = await self._ask("Offer", speech.say_offer(offer), pb.OfferAnswer)
+    def _beside_bytes(self) -> int:
+        """The largest parcel that goes with a control call now."""
+        return speech.BESIDE_BYTES if asyncio.get_running_loop().time() >= self._plain_until else 0
+
+    def _go_plain(self) -> None:
+        self._plain_until = asyncio.get_running_loop().time() + PLAIN_SECONDS
+
+    async def _offer(self, offer: Offer, content: bytes = b"") -> int | Receipt:
+        request = speech.say_offer(offer)
+        request.content = content
+        said = await self._ask("Offer", request, pb.OfferAnswer)
+        self._line.traffic.go(offer.header.kind, len(content))
+        self._line.traffic.go(CALLS, -len(content))
         if said.WhichOneof("answer") == "receipt":
             return speech.hear_receipt(said.receipt)
         return said.room.offset

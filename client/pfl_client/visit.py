@@ -7,13 +7,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from pfl_client import disk, room
+from pfl_client import arriving, disk, room
 from pfl_client.bench import Done, Job, Parcel
 from pfl_client.declined import DiskFull, Tampered, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.outbox import Outbox
 from pfl_client.vault import Owner, ServingModel, Vault
 from pfl_client.watch import AUDIT, Left
+from pfl_common.blanks import Blanks
 from pfl_common.errors import Refused, StateError
 from pfl_common.messages import (
     Assignment,
@@ -44,7 +45,8 @@ class Visit:
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self._vault = _open_vault(folder, spec, site)
         try:
-            self._outbox = Outbox(folder / "outbox", envelopes)
+            self._blanks = Blanks(folder / "blanks", most=2 * REUSED_LIMIT)
+            self._outbox = Outbox(folder / "outbox", envelopes, self._blanks)
             self._outbox.sweep({self._vault.upload} if self._vault.upload else ())
             self._serving = ServingModel(folder / "serving")
             self._downloads = folder / "downloads"
@@ -85,6 +87,12 @@ class Visit:
     def download(self, blob: Blob) -> Path:
         """Where these bytes are fetched to; a part that is already there is kept."""
         return self._downloads / blob.digest
+
+    def begin_download(self, blob: Blob) -> Path:
+        """The same, where bytes of an older one may be written over: fresh pages cost more."""
+        file = self.download(blob)
+        arriving.lay(self._blanks, file, blob.size)
+        return file
 
     def first(self, joined: Joined) -> Letter | None:
         """Who vouches for the run's first model; None: it is here already."""
@@ -201,10 +209,14 @@ class Visit:
         """Give back the room of what is only kept because it is quick to write over."""
         for path in (self._opened, self._update):
             disk.remove(path)
+        self._blanks.clear()
 
     def clean_up(self, blob: Blob) -> None:
         """Forget a download whose task is done."""
-        self.download(blob).unlink(missing_ok=True)
+        file = self.download(blob)
+        if file.exists():
+            self._blanks.give(file)
+        arriving.forget(file)
         for path in (self._opened, self._update):
             if _is_vast(path):
                 path.unlink()
@@ -213,7 +225,7 @@ class Visit:
         """The trainer has read it all: a download of gigabytes gives its place to the update that is closed now."""
         if _is_vast(self._opened):
             self._opened.unlink()
-            self.download(blob).unlink(missing_ok=True)
+            arriving.forget(self.download(blob))
 
     def _accept(self, header: Header, blob: Blob, seal: Seal) -> Letter:
         try:

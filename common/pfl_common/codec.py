@@ -6,7 +6,7 @@ says of itself is ever trusted. The optional groups that are present are listed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite, sqrt
 from typing import Protocol
 
@@ -15,12 +15,26 @@ import torch
 from torch import Tensor
 
 from pfl_common import parcels
+from pfl_common.columns import pair
 from pfl_common.errors import Refused
 from pfl_common.halves import Up
 from pfl_common.mapped import BLOCK
-from pfl_common.parcels import DTYPES, Filed, Held, Place, Source, Window, fit, lay_out, open_file, size_of
+from pfl_common.parcels import (
+    DTYPES,
+    Filed,
+    Held,
+    Place,
+    Source,
+    Stretch,
+    Window,
+    fit,
+    lay_out,
+    open_file,
+    size_of,
+    stretches,
+)
 from pfl_common.run import Entry, Manifest
-from pfl_common.sums import Weighted, pair
+from pfl_common.sums import Weighted
 from pfl_common.tensors import State
 
 __all__ = [
@@ -32,7 +46,7 @@ __all__ = [
     "check_finite",
     "decode",
     "encode",
-    "finite",
+    "find_infinite",
     "flatten",
     "open_file",
     "pin",
@@ -40,6 +54,10 @@ __all__ = [
     "size_of",
     "unflatten",
 ]
+
+
+SMALL = 1 << 14
+"""Numbers of a tensor that is looked through together with others: by itself the call would cost more than the look."""
 
 
 def pin(samples: Sequence[State]) -> Manifest:
@@ -75,10 +93,9 @@ def encode(state: State, manifest: Manifest, out: Sink) -> tuple[str, ...]:
         raise ValueError(f"the parcel does not match its manifest in {differing[:5]}")
     for entry in wanted:
         value = state[entry.name].detach().to("cpu").contiguous()
-        if (_dtype_name(value), tuple(value.shape)) != (entry.dtype, entry.shape):
-            raise ValueError(
-                f"{entry.name!r} is {_dtype_name(value)}{tuple(value.shape)}, manifest says {entry}"
-            )
+        if value.dtype is not DTYPES.get(entry.dtype) or value.shape != entry.shape:
+            dtype = str(value.dtype).removeprefix("torch.")
+            raise ValueError(f"{entry.name!r} is {dtype}{tuple(value.shape)}, manifest says {entry}")
         out.write(value.reshape(-1).view(torch.uint8).numpy().data)
     return groups
 
@@ -110,11 +127,22 @@ def check(source: Source, manifest: Manifest, groups: Iterable[str], *, largest:
     except (TypeError, ValueError) as error:
         raise Refused("manifest", str(error)) from None
     window, square = Window(source), 0.0
-    for name, place in places.items():
-        norms = [_examine(name, block) for block in window.blocks(place)]
-        square += sum(norm * norm for norm in norms) if name.startswith("sum.") else 0.0
+    for stretch in stretches(places):
+        norms = _look_through(window, stretch)
+        square += sum(norm * norm for norm in norms) if stretch.whole.branch == "sum" else 0.0
     if largest is not None and not sqrt(square) <= largest:
         raise Refused("norm", f"the update's norm is {sqrt(square):.6g}, the run takes at most {largest:.6g}")
+
+
+def _look_through(window: Window, stretch: Stretch) -> list[float]:
+    """The norms of its blocks; numbers nobody can use are refused by the name of the tensor that holds them."""
+    try:
+        return [_examine(stretch.whole.entry.name, block) for block in window.blocks(stretch.whole)]
+    except Refused:
+        for part in stretch.parts:
+            for block in window.blocks(part):
+                _examine(part.entry.name, block)
+        raise
 
 
 def flatten(up: Up) -> State:
@@ -132,14 +160,42 @@ def unflatten(state: State) -> Up:
 
 def check_finite(state: State) -> None:
     """Refuse NaN, infinity, negative weights and truth values that are neither 0 nor 1."""
-    for name, value in state.items():
-        for block in _blocks(value):
-            _examine(name, block)
+    for names, values in _gathered(state):
+        try:
+            _examine_all(names[0], values)
+        except Refused:
+            for name in names:
+                _examine_all(name, state[name])
+            raise
 
 
-def finite(value: Tensor) -> bool:
-    """Whether all numbers of a floating-point tensor are finite; no memory of its size is needed."""
+def find_infinite(values: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor with NaN or infinity; None if there is none. No memory of their size is needed."""
+    for names, gathered in _gathered(values):
+        if not _is_finite(gathered):
+            return next(name for name in names if not _is_finite(values[name]))
+    return None
+
+
+def _examine_all(name: str, value: Tensor) -> None:
+    for block in _blocks(value):
+        _examine(name, block)
+
+
+def _is_finite(value: Tensor) -> bool:
     return all(_measure(block) is not None for block in _blocks(value))
+
+
+def _gathered(values: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]]:
+    """Tensors to be looked through; small ones of a type and branch together, as one copy of them."""
+    small: dict[object, list[str]] = {}
+    for name, value in values.items():
+        if value.numel() >= SMALL:
+            yield [name], value
+        else:
+            small.setdefault((value.dtype, value.device, name.partition(".")[0]), []).append(name)
+    for names in small.values():
+        yield names, torch.cat([values[name].detach().reshape(-1) for name in names])
 
 
 def _blocks(value: Tensor) -> Iterator[Tensor]:
@@ -182,7 +238,3 @@ def _view(buffer: bytearray | memoryview | np.memmap, place: Place) -> Tensor:
     # A tensor must start at a multiple of its item size; a parcel packs without gaps, so a few need a copy.
     aligned = raw if raw.data_ptr() % place.dtype.itemsize == 0 else raw.clone()
     return aligned.view(place.dtype).reshape(place.entry.shape)
-
-
-def _dtype_name(value: Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
+from itertools import groupby
 from math import prod
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,7 @@ from torch import Tensor
 from pfl_common import mapped
 from pfl_common.errors import Refused
 from pfl_common.mapped import BLOCK
+from pfl_common.remembered import remembered
 from pfl_common.run import Entry, Manifest
 
 if sys.byteorder != "little":
@@ -119,7 +121,12 @@ class Place:
         """How many numbers it has."""
         return prod(self.entry.shape)
 
-    @property
+    @cached_property
+    def branch(self) -> str:
+        """The first part of its name."""
+        return self.entry.name.partition(".")[0]
+
+    @cached_property
     def size(self) -> int:
         """How many bytes it takes."""
         return self.count * self.dtype.itemsize
@@ -127,14 +134,23 @@ class Place:
 
 def size_of(manifest: Manifest, groups: Iterable[str]) -> int:
     """Bytes of a parcel with these groups present: known before the first byte is accepted."""
-    present = set(groups)
+    return _size_of(manifest, frozenset(groups))
+
+
+@remembered
+def _size_of(manifest: Manifest, present: frozenset[str]) -> int:
     entries = (entry for entry in manifest if not entry.group or entry.group in present)
     return sum(Place(entry, 0).size for entry in entries)
 
 
 def lay_out(manifest: Manifest, groups: Iterable[str]) -> dict[str, Place]:
     """Where each tensor lies, by name, in the order of the bytes; a group the run does not have is refused."""
-    present, places, offset = set(groups), {}, 0
+    return _lay_out(manifest, frozenset(groups))
+
+
+@remembered
+def _lay_out(manifest: Manifest, present: frozenset[str]) -> dict[str, Place]:
+    places, offset = dict[str, Place](), 0
     unknown = present - {entry.group for entry in manifest if entry.group}
     if unknown:
         raise Refused("groups", f"the header lists groups the run does not have: {sorted(unknown)}")
@@ -145,9 +161,32 @@ def lay_out(manifest: Manifest, groups: Iterable[str]) -> dict[str, Place]:
     return places
 
 
-def fit(size: int, places: Mapping[str, Place]) -> None:
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbours of one branch and type, taken as one vector: a hundred small tensors cost no more than one."""
+
+    whole: Place
+    parts: tuple[Place, ...]
+
+
+def join(parts: Sequence[Place]) -> Stretch:
+    """Tensors of one type that lie one after the other, as one."""
+    first, count = parts[0], sum(part.count for part in parts)
+    whole = Place(Entry(first.entry.name, first.entry.dtype, (count,)), first.offset)
+    return Stretch(whole, tuple(parts))
+
+
+@remembered
+def stretches(places: dict[str, Place]) -> tuple[Stretch, ...]:
+    """A whole parcel as few long vectors, in order."""
+    neighbours = groupby(places.values(), key=lambda place: (place.branch, place.entry.dtype))
+    return tuple(join(list(parts)) for _, parts in neighbours)
+
+
+def fit(size: int, places: dict[str, Place]) -> None:
     """Refuse a parcel that is not exactly as long as its tensors together."""
-    expected = sum(place.size for place in places.values())
+    last = next(reversed(places.values()), None)
+    expected = 0 if last is None else last.offset + last.size
     if size != expected:
         raise Refused("size", f"the parcel has {size} bytes, the manifest says {expected}")
 

@@ -21,8 +21,16 @@ def scope(*words: int | str) -> Iterator[None]:
     """Dropout and other layers draw from the global generator: seed it for one purpose, then put it back."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(derive(*words))
+        _seed_all(derive(*words))
         yield
+
+
+def _seed_all(seed: int) -> None:
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        # The same for this processor; torch.manual_seed would note for each absent device who asked, for ever.
+        torch.default_generator.manual_seed(seed)
 
 
 def initialise(module: nn.Module, seed: int) -> None:

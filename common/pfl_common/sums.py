@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pfl_common import mapped
+from pfl_common.columns import Column, agree, columns, pair
 from pfl_common.mapped import BLOCK
 from pfl_common.parcels import Place, Source, Window, fit, lay_out
 from pfl_common.run import Manifest
@@ -36,22 +37,7 @@ class Weighted:
     weight: Tensor
 
     def __post_init__(self) -> None:
-        _agree(self.value.dtype, tuple(self.value.shape), self.weight.dtype, tuple(self.weight.shape))
-
-
-def pair(places: Mapping[str, Place]) -> dict[str, tuple[Place, Place]]:
-    """Each summed value of a parcel with its weight, by name. What is alone or does not fit is an error."""
-    values, weights = (
-        {name.removeprefix(branch): place for name, place in places.items() if name.startswith(branch)}
-        for branch in ("sum.", "weight.")
-    )
-    if values.keys() != weights.keys():
-        alone = sorted(values.keys() ^ weights.keys())
-        raise ValueError(f"a summed value and its weight come together, one is missing of {alone[:5]}")
-    for name, value in values.items():
-        weight = weights[name]
-        _agree(value.dtype, value.entry.shape, weight.dtype, weight.entry.shape)
-    return {name: (values[name], weights[name]) for name in sorted(values)}
+        agree(self.value.dtype, tuple(self.value.shape), self.weight.dtype, tuple(self.weight.shape))
 
 
 class Sum:
@@ -60,13 +46,20 @@ class Sum:
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
         self._weights: dict[str, Tensor] = {}
+        self._long: dict[tuple[str, ...], _Long] = {}
         self._warm = _Warm()
-        self._spare: dict[str, Tensor] = {}
+        self._spare: dict[tuple[str, ...], Tensor] = {}
 
     def begin(self) -> None:
         """Begin another sum, in the memory of the last one if that is not very much: fresh pages cost time."""
-        old = self._totals if sum(total.nbytes for total in self._totals.values()) <= REUSED else {}
-        self._totals, self._weights, self._spare = {}, {}, dict(old)
+        inside = {name for names in self._long for name in names}
+        alone: dict[tuple[str, ...], Tensor] = {
+            (name,): total for name, total in self._totals.items() if name not in inside
+        }
+        reused = sum(total.nbytes for total in self._totals.values()) <= REUSED
+        long = {names: column.total for names, column in self._long.items()}
+        self._spare = {**alone, **long} if reused else {}
+        self._totals, self._weights, self._long = {}, {}, {}
 
     def add(self, terms: Mapping[str, Weighted]) -> None:
         """Add one site's terms; a name may be new, its shapes may not change."""
@@ -78,8 +71,13 @@ class Sum:
         places = lay_out(manifest, groups)
         fit(source.size, places)
         values, weights = self._warm.windows(source)
-        for name, (value, weight) in pair(places).items():
-            self._fold(name, _Parcelled(value, values), _Parcelled(weight, weights))
+        pairs = pair(places)
+        for column in columns(places):
+            if self._fold_column(column, values, weights):
+                continue
+            for name in column.names:
+                value, weight = pairs[name]
+                self._fold(name, _Parcelled(value, values), _Parcelled(weight, weights))
 
     def mean(self, otherwise: State) -> State:
         """Totals over weights under the names of `otherwise`, which also fills in where nothing was counted.
@@ -104,7 +102,7 @@ class Sum:
 
     def _fold(self, name: str, value: _Numbers, weight: _Numbers) -> None:
         if name not in self._totals:
-            self._totals[name] = self._room(name, value.shape)
+            self._totals[name] = self._room((name,), value.shape)
             self._weights[name] = mapped.zeros(weight.shape, torch.float64)
         total, weights = self._totals[name], self._weights[name]
         if (total.shape, weights.shape) != (value.shape, weight.shape):
@@ -125,8 +123,40 @@ class Sum:
                 # One pass instead of two: the product of a float32 with such a weight is exact, fused or not.
                 total[cut.start : cut.stop].add_(block, alpha=factor.item())
 
-    def _room(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        spare = self._spare.pop(name, None)
+    def _fold_column(self, column: Column, values: Window, weights: Window) -> bool:
+        """Add neighbours as one vector, number by number the same; False if they have to be taken one by one."""
+        long = self._join(column) if column.joined and len(column.names) <= BLOCK else None
+        if long is None:
+            return False
+        factors = self._warm.widen(weights.take(column.weights.whole, 0, len(column.names)), second=True)
+        if bool((factors != factors[0]).any()):
+            return False
+        long.weights.add_(factors)
+        whole, factor = column.values.whole, factors[0].item()
+        for start in range(0, whole.count, BLOCK):
+            stop = min(start + BLOCK, whole.count)
+            block = self._warm.widen(values.take(whole, start, stop))
+            long.total[start:stop].add_(block, alpha=factor)
+        return True
+
+    def _join(self, column: Column) -> _Long | None:
+        """The totals of a column as one vector; None if its names have totals elsewhere or of other shapes."""
+        shapes = tuple(part.entry.shape for part in column.values.parts)
+        long = self._long.get(column.names)
+        if long is not None:
+            return long if long.shapes == shapes else None
+        if not self._totals.keys().isdisjoint(column.names):
+            return None
+        total = self._room(column.names, (column.values.whole.count,))
+        long = _Long(shapes, total, torch.zeros(len(column.names), dtype=torch.float64))
+        pieces = torch.split(total, [part.count for part in column.values.parts])
+        for name, piece, shape, weight in zip(column.names, pieces, shapes, long.weights, strict=True):
+            self._totals[name], self._weights[name] = piece.view(shape), weight
+        self._long[column.names] = long
+        return long
+
+    def _room(self, names: tuple[str, ...], shape: tuple[int, ...]) -> Tensor:
+        spare = self._spare.pop(names, None)
         if spare is None or tuple(spare.shape) != tuple(shape):
             return mapped.zeros(shape, torch.float64)
         return spare.zero_()
@@ -153,6 +183,15 @@ class Sum:
                 quotient = rows / torch.where(weight != 0, weight, 1.0)[:, None]
                 rows.copy_(torch.where(counted, quotient, cut.in_rows(before[cut.start : cut.stop])))
             draft.put(name, cut.start, block)
+
+
+@dataclass(frozen=True)
+class _Long:
+    """The sums of a column, side by side: the totals and weights of its names look into them."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    total: Tensor
+    weights: Tensor
 
 
 class _Numbers(Protocol):
@@ -236,17 +275,3 @@ def _cuts(shape: tuple[int, ...], weight_shape: tuple[int, ...]) -> Iterator[_Cu
     for row in range(0, rows, step):
         last = min(row + step, rows)
         yield _Cut(row * width, last * width, row, last)
-
-
-def _agree(
-    dtype: torch.dtype, shape: tuple[int, ...], weight_dtype: torch.dtype, weight_shape: tuple[int, ...]
-) -> None:
-    """Whether such a weight can go with such a value."""
-    if weight_dtype.is_floating_point and weight_dtype != torch.float32:
-        raise TypeError(f"weights are integers or float32, got {weight_dtype}")
-    if not dtype.is_floating_point:
-        raise TypeError(f"summed values are floating point, got {dtype}")
-    if weight_shape not in {(), shape[:1], shape}:
-        raise ValueError(
-            f"a weight is one number, one per row or one per element; value {shape} got {weight_shape}"
-        )

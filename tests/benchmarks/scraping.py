@@ -1,6 +1,6 @@
 """Measure what it costs to be watched: `python -m tests.benchmarks.scraping [--scrapes 500]`.
 
-A real coordinator and two real sites that have trained, asked for their numbers over one connection, as Prometheus does.
+A real coordinator and two real sites that have trained, asked for their numbers over one line as Prometheus does.
 Processor time is the processes' own, so it does not depend on what else the machine does as seconds would.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pfl_client.outbox import Outbox, Upload
+from pfl_common.blanks import WORTH, Blanks
 from pfl_common.run import Header, Kind
 from pfl_deploy.loopback import OpenEnvelopes
 
@@ -32,6 +33,18 @@ def test_an_upload_is_found_again(tmp_path: Path) -> None:
     assert stored == found
     assert (b"sealed", HEADER) == (found.parcel.read_bytes(), found.offer.header)
     assert (hashlib.sha256(b"sealed").hexdigest(), 6) == (found.offer.blob.digest, found.offer.blob.size)
+
+
+def test_an_upload_is_written_over_one_that_was_dropped(tmp_path: Path) -> None:
+    """The very same file, whose pages are warm, and nothing of what it held."""
+    outbox = Outbox(tmp_path / "outbox", OpenEnvelopes(), Blanks(tmp_path / "blanks", most=1 << 30))
+    long, short = b"l" * (WORTH + 9), b"s" * WORTH
+    number = store(outbox, long).parcel.stat().st_ino
+    outbox.drop(KEY)
+    assert () == outbox.keys()
+    stored = store(outbox, short)
+    assert (number, short) == (stored.parcel.stat().st_ino, stored.parcel.read_bytes())
+    assert stored == outbox.entry(KEY)
 
 
 @pytest.mark.parametrize("content", [b"sealee", b"seal", b""])

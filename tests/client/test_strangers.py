@@ -73,6 +73,10 @@ STRANGERS = [
 ]
 
 
+PAUSE = 0.02
+"""Between two tries, which wait for an event of the line and its deadline: the other side needs the processor too."""
+
+
 async def ask_until(call: Callable[[], Awaitable[None]], words: str) -> None:
     """Ask until it is said that these cannot be reached; a broken line is found out in its own time."""
     async with asyncio.timeout(20):
@@ -82,6 +86,7 @@ async def ask_until(call: Callable[[], Awaitable[None]], words: str) -> None:
                 await call()
             except Unreachable as reason:
                 said = str(reason)
+                await asyncio.sleep(PAUSE)
 
 
 @pytest.mark.parametrize(("opening", "words"), STRANGERS)
@@ -108,7 +113,7 @@ async def answered(link: GrpcLink) -> None:
             try:
                 return await link.leave()
             except Unreachable:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE)
 
 
 @pytest.mark.parametrize(("opening", "words"), STRANGERS)

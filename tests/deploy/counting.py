@@ -1,12 +1,13 @@
 """A federation of real processes on a network of its own, whose loopback interface counts its bytes and no others.
 
-`python -m tests.deploy.counting FOLDER` plays it there and writes what was counted as JSON; exit code 77 where the
-system gives us no such network.
+`python -m tests.deploy.counting FOLDER` plays it there and writes what was counted as JSON, `FOLDER killed` one whose
+coordinator dies on the way; exit code 77 where the system gives us no such network.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,6 +66,54 @@ class Counting:
         machine.stop(server)
         return {"ended": ended, "uploads": uploads, "between": between, "last": last, "told": told}
 
+    def play_killed(self) -> dict[str, object]:
+        """Three rounds; the coordinator is killed while both sites train in the second one, and the whole run is served
+        once more when it is over.
+        """
+        machine = self.machine
+        words = ("--method", "fedavg", "--backbone", "resnet8", "--rounds", "3", "--quorum", "1")
+        words = (*words, "--set", "epochs=60", "--lease-seconds", "60")
+        server = machine.server(*words)
+        sites = [machine.client(machine.home / name) for name in NAMES]
+        begun = "kind=train round=2"
+        machine.wait_for(lambda: all(begun in machine.said(name) for name in NAMES), server, "server")
+        machine.wait_for(lambda: self._phases()["download"] == 4, server, "server")
+        killed = {"interface": crossed(), "coordinator": self._bytes()}
+        opened = json.loads(self._read("status.json"))["opened"]
+        found = machine.discovery()
+        assert found is not None
+        port = ("--port", found["control"].rpartition(":")[2])
+        server.kill()
+        server.wait(10)
+        server = self._serve_again(*words, *port)
+        at_once = self._bytes()
+        ended = [machine.finish(site, log=name) for site, name in zip(sites, NAMES, strict=True)]
+        last = {
+            "interface": crossed(),
+            "coordinator": self._bytes(),
+            "told": json.loads(self._read("status.json")),
+        }
+        machine.stop(server)
+        server = self._serve_again(*words, *port)
+        again = {"coordinator": self._bytes(), "told": json.loads(self._read("status.json"))}
+        machine.stop(server)
+        return {
+            "ended": ended,
+            "killed": killed,
+            "opened": opened,
+            "at_once": at_once,
+            "last": last,
+            "again": again,
+        }
+
+    def _serve_again(self, *words: str) -> subprocess.Popen[bytes]:
+        """The same command once more, when it has read its books."""
+        machine = self.machine
+        server = machine.server(*words)
+        machine.wait_for(lambda: "run " in machine.said("server"), server, "server")
+        machine.wait_for(lambda: "pfl_rounds_total" in self._page(), server, "server")
+        return server
+
     def _bytes(self) -> Counts:
         return read_counts(self._page(), "pfl_bytes_total")
 
@@ -89,17 +138,17 @@ class Counting:
         ]
 
 
-def main(folder: str) -> int:
+def main(folder: str, fate: str = "") -> int:
     """Play it in a network of its own."""
-    if not network.enter("tests.deploy.counting", [folder]):
+    if not network.enter("tests.deploy.counting", [folder, fate]):
         return NO_NETWORK
     counting = Counting(Path(folder))
     try:
-        sys.stdout.write(json.dumps(counting.play()))
+        sys.stdout.write(json.dumps(counting.play_killed() if fate else counting.play()))
     finally:
         counting.machine.end_all()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -61,7 +61,7 @@ def test_a_wrong_row_names_the_right_ones() -> None:
 
 
 def test_a_scrape_costs_something(tmp_path: Path) -> None:
-    """Both programs are asked, and answer at once: nothing waits for the other side to acknowledge."""
+    """Both programs are asked, and answer; what it costs is not promised here."""
     command = [sys.executable, "-m", "tests.benchmarks.scraping", "--scrapes", "20"]
     ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=100, check=False)
     assert 0 == ended.returncode, ended.stderr

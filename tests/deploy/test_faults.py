@@ -67,8 +67,9 @@ class Federation:
         self.wait(lambda: any(self.has_all_of(file) for file in self.run_of(site).glob("downloads/*")))
 
     def has_all_of(self, download: Path) -> bool:
-        """Whether a download is as long as the coordinator's file of the same digest."""
-        return 0 < size_of(download) == size_of(self.run / "shelf" / download.name)
+        """Whether a download is as long as the coordinator's file of the same digest, and no note says it is less."""
+        as_long = 0 < size_of(download) == size_of(self.run / "shelf" / download.name)
+        return as_long and not download.with_name(download.name + ".came").exists()
 
     def wait_for_upload(self, site: str, number: int) -> None:
         """Until a site has its round's update in the outbox and its vault in order."""

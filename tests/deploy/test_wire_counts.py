@@ -22,7 +22,18 @@ LARGEST_ENROLMENT = 4000
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One federation, played in a network of its own."""
-    words = [sys.executable, "-m", "tests.deploy.counting", str(tmp_path_factory.mktemp("counting"))]
+    return play(tmp_path_factory.mktemp("counting"))
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One whose coordinator is killed in the second of three rounds."""
+    return play(tmp_path_factory.mktemp("disturbed"), "killed")
+
+
+def play(folder: Path, *words: str) -> dict[str, Any]:
+    """What was counted of a federation."""
+    words = (sys.executable, "-m", "tests.deploy.counting", str(folder), *words)
     top = Path(__file__).parents[2]
     played = subprocess.run(words, capture_output=True, text=True, cwd=top, timeout=110, check=False)
     if played.returncode == NO_NETWORK:
@@ -84,3 +95,40 @@ def test_both_sides_count_alike(counted: dict[str, Any]) -> None:
             assert count == seen, place
         else:
             assert count - LARGEST_ENROLMENT * len(between["sites"]) <= seen <= count, place
+
+
+def test_a_killed_coordinator_counts_on(disturbed: dict[str, Any]) -> None:
+    """Its next life begins with all that was told before, and at the end there is what crossed in both."""
+    assert [0, 0] == disturbed["ended"]
+    for place, count in disturbed["killed"]["coordinator"].items():
+        assert count <= disturbed["at_once"][place], place
+    last = disturbed["last"]
+    check_close(last["interface"], last["coordinator"])
+    model = last["coordinator"]["down/init"] / 2
+    for kind in ("down/train", "up/train"):
+        assert 6 * model == pytest.approx(last["coordinator"][kind], rel=0.001), kind
+
+
+def test_the_rounds_of_a_killed_coordinator_are_told_as_they_were(disturbed: dict[str, Any]) -> None:
+    """The one that it died in has all its bytes, once, and the time from its first opening on."""
+    last = disturbed["last"]
+    first, second, third = last["told"]["curve"]
+    model = last["coordinator"]["down/init"] / 2
+    for way in ("bytes_down", "bytes_up"):
+        assert 2 * model == pytest.approx(second[way], rel=MOST_MISSING), way
+        assert 2 * model == pytest.approx(third[way], rel=MOST_MISSING), way
+    assert disturbed["opened"] == pytest.approx(second["ended"] - second["seconds"], abs=0.001)
+    assert last["coordinator"]["down/finish"] == pytest.approx(2 * model, rel=0.001)
+    moved = sum(point["bytes_down"] + point["bytes_up"] for point in (first, second, third))
+    assert sum(last["coordinator"].values()) - 2 * model == pytest.approx(moved, rel=MOST_MISSING)
+
+
+def test_a_finished_run_served_again_tells_the_same(disturbed: dict[str, Any]) -> None:
+    """Nobody has called: to the byte."""
+    last, again = disturbed["last"], disturbed["again"]
+    assert last["coordinator"] == again["coordinator"]
+    assert last["told"]["curve"] == again["told"]["curve"]
+    assert ["left", "left"] == [site["phase"] for site in again["told"]["sites"]]
+    words = [event["words"] for event in again["told"]["events"]]
+    assert "started again: the run had finished after round 3" in words
+    assert not any(word.startswith("run finished") for word in words)

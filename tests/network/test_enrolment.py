@@ -37,7 +37,7 @@ async def test_an_invitation_lets_in_one_key(federation: Federation, tmp_path: P
     await enrol_invited(first, invitation, patience=HASTY)
     with pytest.raises(NotAdmitted, match="has been used already"):
         await enrol_invited(Keyring.open(tmp_path / "second"), invitation, patience=HASTY)
-    assert {"already-used": 1} == federation.office.meter.refusals
+    assert {"already_used": 1} == federation.office.meter.refusals
 
 
 async def test_a_wrong_secret_and_a_stranger_hear_the_same(federation: Federation, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ async def test_a_wrong_secret_and_a_stranger_hear_the_same(federation: Federatio
         words.append(str(error.value))
     assert words[0] == words[1]
     assert "expected an unused invitation" in words[0]
-    assert {"wrong-proof": 1, "unknown-site": 1} == federation.office.meter.refusals
+    assert {"wrong_proof": 1, "unknown_site": 1} == federation.office.meter.refusals
 
 
 async def test_an_invitation_that_is_too_old_is_named(federation: Federation, tmp_path: Path) -> None:

@@ -218,9 +218,9 @@ def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
 
 
 def _check_converging(participant: Participant, task: Task) -> None:
-    for name, value in participant.named_parameters():
-        if not codec.finite(value):
-            raise _diverged(f"{name!r} holds NaN or infinity", participant.settings.lr, task)
+    name = codec.find_infinite(dict(participant.named_parameters()))
+    if name is not None:
+        raise _diverged(f"{name!r} holds NaN or infinity", participant.settings.lr, task)
 
 
 def _diverged(seen: str, lr: object, task: Task) -> Diverged:

@@ -11,7 +11,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -77,18 +77,19 @@ class Fingerprint:
         return (self._bytes or self._tags).hexdigest()
 
 
-def seal_bytes(source: Buffer, out: Path, header: bytes) -> Sealed:
-    """Seal bytes into a file, under a fresh key and bound to the header."""
+def seal_bytes(source: Buffer, out: Path, header: bytes, *, over: bool = False) -> Sealed:
+    """Seal bytes into a file, under a fresh key and bound to the header; `over` as in `draft_of`."""
     view = memoryview(source).cast("B")
     blocks = (view[at : at + FRAME] for at in range(0, max(1, len(view)), FRAME))
-    return _seal(blocks, len(view), out=out, header=header)
+    with draft_of(out, over=over) as file:
+        return _seal(blocks, len(view), file, header)
 
 
-def seal_file(source: Path, out: Path, header: bytes) -> Sealed:
-    """Seal a file into another, under a fresh key and bound to the header."""
-    with source.open("rb", buffering=0) as file:
+def seal_file(source: Path, out: Path, header: bytes, *, over: bool = False) -> Sealed:
+    """Seal a file into another, under a fresh key and bound to the header; `over` as in `draft_of`."""
+    with source.open("rb", buffering=0) as file, draft_of(out, over=over) as sealed:
         size = os.fstat(file.fileno()).st_size
-        return _seal(_read_blocks(file, size, source), size, out=out, header=header)
+        return _seal(_read_blocks(file, size, source), size, sealed, header)
 
 
 def open_to_bytes(
@@ -178,16 +179,15 @@ def check_frames(sealed: Path, *, key: ContentKey, vouched: Vouched, start: int 
     return at
 
 
-def _seal(blocks: Iterator[memoryview], size: int, *, out: Path, header: bytes) -> Sealed:
+def _seal(blocks: Iterator[memoryview], size: int, file: BinaryIO, header: bytes) -> Sealed:
     binding = bind(header)
     sealer, fingerprint = Sealer(binding), Fingerprint(binding.direction)
     buffer = memoryview(bytearray(FRAME + TAG))
     last = count_frames(size) - 1
-    with draft_of(out) as file:
-        for index, block in enumerate(blocks):
-            frame = sealer.seal(block, buffer, last=index == last)
-            fingerprint.add(frame)
-            file.write(frame)
+    for index, block in enumerate(blocks):
+        frame = sealer.seal(block, buffer, last=index == last)
+        fingerprint.add(frame)
+        file.write(frame)
     return Sealed(sealer.key, binding, fingerprint.digest, fingerprint.tags_hash, sealed_size(size))
 
 
@@ -289,15 +289,20 @@ def _changed(source: Path, size: int) -> StateError:
 
 
 @contextmanager
-def draft_of(out: Path) -> Iterator[BinaryIO]:
-    """A private file that gets its name when it is complete, and is gone otherwise."""
+def draft_of(out: Path, *, over: bool = False) -> Iterator[BinaryIO]:
+    """A private file that gets its name when it is complete, and is gone otherwise.
+
+    With `over` it is the file that lies at `out`, if there is one, written over: its pages are warm.
+    """
     draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.draft")
     # Not synced: after a power loss a parcel that is torn no longer verifies, and is asked for again.
     try:
-        with os.fdopen(
-            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
-        ) as file:
+        with suppress(FileNotFoundError):
+            if over:
+                os.replace(out, draft)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
             yield file
+            file.truncate()
         os.replace(draft, out)
     finally:
         draft.unlink(missing_ok=True)
