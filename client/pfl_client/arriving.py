@@ -21,7 +21,7 @@ _NOTE_BYTES = 8
 
 def lay(blanks: Blanks, file: Path, size: int) -> None:
     """Begin a file of so many bytes over an old one, if there is one to spare."""
-    if file.exists():
+    if file.exists() or not blanks.has_one_for(size):
         return
     # The note first: a kill between the two must not leave a file whose length says that all is there.
     note = _note_of(file)

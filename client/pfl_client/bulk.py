@@ -109,11 +109,11 @@ class Carrier:
         frames = aiter(call)
         with arriving.opened() as take:
             while (frame := await self._watch(call, anext(frames, None))) is not None:
+                self._line.traffic.come(kind, len(frame))
                 if arriving.at + len(frame) > size:
                     call.cancel()
                     raise Refused("too_large", f"more than the {size} bytes that were announced")
                 take(frame)
-                self._line.traffic.come(kind, len(frame))
         if arriving.at < size:
             raise Unreachable(f"the stream ended at {arriving.at} of {size} bytes")
 

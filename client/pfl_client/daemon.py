@@ -22,6 +22,7 @@ from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.link import INIT, Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch, read_left
+from pfl_common.blanks import throw_away
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.messages import OPENING, Assignment, Blob, Joined, Over
 from pfl_common.run import Description, Kind, RunSpec
@@ -63,6 +64,7 @@ class Daemon:
     async def run(self) -> Over:
         """Take part until the coordinator says that the run is over; a site that stays waits for the next one."""
         try:
+            await asyncio.to_thread(throw_away, (self._state / "runs").glob("*/blanks"))
             description, over = await self._look(), None
             while over is None:
                 joined = await self._join(description)
@@ -132,7 +134,7 @@ class Daemon:
         letter = visit.first(joined)
         async with _Heart(self._link, key, visit.download(joined.init), at_work=key != OPENING):
             if letter is not None:
-                await self._with_room(partial(self._bring_init, visit, joined, letter))
+                await self._with_room(partial(self._bring_init, visit, joined, letter), visit)
             self.watch.doing = "reading data"
             await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
@@ -219,7 +221,7 @@ class Daemon:
         wary = visit.has_room(assignment)
         await self._decline(assignment.key, full.reason, full)
         await self._pause_in_vain()
-        await self._with_room(partial(asyncio.to_thread, visit.check_room, assignment, wary=wary))
+        await self._with_room(partial(asyncio.to_thread, visit.check_room, assignment, wary=wary), visit)
 
     async def _work(self, visit: Visit, assignment: Assignment) -> None:
         # First of all who sent it: until then its sizes are anybody's words.
@@ -272,7 +274,7 @@ class Daemon:
         offer, parcel = visit.upload(key)
         with self.watch.phase("upload"):
             receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
-        await self._with_room(partial(asyncio.to_thread, visit.audit, offer, receipt))
+        await self._with_room(partial(asyncio.to_thread, visit.audit, offer, receipt), visit)
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.decline(reason)
@@ -286,14 +288,18 @@ class Daemon:
         with disk_full(self._state):
             await self._patiently(lambda: self._link.fetch(blob, file, kind=kind))
 
-    async def _with_room(self, act: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Do something that needs room on this site's disk; while there is none, say so and wait."""
+    async def _with_room(self, act: Callable[[], Awaitable[Answer]], visit: Visit | None = None) -> Answer:
+        """Do something that needs room on this site's disk. While there is none: first what is only kept for speed
+        goes, then it is said and waited for.
+        """
         pause, said = FIRST_PAUSE, False
         while True:
             try:
                 with disk_full(self._state):
                     done = await act()
             except DiskFull as full:
+                if visit is not None and await asyncio.to_thread(visit.forget_opened):
+                    continue
                 before, self.watch.doing = self.watch.doing, "waiting for room"
                 if not said:
                     log.error("waiting for room on the disk", seen=full.seen, advice=full.advice)

@@ -106,18 +106,18 @@ class Line:
 
     async def ask(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
         """One message there and one back; `call` is service/name."""
-        body = request.SerializeToString()
         try:
-            return answer.FromString(await self._ask_once(call, body, seconds))
+            return await self._ask_once(call, request, answer, seconds=seconds)
         except NoSession:
             # The first call of a line, or a coordinator that was started anew: it has given us a session.
-            return answer.FromString(await self._ask_once(call, body, seconds))
+            return await self._ask_once(call, request, answer, seconds=seconds)
 
-    async def _ask_once(self, call: str, body: bytes, seconds: float) -> bytes:
+    async def _ask_once(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
+        body = request.SerializeToString()
         method = self.channel.unary_unary(f"/{call}", request_serializer=bytes, response_deserializer=bytes)
         name = call.rpartition("/")[2]
         signed = self.signer.sign(name, body) if self.signer else None
-        beside = _say(signed)
+        beside, parcel = _say(signed), speech.weigh_parcel(body, type(request))
         try:
             asked = method(body, metadata=beside, timeout=seconds)
             said: bytes = await asked
@@ -125,15 +125,15 @@ class Line:
         except (aio.AioRpcError, asyncio.CancelledError) as error:
             reason = self.explain(error)
             if isinstance(reason, Refused | NotAdmitted):
-                self.traffic.go(CALLS, len(body) + _weigh(beside))
+                self.traffic.carry("up", len(body) + _weigh(beside), parcel=parcel)
             raise reason from None
         self._met = ""
         word = _find(trailing, speech.ANSWER_METADATA)
-        self.traffic.go(CALLS, len(body) + _weigh(beside))
-        self.traffic.come(CALLS, len(said) + len(word))
+        self.traffic.carry("up", len(body) + _weigh(beside), parcel=parcel)
+        self.traffic.carry("down", len(said) + len(word), parcel=speech.weigh_parcel(said, answer))
         if self.signer is not None and signed is not None:
             self.signer.check(name, asked=signed, body=said, signature=word)
-        return said
+        return answer.FromString(said)
 
     def sign(self, call: str, body: bytes) -> Metadata:
         """The metadata of a call that is a stream."""

@@ -31,6 +31,12 @@ class Traffic:
         """So many bytes went up."""
         self._add("up", kind, count)
 
+    def carry(self, direction: str, count: int, *, parcel: tuple[str, int]) -> None:
+        """A call or an answer crossed: what is a parcel in it counts as one, and the rest as calls."""
+        kind, part = parcel
+        self._add(direction, kind, part)
+        self._add(direction, CALLS, count - part)
+
     def crossed(self) -> dict[tuple[str, ...], int]:
         """Bytes by direction and kind, as they are now; any thread may ask."""
         return self._crossed.copy()

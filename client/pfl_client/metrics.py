@@ -110,7 +110,13 @@ _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
         lambda seen: _by_label(seen.watch.tasks),
     ),
     (
-        Number("pfl_site_phase_seconds", "summary", "Time in a task's phases.", ("phase",), _join(PHASES)),
+        Number(
+            "pfl_site_phase_seconds",
+            "summary",
+            "Time in a task's phases. A download up to 128 KiB comes with its task: on its way it is part of wait.",
+            ("phase",),
+            _join(PHASES),
+        ),
         lambda seen: _by_label(seen.watch.seconds),
     ),
     (

@@ -96,9 +96,8 @@ class Outbox:
     def drop(self, key: str) -> None:
         """Forget an upload: its round is committed, or given up."""
         self._written.discard(key)
-        parcel = self._path(key, "parcel")
-        if self._blanks is not None and parcel.exists():
-            self._blanks.give(parcel)
+        if self._blanks is not None:
+            self._blanks.give(self._path(key, "parcel"))
         for kind in ("json", "parcel", "part", "sealed", "draft"):
             disk.remove(self._path(key, kind))
 

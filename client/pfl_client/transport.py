@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from pfl_client.bulk import Carrier
 from pfl_client.dialling import Answer, Line, Patience, open_channel
-from pfl_client.link import CALLS, INIT, NotAdmitted, Traffic, Unreachable
+from pfl_client.link import INIT, NotAdmitted, Traffic, Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
@@ -89,8 +89,6 @@ class GrpcLink:
         self._beside.clear()
         if isinstance(work, Assignment) and (content := said.assignment.content):
             self._beside[work.blob.digest] = content
-            self._line.traffic.come(work.task.kind, len(content))
-            self._line.traffic.come(CALLS, -len(content))
         return work
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
@@ -166,8 +164,6 @@ class GrpcLink:
         request = speech.say_offer(offer)
         request.content = content
         said = await self._ask("Offer", request, pb.OfferAnswer)
-        self._line.traffic.go(offer.header.kind, len(content))
-        self._line.traffic.go(CALLS, -len(content))
         if said.WhichOneof("answer") == "receipt":
             return speech.hear_receipt(said.receipt)
         return said.room.offset

@@ -91,7 +91,8 @@ class Visit:
     def begin_download(self, blob: Blob) -> Path:
         """The same, where bytes of an older one may be written over: fresh pages cost more."""
         file = self.download(blob)
-        arriving.lay(self._blanks, file, blob.size)
+        with disk_full(self._folder):
+            arriving.lay(self._blanks, file, blob.size)
         return file
 
     def first(self, joined: Joined) -> Letter | None:
@@ -198,24 +199,25 @@ class Visit:
     def discard(self, assignment: Assignment) -> None:
         """Forget what a task that is not done has written so far: its room is needed."""
         self.clean_up(assignment.blob)
-        self.forget_opened()
         if self._vault.upload != assignment.key:
             self._outbox.drop(assignment.key)
         for draft in (self._vault.draft, self._serving.draft):
             for path in (draft, draft.with_name(draft.name + ".part")):
                 disk.remove(path)
+        # Last: what was forgotten so far is kept among the blanks.
+        self.forget_opened()
 
-    def forget_opened(self) -> None:
-        """Give back the room of what is only kept because it is quick to write over."""
-        for path in (self._opened, self._update):
+    def forget_opened(self) -> bool:
+        """Give back the room of what is only kept because it is quick to write over; whether there was any."""
+        opened = [path for path in (self._opened, self._update) if path.exists()]
+        for path in opened:
             disk.remove(path)
-        self._blanks.clear()
+        return self._blanks.clear() > 0 or bool(opened)
 
     def clean_up(self, blob: Blob) -> None:
         """Forget a download whose task is done."""
         file = self.download(blob)
-        if file.exists():
-            self._blanks.give(file)
+        self._blanks.give(file)
         arriving.forget(file)
         for path in (self._opened, self._update):
             if _is_vast(path):

@@ -7,47 +7,89 @@ from __future__ import annotations
 
 import os
 import shutil
+from bisect import bisect_left, insort
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 WORTH = 1 << 20
 """A smaller file costs no more to make than to keep."""
 
 
+def throw_away(folders: Iterable[Path]) -> None:
+    """Remove the folders of processes that have ended: nobody counts what lies there any more."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Blanks:
-    """A folder of such files, up to so many bytes of them; those of an earlier process are thrown away."""
+    """A folder of such files, up to so many bytes of them, for all threads of one process."""
 
     def __init__(self, folder: Path, *, most: int) -> None:
         self._folder, self._most = folder, most
-        self._held: list[tuple[Path, int]] = []
+        self._held: list[tuple[int, Path]] = []
+        """By size. The lock is held while a name changes, never while pages go: nobody waits for those."""
         self._number = 0
-        shutil.rmtree(folder, ignore_errors=True)
+        self._lock = Lock()
+        throw_away([folder])
 
     def give(self, file: Path) -> bool:
-        """Take a file in, whose name is free then; False if it is too small, or there are enough."""
-        size = file.stat().st_size
-        if size < WORTH or sum(held for _, held in self._held) + size > self._most:
-            return False
-        self._folder.mkdir(exist_ok=True, mode=0o700)
-        self._number += 1
-        blank = self._folder / f"{self._number}"
-        os.replace(file, blank)
-        self._held.append((blank, size))
-        return True
+        """Take a file in, whose name is free then. False if it is too small, if there are enough, or if a full disk
+        has no room for one name more: the caller removes it, and that always works.
+        """
+        with self._lock, suppress(OSError):
+            size = file.stat().st_size
+            if size >= WORTH and sum(held for held, _ in self._held) + size <= self._most:
+                self._folder.mkdir(exist_ok=True, mode=0o700)
+                self._number += 1
+                blank = self._folder / f"{self._number}"
+                os.replace(file, blank)
+                insort(self._held, (size, blank))
+                return True
+        return False
+
+    def has_one_for(self, size: int) -> bool:
+        """Whether a file of so many bytes is worth a blank, and there is one."""
+        return size >= WORTH and bool(self._held)
 
     def lay(self, into: Path, size: int) -> bool:
-        """Put a blank, no longer than this, where a file of so many bytes is about to be written."""
-        if size < WORTH or not self._held:
+        """Put a blank, no longer than this, where a file of so many bytes is about to be written. Cutting a long one
+        takes its time.
+        """
+        found = self._take(size)
+        if found is None:
             return False
-        blank, held = self._held.pop()
-        with suppress(OSError):  # somebody has cleaned up by hand: then a file is made anew
+        held, blank = found
+        try:
             if held > size:
                 os.truncate(blank, size)
             os.replace(blank, into)
-            return True
-        return False
+        except OSError:  # somebody has cleaned up by hand, or the disk is full: then a file is made anew
+            _remove(blank)
+            return False
+        return True
 
-    def clear(self) -> None:
-        """Give all their room back."""
-        self._held.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def clear(self) -> int:
+        """Give all their room back, which takes its time; gives their bytes."""
+        with self._lock:
+            held, self._held = self._held, []
+        freed = sum(size for size, blank in held if _remove(blank))
+        with suppress(OSError):
+            self._folder.rmdir()
+        return freed
+
+    def _take(self, size: int) -> tuple[int, Path] | None:
+        """The smallest that is long enough, else the longest."""
+        with self._lock:
+            if not self.has_one_for(size):
+                return None
+            long_enough = bisect_left(self._held, size, key=lambda found: found[0])
+            return self._held.pop(min(long_enough, len(self._held) - 1))
+
+
+def _remove(blank: Path) -> bool:
+    with suppress(OSError):
+        blank.unlink()
+        return True
+    return False

@@ -170,7 +170,9 @@ def check_finite(state: State) -> None:
 
 
 def find_infinite(values: Mapping[str, Tensor]) -> str | None:
-    """The name of a tensor with NaN or infinity; None if there is none. No memory of their size is needed."""
+    """The name of a tensor with NaN or infinity; None if there is none. Large tensors are looked through in blocks,
+    small ones in a copy of all those of a type and branch together.
+    """
     for names, gathered in _gathered(values):
         if not _is_finite(gathered):
             return next(name for name in names if not _is_finite(values[name]))

@@ -133,8 +133,10 @@ class Place:
 
 
 def size_of(manifest: Manifest, groups: Iterable[str]) -> int:
-    """Bytes of a parcel with these groups present: known before the first byte is accepted."""
-    return _size_of(manifest, frozenset(groups))
+    """Bytes of a parcel with these groups present: known before the first byte is accepted. A group the run does not
+    have is refused.
+    """
+    return _size_of(manifest, _check_groups(manifest, groups))
 
 
 @remembered
@@ -145,20 +147,34 @@ def _size_of(manifest: Manifest, present: frozenset[str]) -> int:
 
 def lay_out(manifest: Manifest, groups: Iterable[str]) -> dict[str, Place]:
     """Where each tensor lies, by name, in the order of the bytes; a group the run does not have is refused."""
-    return _lay_out(manifest, frozenset(groups))
+    return _lay_out(manifest, _check_groups(manifest, groups))
 
 
 @remembered
 def _lay_out(manifest: Manifest, present: frozenset[str]) -> dict[str, Place]:
     places, offset = dict[str, Place](), 0
-    unknown = present - {entry.group for entry in manifest if entry.group}
-    if unknown:
-        raise Refused("groups", f"the header lists groups the run does not have: {sorted(unknown)}")
     for entry in manifest:
         if not entry.group or entry.group in present:
             places[entry.name] = place = Place(entry, offset)
             offset += place.size
     return places
+
+
+def _check_groups(manifest: Manifest, groups: Iterable[str]) -> frozenset[str]:
+    # A peer's words: what is worked out from a manifest is kept, and nothing may be kept under such words.
+    present, known = frozenset(groups), _groups_of(manifest)
+    if unknown := sorted(present - known):
+        some = [group[:63] for group in unknown[:5]]
+        raise Refused(
+            "groups",
+            f"{len(unknown)} groups the run does not have, such as {some}; expected: of {sorted(known)}",
+        )
+    return present
+
+
+@remembered
+def _groups_of(manifest: Manifest) -> frozenset[str]:
+    return frozenset(entry.group for entry in manifest if entry.group)
 
 
 @dataclass(frozen=True)

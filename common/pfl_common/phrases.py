@@ -5,6 +5,7 @@ What no program of ours would have said raises ValueError or KeyError here, whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar, get_args
 
 from pydantic import JsonValue, TypeAdapter
@@ -15,6 +16,9 @@ from pfl_common.wire import coordinator_pb2 as pb
 
 SITE_PHASES: tuple[SitePhase, ...] = get_args(SitePhase)
 LEVELS: tuple[Level, ...] = get_args(Level)
+
+MOST_GROUPS, LONGEST_GROUP = 64, 255
+"""A group is a branch of what a method sends: it has a few, with names of its own."""
 
 _DIRECTIONS: dict[int, Direction] = {pb.DIRECTION_DOWN: "down", pb.DIRECTION_UP: "up"}
 _FACTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
@@ -115,9 +119,15 @@ def hear_header(said: pb.Header) -> Header:
         direction=_DIRECTIONS[said.direction],
         sender=said.sender,
         manifest=said.manifest,
-        groups=tuple(said.groups),
+        groups=_hear_groups(said.groups),
         state=said.state,
     )
+
+
+def _hear_groups(said: Sequence[str]) -> tuple[str, ...]:
+    if len(said) > MOST_GROUPS or any(len(group) > LONGEST_GROUP for group in said):
+        raise ValueError(f"{len(said)} groups")
+    return tuple(said)
 
 
 def say_seal(seal: Seal) -> pb.Seal:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Literal
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pfl_common import phrases
 from pfl_common.errors import Refused
@@ -26,7 +26,7 @@ from pfl_common.messages import (
     RunStatus,
     Scores,
 )
-from pfl_common.run import Description
+from pfl_common.run import Description, Kind
 from pfl_common.sealing.calls import NoSession, SignedCall
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import refusal_pb2
@@ -35,6 +35,8 @@ FRAME_BYTES = (1 << 20) + 16
 """One sealed frame: 1 MiB and its tag."""
 BESIDE_BYTES = 128 << 10
 """A parcel up to this size goes with its control call: a stream would cost more, and there is little to go on from."""
+CARRYING_BYTES = BESIDE_BYTES + (64 << 10)
+"""A call or an answer that carries a parcel is no longer, with all else that it says."""
 COORDINATOR = "pfl.v1.Coordinator"
 OPERATOR = "pfl.v1.Operator"
 ENROLMENT = "pfl.v1.Enrolment"
@@ -202,6 +204,20 @@ def hear_offer(said: pb.OfferRequest) -> Offer:
         return Offer(
             said.key, phrases.hear_header(said.header), hear_blob(said.blob), phrases.hear_seal(said.seal)
         )
+
+
+def weigh_parcel(body: bytes, form: type[Message]) -> tuple[Kind, int]:
+    """How much of a call or an answer is a parcel that it carries, and what kind of task that belongs to. Both ends
+    count these bytes so, whatever becomes of them.
+    """
+    # Nobody has vouched for these bytes yet: what is longer than any of ours is not even taken apart.
+    if len(body) <= CARRYING_BYTES and form in (pb.OfferRequest, pb.NextTaskAnswer):
+        with suppress(DecodeError, ValueError):
+            if form is pb.OfferRequest:  # only training sends anything up
+                return Kind.TRAIN, len(pb.OfferRequest.FromString(body).content)
+            given = pb.NextTaskAnswer.FromString(body).assignment
+            return phrases.hear_kind(given.task.kind), len(given.content)
+    return Kind.TRAIN, 0
 
 
 def say_receipt(receipt: Receipt) -> pb.Receipt:

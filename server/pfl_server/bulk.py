@@ -40,6 +40,18 @@ class _Lane:
     turn: int = 0
 
 
+class _Counted(AsyncIterator[bytes]):
+    """The frames of a stream, each counted when it has come: also what is of no use has crossed."""
+
+    def __init__(self, frames: AsyncIterator[bytes], meter: Meter) -> None:
+        self._frames, self._meter = frames, meter
+
+    async def __anext__(self) -> bytes:
+        frame = await anext(self._frames)
+        self._meter.moved("up", "train", len(frame))  # only training sends anything up
+        return frame
+
+
 class Bulk:
     """Carries whole files in frames, and goes on where a broken stream ended."""
 
@@ -86,22 +98,15 @@ class Bulk:
     def send_beside(self, site: ClientId, digest: str) -> bytes:
         """All of a small file, to go with the answer to a control call."""
         content = self._desk.blob(digest).read_bytes()
-        self._meter.moved("down", self._announced.get(digest, "train"), len(content))
-        self._meter.moved("down", "calls", -len(content))
         self._desk.fetched(site, digest)
         return content
 
     async def take_beside(self, site: ClientId, key: str, *, start: int, content: bytes) -> Receipt:
         """A small upload that came with its offer, as if it had come in a stream."""
-        if len(content) > speech.BESIDE_BYTES:
-            raise Refused(
-                "too_large", f"{len(content)} bytes with an offer; expected: at most {speech.BESIDE_BYTES}"
-            )
 
         async def frames() -> AsyncIterator[bytes]:
             yield content[start:]
 
-        self._meter.moved("up", "calls", start - len(content))
         return await self._receive(site, key, start=start, frames=frames())
 
     async def drain(self) -> None:
@@ -138,7 +143,7 @@ class Bulk:
             said = sent.get(speech.STORE_METADATA, b"")
             key, start = speech.hear_store(said)
             site, _ = self._callers.site(context, "Store", bytes(said))
-            receipt = await self._receive(site, key, start=start, frames=frames)
+            receipt = await self._receive(site, key, start=start, frames=_Counted(frames, self._meter))
             answer = speech.say_receipt(receipt).SerializeToString()
             self._meter.moved("down", "calls", len(answer))
             return answer
@@ -182,14 +187,11 @@ class Bulk:
     async def _next(self, frames: AsyncIterator[bytes]) -> bytes | None:
         try:
             async with asyncio.timeout(self._stall_seconds):
-                frame = await anext(frames, None)
+                return await anext(frames, None)
         except TimeoutError:
             raise Refused(
                 "stalled", f"nothing for {self._stall_seconds:.0f} s; Offer again and go on"
             ) from None
-        # Also what is of no use has crossed; only training sends anything up.
-        self._meter.moved("up", "train", len(frame or b""))
-        return frame
 
     async def _verify(self, lane: _Lane, turn: int, *, site: ClientId, key: str) -> Receipt:
         """Let the desk look at the whole upload, to the end even if the site has gone meanwhile."""

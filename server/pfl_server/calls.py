@@ -21,7 +21,7 @@ from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import Peer, Refusal, host_and_port, peer_of
 from pfl_common.run import ClientId
 from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
-from pfl_server.meter import Meter
+from pfl_server.meter import Freight, Meter
 from pfl_server.refusals import Caller
 
 Request = TypeVar("Request", bound=Message)
@@ -131,12 +131,15 @@ def answer_site(
     """One call of a site, one message each way, both signed."""
 
     async def serve(body: bytes, context: Context) -> bytes:
-        meter.moved("up", "calls", len(body) + weigh(context, speech.SIGNED_METADATA))
+        came = len(body) + weigh(context, speech.SIGNED_METADATA)
+        meter.carried("up", came, parcel=_weigh_parcel(body, request_type))
         async with refusing(context, meter):
             site, signed = callers.site(context, call, body)
-            said = (await answer(site, read_request(request_type, body))).SerializeToString()
+            answered = await answer(site, read_request(request_type, body))
+            said = answered.SerializeToString()
             signature = callers.book.sign_answer(call, signed, said)
-            meter.moved("down", "calls", len(said) + len(signature))
+            parcel = _weigh_parcel(said, type(answered))
+            meter.carried("down", len(said) + len(signature), parcel=parcel)
             context.set_trailing_metadata(((speech.ANSWER_METADATA, signature),))
             return said
 
@@ -172,6 +175,11 @@ def read_request(request_type: type[Request], body: bytes) -> Request:
         return request_type.FromString(body)
     except DecodeError:
         raise Refused("bad_request", f"no {request_type.__name__}; expected: one of this release") from None
+
+
+def _weigh_parcel(body: bytes, form: type[Message]) -> tuple[Freight, int]:
+    kind, size = speech.weigh_parcel(body, form)
+    return kind.value, size
 
 
 @lru_cache(maxsize=4096)  # reading a certificate takes longer than many a call

@@ -47,6 +47,7 @@ class Errand:
     """When the site went from one phase to the next, if that was seen."""
     received: int = 0
     reserved: int = 0
+    """Bytes that its upload lacked on the disk when it was offered."""
     verifying: bool = False
     spooled: str = ""
     """The name of its update in the spool, once all of it has verified."""
@@ -76,8 +77,11 @@ class Errand:
 
     @property
     def lacking(self) -> int:
-        """Bytes of disk that were promised to its upload and are not taken yet."""
-        return max(0, self.reserved - self.received)
+        """Bytes of disk that were promised to its upload and are not taken yet. What was there at its beginning is
+        written over first.
+        """
+        coming = self.incoming
+        return self.reserved if coming is None else min(self.reserved, max(0, coming.size - coming.reached))
 
     @property
     def uploads(self) -> bool:

@@ -13,6 +13,7 @@ import structlog
 from pydantic import JsonValue
 
 from pfl_common import mapped, seeding
+from pfl_common.blanks import throw_away
 from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server.baselines import find_baselines
@@ -49,6 +50,7 @@ class RunHost:
     ) -> None:
         self.settings = settings
         self.runs = Runs(settings.state, envelopes, federation=federation)
+        throw_away((settings.state / "runs").glob("*/spool/blanks"))
         try:
             # Looked for before any port is open: that its settings were others concerns the operator alone.
             self.books: Books | None = self.runs.unfinished(settings)

@@ -85,12 +85,10 @@ class Intake:
         before = errand.incoming
         if before is not None and before.path != path:
             before.path.unlink(missing_ok=True)
-            errand.received = 0
+            errand.incoming, errand.received = None, 0
         offset = await asyncio.to_thread(letter.genuine, path) if path.exists() else 0
-        self._reserve(errand, expected - offset, site)
-        if not path.exists() and not self._blanks.lay(path, expected):
-            path.touch(mode=0o600)
-        if before is None:
+        await self._make_room(errand, path, expected)
+        if errand.offer is None:
             self.turn(errand, "work")
         errand.offer, errand.incoming = offer, Incoming(path, offset, expected)
         return errand.incoming
@@ -170,17 +168,36 @@ class Intake:
         self._front.settle(errand, SiteLost(f"refused:{refused.code}"))
         return self._front.refuse(refused.code, refused.words)
 
-    def _reserve(self, errand: Errand, lacking: int, site: ClientId) -> None:
+    async def _make_room(self, errand: Errand, path: Path, expected: int) -> None:
+        """Promise an upload the room it lacks, and begin its file: over one that is not needed any more, if there is
+        such a one.
+        """
+        await self._reserve(errand, max(0, expected - _size_of(path)))
+        if not path.exists():
+            # In a thread if it may be long; a small upload, whose blank there never is, need not wait for one.
+            fits = self._blanks.has_one_for(expected)
+            if not (fits and await asyncio.to_thread(self._blanks.lay, path, expected)):
+                path.touch(mode=0o600)
+        if errand.answer.done():
+            path.unlink(missing_ok=True)
+            raise self._front.refuse(
+                "late", f"{errand.client} was given up while room was made for its update"
+            )
+        # The bytes of a file that is written over are on the disk already.
+        errand.reserved = max(0, expected - _size_of(path))
+
+    async def _reserve(self, errand: Errand, lacking: int) -> None:
         """Room for all of an upload before its first byte, beside what was promised to the others."""
+        if lacking + self._spare > self._free(errand):
+            await asyncio.to_thread(self._blanks.clear)
+        # No await from the look to the promise.
         spare, free = self._spare, self._free(errand)
-        if lacking + spare > free:
-            self._blanks.clear()
-            free = self._free(errand)
         if lacking + spare > free:
             needed = f"{(lacking + spare) / 1e6:.0f} MB (of them {spare / 1e6:.0f} MB to spare)"
             raise self._front.refuse(
                 "no_room",
-                f"an update of {site} needs {needed}, {free / 1e6:.0f} MB are free on the coordinator's disk",
+                f"an update of {errand.client} needs {needed}, "
+                f"{free / 1e6:.0f} MB are free on the coordinator's disk",
             )
         errand.reserved = lacking
 
@@ -201,3 +218,7 @@ class Intake:
 def _key(header: Header) -> str:
     """The key of the task a header belongs to."""
     return Task(header.kind, header.round, header.round, header.attempt).key
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -45,6 +45,12 @@ class Meter:
         """Bytes of messages have crossed, whether or not they had crossed before."""
         self.bytes[way, freight] += size
 
+    def carried(self, way: Way, size: int, *, parcel: tuple[Freight, int]) -> None:
+        """A call or an answer has crossed: what is a parcel in it counts as one, and the rest as calls."""
+        freight, part = parcel
+        self.moved(way, freight, part)
+        self.moved(way, "calls", size - part)
+
     def refuse(self, refused: Refused, caller: Caller) -> None:
         """A message was not taken: counted by its code, and told to whoever says it to people."""
         self.refusals[refused.code] += 1

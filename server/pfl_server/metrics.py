@@ -46,7 +46,8 @@ NUMBERS = (
     Number(
         "pfl_phase_seconds",
         "summary",
-        "Time in a phase: download, work, upload and verify for each site, the others for each round.",
+        "Time in a phase: download, work, upload and verify for each site, the others for each round. A parcel up to "
+        "128 KiB goes with its task or offer: the time on its way is part of work.",
         ("phase",),
         "phase: wait (for sites), seal, download, work, upload, verify, fold, commit",
     ),

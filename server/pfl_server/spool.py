@@ -108,7 +108,7 @@ class Spool:
                 os.close(handle)
 
     def sweep(self, keep: Iterable[str]) -> int:
-        """Remove all updates but those named; gives their bytes."""
+        """Let all updates go but those named; gives their bytes."""
         return self.free(self.unwanted(keep))
 
     def unwanted(self, keep: Iterable[str]) -> list[Path]:
@@ -118,7 +118,9 @@ class Spool:
         return sorted(path for path in every if path.stem not in wanted)
 
     def free(self, files: Iterable[Path]) -> int:
-        """Remove files; gives their bytes. One that cannot be removed stays, to be tried again."""
+        """Let files go, large ones to be written over; gives their bytes. One that can neither be kept for that nor
+        removed stays, to be tried again.
+        """
         freed = 0
         for path in files:
             try:

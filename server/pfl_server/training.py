@@ -53,6 +53,7 @@ class Training:
         record: Record | None = None,
     ) -> None:
         self._room, self._record = room or Room(books.shelf.folder.parent), record or Record()
+        self._room.give_back = books.spool.blanks.clear
         self._books, self._fleet, self._script, self._tick = books, fleet, script, tick
         self._spec = books.spec
         self._config = books.method.settle(books.spec.settings)
@@ -81,6 +82,7 @@ class Training:
             if self._stopping:
                 await self._abandon_open()
         except RunFailed as failed:
+            await self._give_back()
             self._observer.failed(str(failed))
             await self._room.have(self._books.journal.end.soon, "failed", str(failed))
             self._fleet.end(Over("failed", str(failed)))
@@ -290,6 +292,12 @@ class Training:
         doomed = self._books.spool.unwanted(kept)
         self._sweeping = asyncio.create_task(asyncio.to_thread(self._books.spool.free, doomed))
 
+    async def _give_back(self) -> None:
+        """No round is to come: what was kept for its uploads to be written over would lie there for good."""
+        if self._sweeping is not None:
+            await self._sweeping
+        await asyncio.to_thread(self._books.spool.blanks.clear)
+
     def _clear_shelf(self, number: int, attempt: int) -> None:
         """Only now are the last attempt's parcels of no use: sites that measure were still fetching them. Those of
         the attempt that begins stay: a coordinator that was killed in it serves the very same bytes on.
@@ -314,8 +322,7 @@ class Training:
     async def _finish(self, number: int, state: State) -> None:
         """Bring the last shared state to every site; a site that is away gets it when it comes back."""
         self._clear_shelf(max(1, number), 1)
-        if self._sweeping is not None:
-            await self._sweeping
+        await self._give_back()
         sites = self._fleet.roster()
         task = self._task(Kind.FINISH, max(1, number), 1)
         opened = self._open(task, state, Round(sites, quorum=0), after=number)

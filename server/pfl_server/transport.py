@@ -127,9 +127,11 @@ class _SiteCalls:
         return answer
 
     async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
+        _check_size("in an offer", said.ByteSize(), most=speech.CARRYING_BYTES)
         offer = speech.hear_offer(said)
         if offer.header.sender != site:
             raise Refused("header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers")
+        _check_size("with an offer", len(said.content), most=speech.BESIDE_BYTES)
         answer = await self._bulk.offer(site, offer)
         if said.content and not isinstance(answer, Receipt):
             answer = await self._bulk.take_beside(site, offer.key, start=answer, content=said.content)
@@ -174,6 +176,11 @@ def _operator_calls(
         "Status": answer_operator(pb.StatusRequest, status, callers=callers, meter=meter),
         "Stop": answer_operator(pb.StopRequest, stop, callers=callers, meter=meter),
     }
+
+
+def _check_size(where: str, size: int, *, most: int) -> None:
+    if size > most:
+        raise Refused("too_large", f"{size} bytes {where}; expected: at most {most}")
 
 
 async def _unless(

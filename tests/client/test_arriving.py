@@ -79,3 +79,13 @@ def test_a_file_that_is_there_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(CONTENT[:WORTH])
     lay(blanks, tmp_path / "file", BLOB.size)
     assert WORTH == reached(tmp_path / "file")
+
+
+@pytest.mark.parametrize("size", [WORTH - 1, 4 * WORTH])
+def test_nothing_is_written_where_nothing_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """A small file, or no old one: no note is made and removed again in each task."""
+    monkeypatch.setattr(Path, "write_bytes", lambda *words: pytest.fail("a note"))
+    lay(Blanks(tmp_path / "blanks", most=16 * WORTH), tmp_path / "file", size)
+    assert [] == list(tmp_path.iterdir())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,16 @@ def test_a_key_is_no_path(tmp_path: Path, key: str) -> None:
     """A key never leads out of the folder."""
     with pytest.raises(ValueError, match="no task key"):
         open_outbox(tmp_path).entry(key)
+
+
+def test_a_full_disk_is_no_reason_to_keep_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be kept to be written over is removed: a site must be able to begin with a full disk."""
+    outbox = Outbox(tmp_path / "outbox", OpenEnvelopes(), Blanks(tmp_path / "blanks", most=1 << 30))
+    store(outbox, b"l" * WORTH)
+
+    def refuse(*words: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    outbox.sweep(())
+    assert ((), []) == (outbox.keys(), list((tmp_path / "outbox").iterdir()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +12,17 @@ from typing import NamedTuple
 
 import pytest
 
+from pfl_client import arriving, room, visit
 from pfl_client import daemon as story
-from pfl_client import room, visit
 from pfl_client.bench import Parcel, Progress
 from pfl_client.declined import DiskFull
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.outbox import Outbox, Upload
+from pfl_client.vault import Vault
+from pfl_common import blanks
 from pfl_common.errors import Refused
-from pfl_common.messages import Over
-from pfl_common.run import Entry, Header, Kind
+from pfl_common.messages import Joined, Over
+from pfl_common.run import Description, Entry, Header, Kind
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, put_together
 
 
@@ -174,3 +177,96 @@ async def test_a_vast_download_gives_its_place_to_the_update(
     assert FINISHED == await live(line, Trainer(), tmp_path / "state")
     assert [set(), set()] == held
     assert 2 == len(line.hear("submit"))
+
+
+async def test_a_download_whose_note_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its first byte: the task is declined, the site goes on."""
+    lay, troubles = arriving.lay, [OSError(errno.ENOSPC, "full")]
+
+    def fail_first(*words: object) -> None:
+        if troubles:
+            raise troubles.pop()
+        lay(*words)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(arriving, "lay", fail_first)
+    line = Line([assign(), assign(number=2), FINISHED])
+    assert FINISHED == await live(line, Trainer(), tmp_path / "state")
+    assert ["disk_full"] == [reason for _, reason, _ in line.hear("decline")]  # type: ignore[misc]  # three words
+    assert [("000002-1-train", b"update 2")] == line.hear("submit")
+
+
+async def test_old_files_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk without room for one folder more: what is done is removed, and no task fails for it."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    make = os.mkdir
+
+    def refuse(path: Path, *words: int) -> None:
+        if Path(path).name == "blanks":
+            raise OSError(errno.ENOSPC, "full")
+        make(path, *words)
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    line, state = Line([assign(), assign(number=2, since=1), FINISHED]), tmp_path / "state"
+    assert FINISHED == await live(line, Trainer(), state)
+    assert ([], 2) == (line.hear("decline"), len(line.hear("submit")))
+    assert [] == list(state.glob("runs/*/downloads/*"))
+
+
+async def test_a_task_that_is_given_up_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its download nor its update lies on among the files to be written over: their room is needed."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    commit, troubles, state = Vault.commit, [OSError(errno.ENOSPC, "full")], tmp_path / "state"
+
+    def fail_first(vault: Vault, *words: object, **named: object) -> None:
+        if troubles:
+            raise troubles.pop()
+        commit(vault, *words, **named)  # type: ignore[arg-type]  # as they came
+
+    kept: list[list[Path]] = []
+
+    class Looking(Line):
+        async def decline(self, key: str, reason: str, words: str) -> None:
+            kept.append(list(state.glob("runs/*/blanks/*")))
+            await super().decline(key, reason, words)
+
+    monkeypatch.setattr(Vault, "commit", fail_first)
+    line = Looking([assign(), assign(number=2), FINISHED])
+    assert FINISHED == await live(line, Trainer(), state)
+    assert [[]] == kept
+    assert [("000002-1-train", b"update 2")] == line.hear("submit")
+
+
+async def test_what_is_kept_for_speed_goes_before_anybody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list of what left has no room beside them: they go, and nobody is told of a full disk."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    audit, state, seen = story.Visit.audit, tmp_path / "state", []
+
+    def fail_beside_blanks(visit: story.Visit, *words: object) -> None:
+        seen.append(len(list(state.glob("runs/*/blanks/*"))))
+        if seen[-1]:
+            raise DiskFull("full")
+        audit(visit, *words)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(story.Visit, "audit", fail_beside_blanks)
+    assert FINISHED == await live(Line([assign(), FINISHED]), Trainer(), state)
+    assert [1, 0] == seen
+    assert "waiting for room" not in "".join(capsys.readouterr())
+
+
+async def test_what_a_killed_site_kept_goes_when_it_begins(tmp_path: Path) -> None:
+    """Of every run: the next one may have another name, and nobody would look there again."""
+    old = tmp_path / "state" / "runs" / "run-0"
+    (old / "blanks").mkdir(parents=True)
+    (old / "blanks" / "1").write_bytes(b"old")
+    (old / "history.jsonl").write_text("{}")
+    gone: list[bool] = []
+
+    class Looking(Line):
+        async def join(self, description: Description) -> Joined | None:
+            gone.append(not (old / "blanks").exists())
+            return await super().join(description)
+
+    assert FINISHED == await live(Looking([FINISHED]), Trainer(), tmp_path / "state")
+    assert ([True], True) == (gone, (old / "history.jsonl").exists())

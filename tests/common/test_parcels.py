@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,24 @@ def test_a_group_nobody_pinned_is_refused() -> None:
     """A header cannot invent tensors."""
     with pytest.raises(Refused, match="does not have"):
         lay_out(MANIFEST, ["extra", "other"])
+    with pytest.raises(Refused, match="does not have"):
+        parcels.size_of(MANIFEST, ["extra", "other"])
+
+
+def test_words_of_a_peer_are_not_kept() -> None:
+    """What is worked out from a manifest is remembered, but not by names of somebody's choice."""
+    size = 1 << 20
+    tracemalloc.start()
+    try:
+        for number in range(32):
+            for ask in (lay_out, parcels.size_of):
+                with pytest.raises(Refused) as refused:
+                    ask(MANIFEST, ["extra", f"{number:0{size}d}"])
+                assert len(str(refused.value)) < 400
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 4 * size
 
 
 @pytest.mark.parametrize("held", [True, False])

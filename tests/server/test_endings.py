@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
-from pfl_common.errors import StateError
+from pfl_common import blanks
+from pfl_common.errors import RunFailed, StateError
 from pfl_common.messages import Over
-from pfl_common.run import Kind, RunSpec
+from pfl_common.run import Kind, RunSpec, Task
 from pfl_common.tensors import flat
-from pfl_server.training import Training
+from pfl_server.training import ATTEMPTS, Training
 from tests.server.federation import ScriptedFleet, build_spec, open_run
 from tests.server.lives import TICK, Script, last_state, play, trained
 
@@ -48,6 +50,31 @@ def test_after_the_end_it_only_serves(tmp_path: Path, ending: str) -> None:
     assert [] == trained(again)
     assert (Over(ending), ending) == (again.over, served.watch.status)
     assert torch.equal(flat(state), flat(last_state(tmp_path, spec)))
+
+
+@pytest.mark.parametrize("ending", ["finished", "failed"])
+def test_when_it_is_over_no_updates_are_kept_to_be_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """No other will come: they would take their room for good."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    books = open_run(tmp_path, build_spec(rounds=6))
+    lost = {(site, 6, attempt): "left" for site in "abc" for attempt in range(1, ATTEMPTS + 1)}
+    fleet, kept = ScriptedFleet(books, lost if ending == "failed" else {}), []
+
+    def look(site: str, task: Task) -> None:
+        # Also while the last sites finish, which may take long, none is there.
+        if task.kind is Kind.FINISH or task.round == 6:
+            kept.append((task.kind, len(list((tmp_path / "spool").glob("blanks/*")))))
+
+    fleet.on_ask = look
+    with suppress(RunFailed):
+        asyncio.run(Training(books, fleet, tick=TICK).run())
+    assert ending == books.journal.status()[0]
+    assert any(count for kind, count in kept if kind is Kind.TRAIN)
+    assert {0} >= {count for kind, count in kept if kind is Kind.FINISH}
+    assert not (tmp_path / "spool" / "blanks").exists()
+    books.journal.close()
 
 
 def test_an_absent_site_does_not_hold_up_the_end(tmp_path: Path) -> None:

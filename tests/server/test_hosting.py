@@ -56,3 +56,14 @@ async def test_a_full_disk_is_said_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert {"now": host.record.meter.read()} == host.books.journal.readings()
     host.books.journal.close()
     host.runs.close()
+
+
+def test_what_a_killed_coordinator_kept_goes_when_it_starts(tmp_path: Path) -> None:
+    """Of every run: nobody looks into an old one's folder again."""
+    old = tmp_path / "state" / "runs" / "fedavg-001-abcdef"
+    (old / "spool" / "blanks").mkdir(parents=True)
+    (old / "spool" / "blanks" / "1").write_bytes(b"old")
+    (old / "spool" / "000001-1-a.raw").write_bytes(b"an update")
+    host = RunHost(ServerSettings(method="fedavg", sites=2, state=tmp_path / "state"), OpenEnvelopes())
+    assert ["000001-1-a.raw"] == [path.name for path in (old / "spool").iterdir()]
+    host.runs.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl_common import blanks
 from pfl_common.errors import Refused
 from pfl_common.messages import Receipt
 from pfl_common.run import Kind, Task
@@ -61,6 +62,43 @@ async def test_what_writes_is_tried_until_there_is_room(tmp_path: Path) -> None:
     full = f"no room on the disk of {tmp_path}; make room, it goes on by itself"
     assert ["", full, full, full] == words
     assert "" == place.words
+
+
+async def test_what_is_kept_for_speed_goes_before_anybody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried again at once when something was given back; only then is there a pause."""
+    monkeypatch.setattr(room, "FIRST_PAUSE", 0.002)
+    place, troubles, kept, pauses = Room(tmp_path), [FULL, FULL, FULL], [5], []
+    place.give_back = lambda: kept.pop() if kept else 0
+    pause = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses.append((len(troubles), seconds))
+        await pause(0)
+
+    async def write() -> str:
+        if troubles:
+            raise troubles.pop()
+        return "written"
+
+    monkeypatch.setattr(room.asyncio, "sleep", sleep)
+    assert "written" == await place.have(write)
+    assert [(1, 0.002), (0, 0.004)] == pauses
+
+
+async def test_a_site_that_is_sent_away_finds_room_when_it_comes_again(tmp_path: Path) -> None:
+    """What is kept for speed is given back meanwhile, and nobody waits for that here."""
+    place, given, loop = Room(tmp_path), asyncio.Event(), asyncio.get_running_loop()
+
+    def give_back() -> int:
+        loop.call_soon_threadsafe(given.set)
+        return 5
+
+    place.give_back = give_back
+    place.lack("an update of a needs more")
+    assert not given.is_set()
+    await asyncio.wait_for(given.wait(), 10)
 
 
 @pytest.mark.parametrize("before", [[], [FULL]])
@@ -119,6 +157,27 @@ async def test_a_site_that_is_sent_away_for_want_of_room_is_not_silent(scene: Sc
     incoming.path.write_bytes(raw)
     await desk.stored("a", offer.key)
     assert "" == place.words == desk.status().words
+
+
+async def test_a_checkpoint_that_only_old_updates_are_in_the_way_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are given back, and the round closes without a pause."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(room, "FIRST_PAUSE", 1000.0)
+    books = open_run(tmp_path, build_spec(rounds=6))
+    save, seen = books.checkpoints.save, []
+
+    def fail_beside_blanks(*words: object) -> object:
+        seen.append(len(list((tmp_path / "spool").glob("blanks/*"))))
+        if seen[-1]:
+            raise FULL
+        return save(*words)
+
+    monkeypatch.setattr(books.checkpoints, "save", fail_beside_blanks)
+    await asyncio.wait_for(Training(books, ScriptedFleet(books), tick=0.01).run(), 30)
+    assert ("finished", True) == (books.journal.status()[0], any(seen))
+    books.journal.close()
 
 
 async def test_a_checkpoint_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pfl_common import blanks
 from pfl_common.errors import Refused
 from pfl_common.run import Entry, Header, Kind, RunSpec, Task
 from pfl_common.tensors import State
@@ -161,6 +164,21 @@ def test_what_cannot_be_removed_stays(tmp_path: Path, spool: Spool, spec: RunSpe
     stuck.mkdir()
     assert size == spool.free([stuck, gone, *spool.unwanted(["000001-1-a"])])
     assert (False, [stuck]) == (spool.holds(name), spool.unwanted(()))
+
+
+def test_a_full_disk_is_no_reason_to_keep_an_update(
+    tmp_path: Path, spool: Spool, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be kept to be written over is removed."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    name = admit(spool, "a", parcel(tmp_path, spec))
+
+    def refuse(*words: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    assert 0 < spool.sweep(())
+    assert (False, []) == (spool.holds(name), list((tmp_path / "spool").iterdir()))
 
 
 def test_a_torn_update_is_noticed(tmp_path: Path, spool: Spool, spec: RunSpec) -> None:

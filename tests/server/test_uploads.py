@@ -82,6 +82,65 @@ async def test_blanks_give_way_to_an_upload_that_has_no_room(
     assert not kept.exists()
 
 
+async def test_what_is_written_over_is_not_promised_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are on the disk already; a shorter one leaves the rest to be promised, until that comes too."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    scene.ask("b")
+    scene.ask()
+    await scene.take()
+    other = scene.fleet.errand("b", TASK.key)
+    (scene.folder / "old").write_bytes(b"o" * 30)
+    assert scene.books.spool.blanks.give(scene.folder / "old")
+    incoming = await scene.fleet.offer("a", scene.prepare_offer()[0])
+    promised = []
+    size = incoming.size
+    for came in (0, 29, 31, size):
+        incoming.came = came
+        promised.append(scene.fleet.promised(other))
+    assert [size - 30, size - 30, size - 31, 0] == promised
+
+
+async def test_what_came_before_is_taken_off_a_promise_once(scene: Scene) -> None:
+    """An upload that goes on at 30 lacks all that is beyond."""
+    scene.ask("b")
+    scene.ask()
+    await scene.take()
+    other, (offer, raw) = scene.fleet.errand("b", TASK.key), scene.prepare_offer()
+    (await scene.fleet.offer("a", offer)).path.write_bytes(raw[:30])
+    incoming = await scene.fleet.offer("a", offer)
+    scene.fleet.expired("a")
+    assert len(raw) - 30 == scene.fleet.promised(other)
+    incoming.came = 8
+    scene.fleet.expired("a")
+    assert len(raw) - 38 == scene.fleet.promised(other)
+
+
+async def test_who_is_given_up_while_room_is_made_leaves_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is begun for nobody would lie there until the next start."""
+    monkeypatch.setattr(blanks, "WORTH", 1)
+    asked, lay, loop = scene.ask(), blanks.Blanks.lay, asyncio.get_running_loop()
+    await scene.take()
+    (scene.folder / "old").write_bytes(b"o" * 30)
+    assert scene.books.spool.blanks.give(scene.folder / "old")
+
+    def slow(*words: object) -> bool:
+        asyncio.run_coroutine_threadsafe(give_up(), loop).result(timeout=10)
+        return lay(*words)  # type: ignore[arg-type]  # as they came
+
+    async def give_up() -> None:
+        scene.fleet.give_up("a", "deadline")
+
+    monkeypatch.setattr(blanks.Blanks, "lay", slow)
+    assert "late" == await refusal(lambda: scene.fleet.offer("a", scene.prepare_offer()[0]))
+    with pytest.raises(SiteLost, match="deadline"):
+        await asked
+    assert [] == list((scene.folder / "incoming").iterdir())
+
+
 @pytest.mark.parametrize("difference", [-1, 1, 1 << 40])
 async def test_an_offer_of_the_wrong_size(scene: Scene, difference: int) -> None:
     """Refused before a byte is accepted: not even an empty file is made; and what is wrong is not asked for again."""

@@ -201,3 +201,15 @@ def test_what_nobody_would_say_is_refused(hear: Callable[[], object]) -> None:
     with pytest.raises(Refused) as refused:
         hear()
     assert "bad_request" == refused.value.code
+
+
+@pytest.mark.parametrize("groups", [[f"g{number}" for number in range(65)], ["g" * 256]])
+def test_more_groups_than_any_method_has(groups: list[str]) -> None:
+    """Nor longer names: whatever is done with them later is done with a few words."""
+    header = Header("run-1", 1, 1, Kind.TRAIN, "train", "up", "a", "m", tuple(groups))
+    said = speech.say_offer(Offer("key", header, Blob("0" * 64, 1)))
+    with pytest.raises(Refused, match=r"^bad_request: an offer"):
+        speech.hear_offer(said)
+    del said.header.groups[:]
+    said.header.groups.extend(group[:255] for group in groups[:64])
+    assert len(groups[:64]) == len(speech.hear_offer(said).header.groups)
