@@ -37,6 +37,11 @@ HEARTBEAT_SECONDS = 1.0
 GOODBYE_SECONDS = 3.0
 SAY_AGAIN_SECONDS = 60.0
 """How often a coordinator that is away for long is worth a line."""
+_NEXT_TIME = (
+    "ask the operator when the next run begins and start pfl-client then, or now with --stay to wait for it",
+    "nothing: this site waits for the next run",
+)
+"""For a site that came too late to be given a task: one that ends, and one that stays."""
 
 
 class Daemon:
@@ -155,6 +160,8 @@ class Daemon:
                 accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
                 seen = {"status": answer.status, "words": answer.words, "model": str(visit.model or "none")}
                 log.info("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
+                if answer.status != "failed" and visit.model is None and not visit.marks():
+                    log.warning("the run ended without this site", what_to_do=_NEXT_TIME[self._stays])
                 return answer
             await self._take(visit, answer)
 

@@ -42,6 +42,25 @@ _OUT_OF_TIME = ("certificate has expired", "certificate is not yet valid")
 """What TLS says of a certificate whose authority it has found to be ours."""
 _FOREIGN_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "not in peer cert")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_LATE = "nothing came in time (a firewall on the way may swallow it)"
+_UNKNOWN_NAME = (
+    "this name is not known here; ask the operator for an invitation with an address that is "
+    "(pfl invite --under NAME), or mend this machine's name service"
+)
+_REASONS = {
+    "Connection refused": "connection refused, nothing listens there",
+    "errors resolving": _UNKNOWN_NAME,
+    "hostname lookup error": _UNKNOWN_NAME,
+    "DNS resolution failed": _UNKNOWN_NAME,
+    "imed out": _LATE,
+    "imeout": _LATE,
+    "No route to host": "there is no way to this machine (no route to host)",
+    "Network is unreachable": "this machine has no network that leads there",
+    "Socket closed": "the connection was cut",
+    "Connection reset": "the connection was cut",
+    "Broken pipe": "the connection was cut",
+}
+"""What gRPC says of a call that came to nothing, and what that means."""
 
 
 class Stranger(UserError):
@@ -169,7 +188,7 @@ class Line:
             self.check_own_certificate()
         except UserError as reason:
             return reason
-        return Unreachable(f"no answer from {self.address}: {error.code().name.lower()}: {details}")
+        return Unreachable(f"no answer from {self.address}: {_say_why(error.code(), details)}")
 
     def _was_answered(self) -> bool:
         """Whether the coordinator has ever answered, on this line or on an earlier one of this program."""
@@ -211,6 +230,16 @@ class Line:
                 advice="compare the port with the join file, and the two versions",
             )
         return None
+
+
+def _say_why(code: grpc.StatusCode, details: str) -> str:
+    """Why a call came to nothing; what nobody has met yet is told as gRPC tells it."""
+    for sign, words in _REASONS.items():
+        if sign in details:
+            return words
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return _LATE
+    return f"{code.name.lower()}: {details.rpartition('last error: ')[2]}"
 
 
 def _say(signed: SignedCall | None) -> Metadata | None:

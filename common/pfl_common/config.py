@@ -17,13 +17,31 @@ from pfl_common.run import Json
 
 T = TypeVar("T")
 
+_BOUNDS = ("ge", "gt", "le", "lt")
+_EXPECTED = {
+    "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "{le} or less",
+    "less_than": "less than {lt}",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+}
+"""What pydantic misses, by its own name for that, as a hospital's engineer would say it."""
+
 
 def settle(kind: type[T], given: Mapping[str, Json | str], *, what: str) -> T:
     """Make settings of a kind from what the user gave; the rest keeps its default."""
     fields = alias_table(kind)
     for name in given:
         if name not in fields:
-            raise SettingError(f"{what} has no setting {name!r}", expected=nearest(name, fields))
+            lacking = "there is" if _is_program(what) else f"{what} has"
+            raise SettingError(f"{lacking} no setting {name!r}", expected=nearest(name, fields))
     values = {fields[name]: _split(kind, fields[name], value) for name, value in given.items()}
     try:
         return TypeAdapter(kind).validate_python(values)
@@ -64,7 +82,15 @@ def _split(kind: type[Any], name: str, value: Json | str) -> Json | str:
 def _in_words(error: ValidationError, what: str) -> SettingError:
     first = error.errors()[0]
     name = ".".join(str(part).removesuffix("_") for part in first["loc"])
-    return SettingError(f"{what}: setting {name!r} is {first['input']!r}", expected=first["msg"])
+    owner = "" if _is_program(what) else f"{what}: "
+    bounds = {bound: f"{value:g}" for bound, value in first.get("ctx", {}).items() if bound in _BOUNDS}
+    ours = _EXPECTED.get(first["type"], "").format(**bounds)
+    return SettingError(f"{owner}setting {name!r} is {first['input']!r}", expected=ours or first["msg"])
+
+
+def _is_program(what: str) -> bool:
+    """A program's name stands before each of its errors already."""
+    return what.startswith("pfl-")
 
 
 def layered(kind: type[Any], flags: Mapping[str, Any], file: Path | None, *, prefix: str) -> dict[str, Any]:

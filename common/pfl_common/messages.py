@@ -137,9 +137,9 @@ class SiteStatus:
 class Point:
     """One committed round: when it ended, how long it took, who was in it, and how good the model was after it.
 
-    Accuracies are over sites, of the test samples; None where nobody has measured (yet). Bytes are all that crossed
-    from the end of the attempt before to the end of this one. Diagnostics are what the coordinator's half of the
-    method told of the round, by name.
+    Accuracies are over the sites that measured, of their test samples; None where nobody has (yet). Bytes are all
+    that crossed from the end of the attempt before to the end of this one. Diagnostics are what the coordinator's
+    half of the method told of the round, by name.
     """
 
     round: int
@@ -154,6 +154,8 @@ class Point:
     bytes_down: int = 0
     bytes_up: int = 0
     diagnostics: dict[str, float] = field(default_factory=dict)
+    measured: int = 0
+    """Sites that the accuracies are over; 0 also where the coordinator is of an older release, which does not say."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ def hear_point(said: pb.Point) -> Point:
         bytes_down=said.bytes_down,
         bytes_up=said.bytes_up,
         diagnostics=dict(sorted(said.diagnostics.items())),
+        measured=said.measured,
     )
 
 

@@ -88,6 +88,7 @@ def split(
     from pfl_deploy.datasets.domains import SIX, Sizes, Workshop
 
     kind = _form(form)
+    splitting.check_out(out)
     if dataset == "digits":
         names = [name.strip() for name in domains.split(",") if name.strip()] or list(SIX)
         sizes = Sizes(train=train, validation=validation_images, test=test)
@@ -156,6 +157,8 @@ def compare(
     from pfl_deploy import showing
 
     asked = comparing.Comparison.read(plan)
+    comparing.check_place(out, "--out")
+    comparing.check_place(keep, "--keep")
     runner = comparing.Trials(asked.common, data, kept=keep, tell=console.print)
     table = comparing.compare(asked, runner, jobs=jobs)
     if out is not None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pfl_common.config import settle
-from pfl_common.errors import RunFailed, SettingError
+from pfl_common.errors import DataError, RunFailed, SettingError, StateError, UserError
 from pfl_common.run import Json
 from pfl_deploy.simulate import find_sites, simulate
 from pfl_server.settings import ServerSettings
@@ -30,6 +30,8 @@ from pfl_server.settings import ServerSettings
 Tell: TypeAlias = Callable[[str], None]
 CHOOSING_SEED = 1000
 """Settings are chosen with a seed that no reported run uses."""
+_MENDABLE = {kind.exit_code: kind for kind in (SettingError, DataError, StateError)}
+"""What a worker found that a person can mend, by its exit code."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,11 @@ class Comparison:
                 plan.get("common", {}),
                 contestants,
             )
-        except (KeyError, tomllib.TOMLDecodeError) as error:
+        except OSError as error:
+            raise SettingError(
+                f"the comparison {file} cannot be read: {error.strerror}", expected="a TOML file"
+            ) from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise SettingError(
                 f"{file} is no comparison: {error}",
                 expected="rounds, choosing_rounds, seeds, [contestants.NAME]",
@@ -185,8 +191,13 @@ def _play(trial: Trial, request: str) -> Accuracies:
     """A process for each run: torch's threads and generator belong to a process."""
     command = [sys.executable, "-m", "pfl_deploy.compare"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
+    name = trial.contestant.name
     if done.returncode:
-        raise RunFailed(f"{trial.contestant.name} with {trial.settings}: {done.stderr.strip()[-2000:]}")
+        kind = _MENDABLE.get(done.returncode)
+        if kind is None or not done.stdout:
+            raise RunFailed(f"{name} with {trial.settings}: {done.stderr.strip()[-2000:]}")
+        words = json.loads(done.stdout)
+        raise kind(f"{name}: {words['seen']}", expected=words["expected"], advice=words["advice"])
     result: Accuracies = json.loads(done.stdout)
     return result
 
@@ -222,6 +233,23 @@ def run_request(request: str) -> Accuracies:
         }
 
 
+def check_place(file: Path | None, option: str) -> None:
+    """A result that has no place to lie is known before hours of training."""
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        seen = "a folder" if file.is_dir() else f"below {file.parent}, which is no folder"
+        raise SettingError(f"{option} {file} is {seen}", expected="a file in a folder that is there")
+
+
+def answer(request: str) -> int:
+    """The worker's process: the result, or words about what a person can mend; gives the exit code."""
+    try:
+        sys.stdout.write(json.dumps(run_request(request)))
+    except UserError as error:
+        sys.stdout.write(json.dumps({"seen": error.seen, "expected": error.expected, "advice": error.advice}))
+        return error.exit_code
+    return 0
+
+
 def _memory() -> Path | None:
     """A folder in memory where there is one: these runs are thrown away, and syncing each round costs more than
     training it (on a busy disk a run used a third of its core, in memory all of it)."""
@@ -233,4 +261,4 @@ if __name__ == "__main__":
     from pfl_common.logs import configure
 
     configure(level="warning")
-    sys.stdout.write(json.dumps(run_request(sys.stdin.read())))
+    raise SystemExit(answer(sys.stdin.read()))

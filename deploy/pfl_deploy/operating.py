@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from pfl_common.identity import Authority, Found, Ledger, check_site_name, disco
 from pfl_common.messages import RunStatus
 from pfl_deploy.standing import NAMED, tell_ago, tell_place, tell_rest, tell_rounds, tell_sentence
 
+OVER = ("finished", "stopped", "failed")
+"""How a run's status reads when it is over."""
+
 
 def invite(name: str, *, server: str | None, under: str | None, out: Path | None, again: bool) -> Path:
     """Write the file that lets one site, once, enrol from anywhere, under one of the coordinator's names."""
@@ -28,11 +32,19 @@ def invite(name: str, *, server: str | None, under: str | None, out: Path | None
             expected=nearest(under, found.names),
             advice=f"start it with --advertise {','.join([*found.names, under])}: its certificate has to hold the name",
         )
+    path = (out or Path.cwd()) / f"{site}.join"
+    _check_place(path, again=again)
     ledger = Ledger(found.state_folder / "invitations", found.ca_pem)
     addresses = found.addresses.under(under) if under else found.addresses
     invitation = ledger.invite(site, now, addresses=addresses, again=again)
-    path = (out or Path.cwd()) / f"{site}.join"
-    write_join_file(invitation, path, replace=again)
+    try:
+        write_join_file(invitation, path, replace=again)
+    except OSError as error:
+        raise SettingError(
+            f"{path} cannot be written: {error.strerror}",
+            expected="a folder with room for a small file",
+            advice=f"the name is taken: pfl invite {site} --again --out FOLDER",
+        ) from None
     return path
 
 
@@ -46,6 +58,24 @@ def stop(server: str | None) -> None:
     asyncio.run(_ask_stop(discovery.find(server)))
 
 
+def _check_place(path: Path, *, again: bool) -> None:
+    """Before an invitation counts: a name is used up with it."""
+    folder = path.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        why = "cannot be written in" if folder.is_dir() else "is not there"
+        raise SettingError(
+            f"the folder {folder} {why}",
+            expected="a folder where the invitation can be written",
+            advice="make it, or name another with --out",
+        )
+    if path.exists() and not again:
+        raise SettingError(
+            f"{path} exists already",
+            expected="a name that is free",
+            advice=f"remove the old file, name another folder with --out, or: pfl invite {path.stem} --again",
+        )
+
+
 async def _ask_status(found: Found) -> RunStatus:
     async with _link(found) as link:
         try:
@@ -57,6 +87,13 @@ async def _ask_status(found: Found) -> RunStatus:
 async def _ask_stop(found: Found) -> None:
     async with _link(found) as link:
         try:
+            now = await link.status()
+            if now.status in OVER:
+                raise UserError(
+                    f"{f'run {now.run}' if now.run else 'the run'} is over ({now.status}): there is nothing to stop",
+                    expected="a run that is not over",
+                    advice="to end the coordinator itself: Ctrl-C where it runs, or systemctl stop",
+                )
             await link.stop()
         except (Unreachable, NotAdmitted) as error:
             raise _silent(found, error) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Any  # a command's words are of any type until they are settled
 
@@ -17,6 +18,9 @@ from pfl_common.identity import site_name
 from pfl_common.run import RunSpec
 from pfl_server.cli import add_method_settings
 from pfl_server.settings import ServerSettings
+
+_RULES = 3
+"""Characters beside each column of a table: two blanks and a line."""
 
 
 def server_settings(
@@ -67,12 +71,36 @@ def _check_roster(spec: RunSpec, folders: Sequence[Path]) -> None:
 
 
 def show_sites(table: Mapping[str, Mapping[str, float]], console: Console) -> None:
-    """Accuracy per site after the last round."""
-    measures = sorted({measure for row in table.values() for measure in row})
-    shown = Table("site", *measures)
+    """Accuracy per site after the last round: what counts most first, and as many columns as there is room for."""
+    measures = sorted({measure for row in table.values() for measure in row}, key=_rank)
+    first = 1 + _RULES + max(map(len, ("site", *table)))
+    ends = list(accumulate(map(_weigh, measures), initial=first))
+    fitting = max(1, sum(end <= console.width for end in ends[1:]))
+    # Wider than the terminal if one column is: a name that is cut is no name.
+    shown = Table(width=ends[min(fitting, len(measures))])
+    shown.add_column("site", no_wrap=True)
+    for measure in measures[:fitting]:
+        shown.add_column(_title(measure), no_wrap=True, justify="right")
     for site, row in sorted(table.items()):
-        shown.add_row(site, *(f"{row[m]:.3f}" if m in row else "" for m in measures))
+        shown.add_row(site, *(f"{row[m]:.3f}" if m in row else "" for m in measures[:fitting]))
     console.print(shown)
+    if len(measures) > fitting:
+        console.print(f"{len(measures) - fitting} more in a wider terminal; all of them with --json")
+
+
+def _rank(measure: str) -> tuple[bool, bool, str]:
+    """The test accuracy of the whole model is what is asked for; then the test accuracies of its parts."""
+    return "/test/" not in f"/{measure}/", not measure.endswith("/combined"), measure
+
+
+def _title(measure: str) -> str:
+    """`pre/test/combined` in as little width as possible: one word above the other."""
+    return measure.replace("/", "\n")
+
+
+def _weigh(measure: str) -> int:
+    """How wide a column is."""
+    return max(len("0.000"), *map(len, measure.split("/"))) + _RULES
 
 
 def as_markdown(table: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,21 @@ class Plan:
     beta: float = 0.1
     classes_per_site: int = 2
     validation: float = 0.0
+
+
+def check_out(out: Path) -> None:
+    """Whether folders can be made there, before a data set is fetched and cut for it."""
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise SettingError(
+            f"--out {out}: {there} is a file", expected="a folder", advice="choose another --out"
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SettingError(
+            f"--out {out}: this user may not write to {there}",
+            expected="a folder in which new ones can be made",
+            advice="choose another --out",
+        )
 
 
 def split_domains(

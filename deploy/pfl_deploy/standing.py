@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import JsonValue
 
 from pfl_common.messages import NOT_SINCE, Point, RunStatus
 from pfl_common.run import ClientId
@@ -50,8 +53,7 @@ def tell_rounds(curve: Sequence[Point]) -> Iterator[str]:
     newest = next((point for point in reversed(curve) if point.accuracy is not None), None)
     if newest is not None:
         mean, worst = (_percent(value or 0.0) for value in (newest.accuracy, newest.worst_decile))
-        spread = f"± {100 * (newest.spread or 0.0):.1f} over the sites"
-        yield f"{mean} mean accuracy after round {newest.round}, {spread}; {worst} at the worst tenth"
+        yield f"{mean} mean accuracy after round {newest.round}, {_tell_across(newest)}; {worst} at the worst tenth"
     if curve:
         last = curve[-1]
         moved = f"{last.bytes_up / 1e6:.1f} MB from the sites, {last.bytes_down / 1e6:.1f} MB to them"
@@ -59,18 +61,16 @@ def tell_rounds(curve: Sequence[Point]) -> Iterator[str]:
 
 
 def tell_rest(status: RunStatus) -> Iterator[str]:
-    """Where the time goes, what was asked for, and what happened last."""
+    """Where the time goes, what happened last, and what was asked for."""
     if status.phases:
         spent = sorted(status.phases.items(), key=lambda phase: -phase[1])
         yield "seconds by phase: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent)
-    if status.spec:
-        # An empty word means "chosen by the data": what was chosen has a name of its own.
-        yield "asked for: " + ", ".join(
-            f"{name} {value}" for name, value in status.spec.items() if value != ""
-        )
     for event in status.events[:RECENT]:
         level = "" if event.level == "info" else f"{event.level}: "
         yield f"{tell_ago(max(0.0, status.now - event.at))}: {level}{event.words}"
+    asked = [f"{name}={value}" for name, value in _flatten(status.spec)]
+    if asked:
+        yield "asked for: " + ", ".join(asked)
 
 
 def tell_ago(seconds: float) -> str:
@@ -83,6 +83,32 @@ def tell_ago(seconds: float) -> str:
         if round(seconds / size) < limit:
             return f"{seconds / size:.0f} {unit} ago"
     return f"{seconds / 86400:.0f} d ago"
+
+
+def _tell_across(point: Point) -> str:
+    # A mean leaps when a site is away: over how many it is belongs to it.
+    if point.measured == 1:
+        return "of 1 site"
+    over = _count(point.measured, "site") if point.measured else "the sites"
+    return f"± {100 * (point.spread or 0.0):.1f} over {over}"
+
+
+def _flatten(facts: Mapping[str, JsonValue], within: str = "") -> Iterator[tuple[str, str]]:
+    """Facts as name and value, without spaces: the terminal folds between them. A method's settings need no prefix."""
+    for name, value in facts.items():
+        match value:
+            case None | "":  # "chosen by the data": what was chosen has a name of its own
+                continue
+            case dict():
+                yield from _flatten(value, "" if name == "settings" else f"{within}{name}.")
+            case list():
+                yield within + name, ("x" if name == "shape" else "/").join(map(_tell_value, value))
+            case _:
+                yield within + name, _tell_value(value)
+
+
+def _tell_value(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _tell_gathered(status: RunStatus) -> str:

@@ -46,24 +46,33 @@ REFUSALS = tuple(sorted((speech.REASONS - {"session"}) | {kind.reason for kind i
 """All codes that refusals are counted under: those of the wire, and what enrolment tells its own operator alone."""
 
 _PORT_ERRORS = {
-    errno.EADDRINUSE: ("another program is listening there", "stop it, or choose another port"),
-    errno.EACCES: ("this user may not open this port", "choose a port above 1023"),
-    errno.EADDRNOTAVAIL: (
-        "this machine does not have this address",
-        "choose one of its own, or 0.0.0.0 for all",
-    ),
+    errno.EADDRINUSE: ("another program is listening there", "stop it, or choose another port with {option}"),
+    errno.EACCES: ("this user may not open this port", "choose a port above 1023 with {option}"),
 }
+_NO_ADDRESS = "this machine does not have this address"
+_OUR_ADDRESS = "an address of this machine"
+_CHOOSE_HOST = "choose one of its own with --host, or 0.0.0.0 for all"
 
 log = structlog.get_logger("pfl.calls")
 
 
-def open_port(server: aio.Server, host: str, *, port: int, credentials: grpc.ServerCredentials) -> int:
-    """Let a server listen here; the number is the one that was opened, also when 0 asked for any."""
+def open_port(
+    server: aio.Server,
+    host: str,
+    *,
+    port: int,
+    credentials: grpc.ServerCredentials,
+    option: str = "--port or --enrol-port",
+) -> int:
+    """Let a server listen here; the number is the one that was opened, also when 0 asked for any.
+
+    `option` is where the operator sets the port: an error names it.
+    """
     try:
         return int(server.add_secure_port(host_and_port(host, port), credentials))
     except RuntimeError:
         # gRPC does not say why; a plain socket does.
-        raise _explain_port(host, port) from None
+        raise _explain_port(host, port, option) from None
 
 
 @dataclass(frozen=True)
@@ -219,17 +228,20 @@ def _tell(reason: Refused) -> Refused:
     return reason
 
 
-def _explain_port(host: str, port: int) -> SettingError:
+def _explain_port(host: str, port: int, option: str) -> SettingError:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    why, advice = "it cannot be opened", "check address and port"
+    seen, free = f"cannot listen on {host} port {port}", "a free port on this machine"
+    why, advice = "it cannot be opened", f"check --host and {option}"
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((host, port))
             probe.listen()
         except socket.gaierror:
-            why, advice = "this name is not known here", "give an address of this machine"
+            return SettingError(
+                f"{seen}: this name is not known here", expected=_OUR_ADDRESS, advice=_CHOOSE_HOST
+            )
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return SettingError(f"{seen}: {_NO_ADDRESS}", expected=_OUR_ADDRESS, advice=_CHOOSE_HOST)
             why, advice = _PORT_ERRORS.get(error.errno or 0, (error.strerror or why, advice))
-    return SettingError(
-        f"cannot listen on {host} port {port}: {why}", expected="a free port on this machine", advice=advice
-    )
+    return SettingError(f"{seen}: {why}", expected=free, advice=advice.format(option=option))

@@ -116,4 +116,5 @@ class Curve:
             accuracy=found["acc_macro"],
             spread=found["acc_std"],
             worst_decile=found["acc_worst_decile"],
+            measured=round(found["sites"]),
         )

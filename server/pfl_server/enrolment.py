@@ -57,7 +57,8 @@ class EnrolmentServer:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(speech.ENROLMENT, {"Enrol": enrol}),)
         )
-        opened = open_port(server, host, port=port, credentials=grpc.ssl_server_credentials([pair]))
+        credentials = grpc.ssl_server_credentials([pair])
+        opened = open_port(server, host, port=port, credentials=credentials, option="--enrol-port")
         await server.start()
         self._server = server
         return opened

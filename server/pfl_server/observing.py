@@ -211,12 +211,16 @@ class Observer:
 
     def _how_good(self) -> dict[str, float]:
         """What the status page says too. A round's own value is mostly known a round later, so which one it is of is
-        said with it.
+        said with it, and over how many sites: a mean leaps when a site is away.
         """
         newest = self._curve.newest()
         if newest is None or newest.accuracy is None:
             return {}
-        return {"mean_accuracy": round(newest.accuracy, 4), "measured_after_round": newest.round}
+        return {
+            "mean_accuracy": round(newest.accuracy, 4),
+            "measured_after_round": newest.round,
+            "measured_by": newest.measured,
+        }
 
     def _ended(self, outcome: str, course: Course) -> None:
         watch, self._opened = self.watch, None

@@ -6,8 +6,12 @@ import fcntl
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+
+import structlog
 
 from pfl_common.draws import derive
 from pfl_common.errors import StateError
@@ -21,6 +25,8 @@ from pfl_server.settings import ServerSettings
 
 DRAFT = ".draft"
 """Ends the name of a run's folder until the run is begun."""
+
+log = structlog.get_logger("pfl.runs")
 
 
 class Runs:
@@ -46,6 +52,11 @@ class Runs:
         """The run to go on with; None: begin one. Other settings in mid-run are an error, not a surprise."""
         folder = self._current()
         if folder is None:
+            return None
+        if why := _find_damage(folder / "journal.sqlite"):
+            if not settings.new_run:
+                raise _damaged(folder, why)
+            log.warning("a damaged run is left as it is", run=folder.name, why=why)
             return None
         journal = self._open(folder, settings)
         try:
@@ -154,7 +165,7 @@ def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings
     """The specification of a run, if these settings ask for it and not for another."""
     text, asked = journal.spec(), json.loads((folder / "asked.json").read_text())
     wanted = json.loads(json.dumps(settings.run_part()))
-    changed = ", ".join(sorted(name for name, value in wanted.items() if asked.get(name) != value))
+    changed = _tell_changes(asked, wanted)
     over = journal.status()[0] not in ("running", "failed")
     # The same command once more, killed before its new run had a round: it is this run that it asked for.
     begun_so = asked.get("new_run") and not (changed or over or journal.rounds())
@@ -162,11 +173,60 @@ def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings
         return None
     if changed:
         raise StateError(
-            f"run {folder.name} in {folder.parent.parent} is unfinished; its settings were others ({changed})",
+            f"run {folder.name} in {folder.parent.parent} is unfinished; its settings were others: {changed}",
             expected="the settings it was begun with",
             advice="start with those settings to go on, or with --new-run to begin another run",
         )
     return text
+
+
+def _tell_changes(asked: Mapping[str, object], wanted: Mapping[str, object]) -> str:
+    """Each setting that is another now, with both values, and a method's own settings one by one."""
+    told = []
+    for name, now in sorted(wanted.items()):
+        was = asked.get(name)
+        if was == now:
+            continue
+        if isinstance(was, dict) and isinstance(now, dict):
+            told += [
+                f"set {one} was {_say(was.get(one))}, now {_say(now.get(one))}"
+                for one in sorted(was.keys() | now.keys())
+                if (one in was, was.get(one)) != (one in now, now.get(one))
+            ]
+        else:
+            told.append(f"{name} was {_say(was)}, now {_say(now)}")
+    return "; ".join(told)
+
+
+def _say(value: object) -> str:
+    """A setting's value as it is typed."""
+    if value is None or value == "":
+        return "not given"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _find_damage(file: Path) -> str:
+    """Why a run's journal cannot be read; nothing if it can."""
+    if not file.exists() or not file.stat().st_size:
+        return "it is missing or empty"
+    # Read whole before anything relies on it: a damaged page in its middle would be met in mid-run.
+    with closing(sqlite3.connect(file)) as db:
+        try:
+            found = str(db.execute("pragma quick_check(1)").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            # A full disk, or another who holds it, is no damage.
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise
+            return str(error)
+    return "" if found == "ok" else found.splitlines()[-1]
+
+
+def _damaged(folder: Path, why: str) -> StateError:
+    return StateError(
+        f"{folder / 'journal.sqlite'} is damaged: {why}",
+        expected=f"the journal of run {folder.name}",
+        advice=f"bring back a backup of the whole folder {folder.parent.parent}, or begin another run with --new-run",
+    )
 
 
 def _lock(state: Path) -> int:
@@ -179,6 +239,7 @@ def _lock(state: Path) -> int:
         raise StateError(
             f"another coordinator is using the state folder {state}",
             expected="one coordinator per state folder",
-            advice="stop the other one (pfl stop), or give this one a folder of its own with --state",
+            advice="end the other program (Ctrl-C where it runs, or systemctl stop), "
+            "or give this one a folder of its own with --state",
         ) from None
     return handle

@@ -68,7 +68,7 @@ class GrpcServer:
         credentials = grpc.ssl_server_credentials(
             [pair], ca_pem, require_client_auth=not self._callers.proxied
         )
-        opened = open_port(server, host, port=port, credentials=credentials)
+        opened = open_port(server, host, port=port, credentials=credentials, option="--port")
         await server.start()
         self._server = server
         return opened

@@ -73,7 +73,7 @@ def test_a_wrong_setting_in_the_file(home: Path, folder: Path) -> None:
     """The file is checked as the flags are."""
     (home / "site.toml").write_text("strict_dat = true\n")
     said = join("--data", folder, "--config", home / "site.toml")
-    check_clear(said, 2, "pfl-client has no setting 'strict_dat'", "did you mean 'strict_data'?")
+    check_clear(said, 2, "pfl-client: there is no setting 'strict_dat'", "did you mean 'strict_data'?")
 
 
 def test_the_log_format_may_come_from_anywhere(

@@ -226,6 +226,23 @@ async def test_a_run_from_its_first_to_its_last_task(state: Path) -> None:
     assert [] == list((run / "downloads").iterdir()), "a download is not kept"
 
 
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [([FINISHED], 1), ([assign(), FINISHED], 0), ([Over("failed", "no quorum")], 0)],
+    ids=["too late", "in time", "a failed run has words of its own"],
+)
+async def test_a_run_that_ended_without_this_site(
+    state: Path,
+    capsys: pytest.CaptureFixture[str],
+    work: list[Assignment | Over | Exception | None],
+    said: int,
+) -> None:
+    """Whoever came too late hears so, and how to be in the next run."""
+    await live(Line(work), Trainer(), state)
+    told = "".join(capsys.readouterr())
+    assert (said, said) == (told.count("the run ended without this site"), told.count("--stay"))
+
+
 async def test_a_line_that_is_down_is_waited_for(state: Path) -> None:
     """Whatever cannot be said now is said later; nothing is done twice because of it."""
     down = {

@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError
 from typing import Literal
 
 import pytest
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from pfl_common.config import alias_table, dump, parse_pairs, settle
@@ -25,6 +26,18 @@ class Config(Settings):
     """A choice of two."""
     mode: Literal["one", "two"] = "one"
     """A choice by name."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Bounded(Settings):
+    """Settings that not every number fits."""
+
+    count: int = Field(default=1, ge=1)
+    """At least one."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """A part of the whole."""
+    switch: bool = True
+    """A choice of two."""
 
 
 def refusal(**given: object) -> str:
@@ -80,6 +93,32 @@ def test_an_unknown_setting_names_the_nearest() -> None:
     assert "toy has no setting 'epoch'" in words
     assert "did you mean 'epochs'?" in words
     assert "aggregation, batch, bn_policy" in words
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("epochs", "five", "a whole number"),
+        ("count", "0", "1 or more"),
+        ("share", "0", "more than 0"),
+        ("share", "1.5", "1 or less"),
+        ("share", "1e9", "1 or less"),
+        ("share", "much", "a number"),
+        ("switch", "perhaps", "true or false"),
+    ],
+)
+def test_what_would_have_been_right_is_said_in_our_words(name: str, value: str, expected: str) -> None:
+    """Without the words of the library that looks at it."""
+    with pytest.raises(SettingError) as caught:
+        settle(Bounded, {name: value}, what="toy")
+    assert expected == caught.value.expected
+
+
+def test_a_program_is_not_named_twice() -> None:
+    """Its name stands before each of its errors already."""
+    with pytest.raises(SettingError) as caught:
+        settle(Config, {"epochs": "five"}, what="pfl-server")
+    assert "setting 'epochs' is 'five'" == caught.value.seen
 
 
 @pytest.mark.parametrize(

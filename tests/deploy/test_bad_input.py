@@ -255,4 +255,26 @@ def test_oddities_do_not_stop_a_run_and_intruders_do_not_enter_it(machine: Machi
 
     assert 0 == machine.stop(server), "SIGTERM is no failure, also in mid-run"
     said = spoken(machine.call("pfl-server", *FREE_PORTS, *typed, "--seed", "8"))
-    check_clear(said, 4, "is unfinished", "(seed)", "start with those settings to go on", "--new-run")
+    check_clear(
+        said, 4, "is unfinished", "seed was 0, now 8", "start with those settings to go on", "--new-run"
+    )
+
+
+def test_an_invitation_that_cannot_be_written_does_not_count(waiting: Machine, tmp_path: Path) -> None:
+    """A folder that is not there, or a file in the way, is told before the name is used up."""
+    done = waiting.call("pfl", "invite", "zz", "--out", tmp_path / "nowhere")
+    check_clear(spoken(done), 2, f"the folder {tmp_path}/nowhere is not there", "--out")
+    (tmp_path / "zz.join").write_text("an older one")
+    done = waiting.call("pfl", "invite", "zz", "--out", tmp_path)
+    check_clear(spoken(done), 2, f"{tmp_path}/zz.join exists already", "pfl invite zz --again")
+    (tmp_path / "zz.join").unlink()
+    assert 0 == waiting.call("pfl", "invite", "zz", "--out", tmp_path).returncode
+
+
+def test_a_run_that_is_over_cannot_be_stopped(machine: Machine) -> None:
+    """A second `pfl stop` says that there is nothing to stop, and how the coordinator itself is ended."""
+    server = machine.server("--sites", "99")
+    assert 0 == machine.call("pfl", "stop").returncode
+    machine.wait_for(lambda: '"stopped"' in machine.call("pfl", "status", "--json").stdout, server, "server")
+    done = machine.call("pfl", "stop")
+    check_clear(spoken(done), 2, "the run is over (stopped): there is nothing to stop", "systemctl stop")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from pfl_common.run import RunSpec
 from pfl_deploy.cli import main
 from pfl_deploy.datasets import sources
 from pfl_deploy.datasets.labelled import Source
+from pfl_deploy.showing import show_sites
 from pfl_deploy.splitting import PARTITIONS, SOURCES
 from tests.deploy.processes import write_site
 from tests.words import Spoken, check_clear, speak
@@ -75,7 +78,22 @@ def test_a_simulation_of_image_folders(here: Path) -> None:
     for shade, name in enumerate(("Hospital A", "hospital_b")):
         write_tree(here / "images" / name, shade=40 + shade)
     said = pfl("simulate", "--data", "images", "--method", "fedavg", "--rounds", "1")
-    check_clear(said, 0, "hospital_a", "hospital_b", "test/combined")
+    check_clear(said, 0, "hospital_a", "hospital_b", "test", "combined")
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, 4), (77, 4), (76, 3), (10, 1)])
+def test_a_table_of_sites_can_be_read_in_any_width(width: int, columns: int) -> None:
+    """The test accuracy of the whole model is always there, and no name is cut."""
+    name = "the_hospital_of_a_long_name"
+    measures = [f"pre/{split}/{part}" for split in ("test", "validation") for part in ("combined", "global")]
+    console = Console(width=width, file=StringIO(), soft_wrap=True, highlight=False)
+    show_sites({name: {measure: place / 8 for place, measure in enumerate(measures)}}, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]  # it is the StringIO from above
+    shown = [figure for figure in ("0.000", "0.125", "0.250", "0.375") if figure in said]
+    assert ["0.000", "0.125", "0.250", "0.375"][:columns] == shown, said
+    assert name in said, said
+    assert (columns < len(measures)) == ("more in a wider terminal" in said), said
+    assert columns == 1 or width >= max(map(len, said.splitlines())), said
 
 
 @pytest.mark.parametrize(
@@ -199,6 +217,16 @@ def test_a_split_with_a_wrong_word(here: Path, words: tuple[str, ...], phrases: 
     """The word is named, and nothing is written."""
     check_clear(pfl("split", *words), 2, *phrases)
     assert not (here / "o").exists()
+
+
+def test_a_split_into_a_file(here: Path) -> None:
+    """What lies where the folders should be is named before a data set is fetched."""
+    (here / "notes").write_text("mine")
+    for out in ("notes", "notes/sites"):
+        check_clear(
+            pfl("split", "digits", "--out", out), 2, f"--out {out}", "notes is a file", "choose another"
+        )
+    assert "mine" == (here / "notes").read_text()
 
 
 def test_a_simulation_waits_for_everybody(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.errors import SettingError
+from pfl_common.errors import DataError, SettingError
 from pfl_deploy import compare as comparing
+from pfl_deploy.cli import main
 from pfl_deploy.compare import CHOOSING_SEED, Accuracies, Comparison, Trial, Trials, compare
 from pfl_deploy.showing import as_markdown
 from pfl_server.settings import ServerSettings
 from tests.deploy.processes import write_site
+from tests.words import check_clear, speak
 
 PLAN = """
 rounds = 2
@@ -94,6 +96,30 @@ def test_a_file_that_is_no_comparison(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(SettingError, match="is no comparison"):
         Comparison.read(file)
+
+
+def test_a_comparison_that_is_not_there(tmp_path: Path) -> None:
+    """Which file is looked for is said."""
+    with pytest.raises(SettingError, match=r"x\.toml cannot be read: No such file"):
+        Comparison.read(tmp_path / "x.toml")
+
+
+def test_what_a_worker_says_a_person_can_mend(plan: Comparison, tmp_path: Path) -> None:
+    """Its words and its exit code are those of a single run, with the contestant before them."""
+    trial = Trial(plan.contestants[1], {}, 0, 1)
+    with pytest.raises(DataError) as caught:
+        Trials(plan.common, tmp_path / "nix", kept=None, tell=print).run([trial], jobs=1)
+    assert f"together: {tmp_path / 'nix'} holds no data folders" == caught.value.seen
+    assert "one folder per site" in caught.value.expected
+
+
+@pytest.mark.parametrize("option", ["--out", "--keep"])
+def test_a_result_without_a_place(tmp_path: Path, option: str) -> None:
+    """It is known before the first run."""
+    file = tmp_path / "plan.toml"
+    file.write_text(PLAN)
+    said = speak(main, "compare", file, "--data", tmp_path, option, tmp_path / "nix" / "table.json")
+    check_clear(said, 2, f"{option} {tmp_path / 'nix' / 'table.json'}", "which is no folder")
 
 
 def test_a_comparison_goes_on_where_it_was_broken_off(plan: Comparison, tmp_path: Path) -> None:

@@ -16,9 +16,13 @@ import pytest
 from PIL import Image
 
 from pfl_common.run import Kind, RunSpec
+from pfl_common.scores import vector
 from pfl_common.sealing import sealed_size
 from pfl_deploy.reporting import finding
 from pfl_deploy.reporting.charts import scale_to, thin
+from pfl_deploy.reporting.drawings import distribution
+from pfl_deploy.reporting.facts import tell
+from pfl_deploy.reporting.measures import read_measures
 from pfl_deploy.reporting.record import read_record
 from pfl_server.curve import Curve
 from pfl_server.journal import Course, Journal
@@ -247,12 +251,35 @@ def test_phases_and_losses_are_counted(spec: RunSpec, tmp_path: Path) -> None:
 
 
 def test_the_distribution_is_that_of_the_sums(spec: RunSpec, tmp_path: Path) -> None:
-    """Finished at 79 and 80 percent: one site in each step."""
+    """Finished at 79 and 80 percent: two sites around the mark of 80."""
     numbers, text = report(write_run(tmp_path, spec), tmp_path / "out")
     assert {"79": 1, "80": 1} == numbers["spread"]["pre/test/combined"]
-    assert "75 to 80 %: 1 site" in text
-    assert "80 to 85 %: 1 site" in text
+    assert "77.5 to 82.5 %: 2 sites" in text
     assert "Name the sites&#x27; folders with --sites" in text
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "place", "step"),
+    [
+        (0.0, 0, "0 to 2.5 %"),
+        (0.8749, 17, "82.5 to 87.5 %"),
+        (0.875, 18, "87.5 to 92.5 %"),
+        (0.896, 18, "87.5 to 92.5 %"),
+        (0.9267, 19, "92.5 to 97.5 %"),
+        (1.0, 20, "97.5 to 100 %"),
+    ],
+)
+def test_a_site_stands_in_the_step_it_belongs_to(
+    spec: RunSpec, tmp_path: Path, accuracy: float, place: int, step: str
+) -> None:
+    """Though sums hold whole percents only; the marks stand under the middle of their steps."""
+    total = {"pre/test/combined": vector(round(accuracy * 10_000), 10_000, 0.5)}
+    run = tell(read_record(write_run(tmp_path, spec)), {})
+    chart = distribution(replace(run, measured=read_measures({"000003-1-finish": total})))
+    assert chart is not None
+    assert [place] == [number for number, parts in enumerate(chart.columns) if parts["run"]]
+    assert f"{step}: 1 site" == chart.names[place]
+    assert {0: "0", 4: "20", 8: "40", 12: "60", 16: "80", 20: "100"} == chart.marks
 
 
 def test_hostile_words_stay_words(spec: RunSpec, tmp_path: Path) -> None:

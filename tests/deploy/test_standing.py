@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue
 from rich.console import Console
 
 from pfl_common.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
@@ -23,9 +24,9 @@ RUNNING = RunStatus(
 )
 
 
-def printed(status: RunStatus) -> list[str]:
+def printed(status: RunStatus, width: int = 160) -> list[str]:
     """The lines that a person sees."""
-    console = Console(file=io.StringIO(), width=160)
+    console = Console(file=io.StringIO(), width=width)
     show(status, console)
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
@@ -68,10 +69,35 @@ def test_where_the_time_goes_what_was_asked_for_and_what_happened() -> None:
     told = replace(RUNNING, now=21.0, phases={"load": 0.25, "train": 3.5}, events=events)
     assert [
         "seconds by phase: train 3.50, load 0.25",
-        "asked for: sites 2, seed 0",
         "now: [b]0[/b]",
         *(f"{place + 1} s ago: warning: [b]{place}[/b]" for place in range(1, 5)),
+        "asked for: sites=2, seed=0",
     ] == printed(replace(told, spec={"sites": 2, "backbone": "", "seed": 0}))[-7:]
+
+
+def test_what_was_asked_for_folds_between_facts() -> None:
+    """The last lines of a narrow terminal: every fact whole, a method's settings beside the others, no braces."""
+    spec: dict[str, JsonValue] = {
+        "sites": 2,
+        "shape": [1, 8, 8],
+        "classes": ["zero", "one"],
+        "drop": None,
+        "settings": {"lr": 0.1, "head": "cosine", "warm": {"on": True}, "none": {}},
+    }
+    assert [
+        "asked for: sites=2, shape=1x8x8,",
+        "classes=zero/one, lr=0.1, head=cosine,",
+        "warm.on=true",
+    ] == printed(replace(RUNNING, spec=spec), width=40)[-3:]
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"), [(0, "± 5.0 over the sites"), (1, "of 1 site"), (4, "± 5.0 over 4 sites")]
+)
+def test_an_accuracy_says_over_how_many_sites_it_is(measured: int, words: str) -> None:
+    """A mean leaps when a site is away: the reader sees why. An older coordinator does not say it."""
+    told = next(tell_rounds((replace(CURVE[0], measured=measured),)))
+    assert f"43.2 % mean accuracy after round 1, {words}; 30.0 % at the worst tenth" == told
 
 
 def test_nothing_is_said_of_what_nobody_measured() -> None:

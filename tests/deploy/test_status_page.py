@@ -147,6 +147,18 @@ def check_facts(browser: Browser, told: dict[str, Any]) -> None:
     assert all(phase in browser.text("#phases-key") for phase in told["phases"])
 
 
+def test_sites_that_have_left_are_said_to_have(browser: Browser, served: Served) -> None:
+    """After a run nobody is here: not a fault, so the tile says where they are."""
+    gone = tuple(SiteStatus(name, "away", 3.0, "has left", "left") for name in NAMES)
+    served.status = under_way(status="finished", sites=gone)
+    visit(browser, served.url)
+    assert "0 of 3 sites are here, 3 have left" == " ".join(browser.text("#tiles li").split())
+    served.status = under_way(sites=(gone[0], *under_way().sites[1:]))
+    browser.wait_for(
+        lambda: "1 of 3 sites are here, 1 has left" == " ".join(browser.text("#tiles li").split())
+    )
+
+
 # -- what peers say
 
 
@@ -435,6 +447,7 @@ HERE = tuple(SiteStatus(name, "here", 0.0, "waiting") for name in NAMES[:2])
         under_way(opened=0, round=2, sites=HERE),
         under_way(opened=0, round=0, curve=(), sites=HERE),
         under_way(opened=0, rounds=2),
+        *(under_way(curve=(replace(under_way().curve[0], measured=number),)) for number in (1, 2)),
         under_way(status="finishing"),
         under_way(status="finishing", awaited=tuple(f"site-{n}" for n in range(14))),
         under_way(status="finished", rounds=1),
@@ -525,8 +538,8 @@ def test_a_round_is_picked_in_all_curves(browser: Browser, served: Served) -> No
     browser.press("ArrowLeft")
     browser.wait_for(lambda: browser.text("#picked").startswith("1, closed"))
     assert (
-        "mean 50.0 % ± 5.0, worst tenth 30.0 %; 2 of 3 counted; 1.5 MB from the sites, 2.0 MB to them; 1.5 s"
-        in browser.text("#picked")
+        "mean 50.0 % ± 5.0 over the sites, worst tenth 30.0 %; 2 of 3 counted; "
+        "1.5 MB from the sites, 2.0 MB to them; 1.5 s" in browser.text("#picked")
     )
     assert 4 == browser.run("return document.querySelectorAll('svg .rule').length")
     browser.press("ArrowRight")

@@ -209,7 +209,9 @@ async def test_a_certificate_is_renewed_before_its_end(federation: Federation) -
 
 async def test_a_port_in_use_is_named(federation: Federation) -> None:
     """A second coordinator on the same port says so instead of sharing it."""
-    with pytest.raises(SettingError, match=rf"port {federation.port}: another program is listening there"):
+    with pytest.raises(
+        SettingError, match=rf"port {federation.port}: another program is listening there"
+    ) as error:
         await GrpcServer(federation.callers()).start(
             federation.desk,
             host="127.0.0.1",
@@ -217,6 +219,21 @@ async def test_a_port_in_use_is_named(federation: Federation) -> None:
             pair=federation.pair,
             ca_pem=federation.authority.ca_pem,
         )
+    assert "--port" in error.value.advice
+
+
+async def test_an_address_of_another_machine(federation: Federation) -> None:
+    """A name that nobody knows is an error about the host, and not about the port."""
+    with pytest.raises(SettingError, match=r"nowhere\.invalid port 0: this name is not known here") as error:
+        await GrpcServer(federation.callers()).start(
+            federation.desk,
+            host="nowhere.invalid",
+            port=0,
+            pair=federation.pair,
+            ca_pem=federation.authority.ca_pem,
+        )
+    assert "an address of this machine" == error.value.expected
+    assert "--host" in error.value.advice
 
 
 async def test_a_closing_port_lets_waiting_sites_go(federation: Federation) -> None:

@@ -175,7 +175,7 @@ def test_the_old_run_goes_on_until_the_new_one_is_begun(
         try:
             found.append(live(settings(state), fuse))
         except StateError as error:
-            assert "(seed)" in error.seen
+            assert "seed was 9, now 0" in error.seen
             found.append("new")
     begun = found.index("new")
     assert ([first] * begun, ["new"] * (30 - begun)) == (found[:begun], found[begun:])

@@ -45,10 +45,10 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     [
         (("--method", "dualfde"), ("no method 'dualfde'", "did you mean 'dualfed'?", "fedavg")),
         (("--set", "lamda=3"), ("dualfed has no setting 'lamda'", "did you mean 'lambda'?")),
-        (("--set", "lr=quick"), ("dualfed: setting 'lr' is 'quick'", "expected:", "valid number")),
+        (("--set", "lr=quick"), ("dualfed: setting 'lr' is 'quick'", "expected: a number")),
         (("--set", "lr"), ("--set got 'lr'", "name=value", "lambda=40")),
         (("--preset", "pac"), ("dualfed has no preset 'pac'", "did you mean 'pacs'?")),
-        (("--rounds", "0"), ("setting 'rounds' is 0", "expected:", "greater than or equal to 1")),
+        (("--rounds", "0"), ("pfl-server: setting 'rounds' is 0", "expected: 1 or more")),
         (("--rounds", "many"), ("'--rounds'", "a valid integer")),
         (("--participation", "2"), ("participation is '2'", "a ratio in (0, 1]")),
         (("--backbone", "resnet81"), ("no backbone 'resnet81'", "did you mean 'resnet8'?")),
@@ -68,7 +68,7 @@ def test_a_wrong_word_is_named_with_the_nearest_right_one(
     ("text", "phrases"),
     [
         ("rouds = 3\n", ("no setting 'rouds'", "did you mean 'rounds'?")),
-        ("rounds = 'three'\n", ("setting 'rounds' is 'three'", "valid integer")),
+        ("rounds = 'three'\n", ("setting 'rounds' is 'three'", "a whole number")),
         ("[set]\nlamda = 1\n", ("dualfed has no setting 'lamda'", "did you mean 'lambda'?")),
         ("set = 3\n", ("setting 'set' is 3", "valid dictionary")),
         ("rounds 3\n", ("run.toml is not TOML", "line 1")),
@@ -135,7 +135,8 @@ def test_a_second_coordinator_on_one_state_folder(tmp_path: Path) -> None:
             serve("--state", tmp_path),
             4,
             f"another coordinator is using the state folder {tmp_path}",
-            "pfl stop",
+            "systemctl stop",
+            "--state",
         )
     finally:
         first.close()
@@ -148,7 +149,7 @@ def test_other_settings_for_an_unfinished_run(tmp_path: Path) -> None:
     runs.begin(ServerSettings(**given), {"a": DESCRIPTION, "b": DESCRIPTION}).journal.close()
     runs.close()
     said = serve("--state", tmp_path, "--method", "fedavg", "--backbone", "mlp", "--rounds", "9")
-    check_clear(said, 4, "is unfinished", "(rounds)", "--new-run")
+    check_clear(said, 4, "is unfinished", "rounds was 3, now 9", "--new-run")
     assert "listening" not in said.text
     Runs(tmp_path, OpenEnvelopes()).close()
 

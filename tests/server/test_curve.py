@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from pfl_common.run import Kind
-from pfl_common.scores import vector
+from pfl_common.scores import add, vector
 from pfl_server.curve import MOST, Curve
 from pfl_server.journal import Course
 
@@ -32,6 +32,16 @@ def test_what_is_measured_before_training_belongs_to_the_round_before() -> None:
     curve.measure(Kind.TRAIN, 2, scored(4))
     curve.measure(Kind.FINISH, 3, scored(9))
     assert [(1, 0.4), (2, None), (3, 0.9)] == [(point.round, point.accuracy) for point in curve.points()]
+
+
+def test_a_point_says_over_how_many_sites_its_accuracy_is() -> None:
+    """As many as reported, whoever was asked; none where nobody measured."""
+    curve = Curve()
+    for number in (1, 2, 3):
+        curve.close(went(number), cohort=3, counted=3)
+    curve.measure(Kind.TRAIN, 2, add([scored(4), scored(6)]))
+    curve.measure(Kind.FINISH, 3, scored(9))
+    assert [2, 0, 1] == [point.measured for point in curve.points()]
 
 
 def test_what_is_measured_after_training_belongs_to_the_round_itself() -> None:

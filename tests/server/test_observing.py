@@ -110,7 +110,7 @@ async def test_a_restart_knows_how_far_and_how_good(tmp_path: Path) -> None:
 
 
 def test_the_log_says_what_the_page_says(tmp_path: Path) -> None:
-    """One line a round: the number that the page shows at that moment, and of which round it is. The first round is
+    """One line a round: the number that the page shows at that moment, of which round and how many sites. The first is
     closed before anything is known of it, and the run's last line has what the last round reached.
     """
     books = open_run(tmp_path, build_spec(rounds=3))
@@ -122,9 +122,11 @@ def test_the_log_says_what_the_page_says(tmp_path: Path) -> None:
     closed = [line for line in lines if line["event"] == "round closed"]
     assert [1, 2, 3] == [line["round"] for line in closed]
     assert [None, 1, 2] == [line.get("measured_after_round") for line in closed]
+    counted = {point.round: point.measured for point in training.status().curve}
     (over,) = (line for line in lines if line["event"] == "run over")
     assert 3 == over["measured_after_round"]
     for line in (*closed[1:], over):
         assert pytest.approx(curve[line["measured_after_round"]], abs=5e-5) == line["mean_accuracy"]
+        assert 0 < counted[line["measured_after_round"]] == line["measured_by"]
     assert not any("combined" in word for line in lines for word in line)
     assert len(set(curve.values())) > 1  # else any round's number would do

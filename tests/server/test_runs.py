@@ -46,9 +46,45 @@ def test_a_run_is_frozen_and_found_again(tmp_path: Path, runs: Runs) -> None:
 def test_other_settings_in_mid_run(tmp_path: Path, runs: Runs) -> None:
     """The error names what changed and the way out."""
     runs.begin(settings(tmp_path), SITES).journal.close()
-    with pytest.raises(StateError, match=r"\(rounds, seed\)") as error:
+    with pytest.raises(StateError, match=r"others: rounds was 3, now 9; seed was \d+, now 1\n") as error:
         runs.unfinished(settings(tmp_path, rounds=9, seed=1))
     assert "--new-run" in error.value.advice
+
+
+def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
+    """Words are shown as they were typed, and a method's own settings one by one."""
+    runs.begin(settings(tmp_path, method="dualfed", set={"lambda": 0.5}), SITES).journal.close()
+    said = "others: method was dualfed, now fedavg; set lambda was 0.5, now not given\n"
+    with pytest.raises(StateError, match=said):
+        runs.unfinished(settings(tmp_path))
+
+
+JUNK = b"no journal at all " * 500
+
+
+@pytest.mark.parametrize("damage", ["junk", "a page in its middle", "empty", "missing"])
+def test_a_damaged_journal(tmp_path: Path, runs: Runs, damage: str) -> None:
+    """The error names the file and both ways out; --new-run, which is one of them, leaves it as it is."""
+    begun = runs.begin(settings(tmp_path), SITES)
+    begun.journal.close()
+    file = tmp_path / "runs" / begun.spec.id / "journal.sqlite"
+    whole = file.read_bytes()
+    half = len(whole) // 2 // 4096 * 4096
+    found = {
+        "junk": JUNK,
+        "empty": b"",
+        "a page in its middle": whole[:half] + JUNK[:4096] + whole[half + 4096 :],
+    }
+    file.unlink()
+    if damage in found:
+        file.write_bytes(found[damage])
+    with pytest.raises(StateError, match=r"journal\.sqlite is damaged: \w") as error:
+        runs.unfinished(settings(tmp_path))
+    assert str(file) in error.value.seen
+    assert "backup" in error.value.advice
+    assert None is runs.unfinished(settings(tmp_path, new_run=True))
+    if damage in found:
+        assert found[damage] == file.read_bytes()
 
 
 def test_a_new_run_leaves_the_old_one(tmp_path: Path, runs: Runs) -> None:

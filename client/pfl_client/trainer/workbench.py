@@ -27,7 +27,7 @@ from pfl_client.declined import Diverged, OutOfMemory, WrongShape, disk_full
 from pfl_client.trainer import work
 from pfl_client.warm import Pool
 from pfl_common import codec, mapped, methods, seeding, tensorfile
-from pfl_common.errors import Refused, StateError
+from pfl_common.errors import Refused, SettingError
 from pfl_common.halves import LocalData, Participant, Up
 from pfl_common.run import Description, Kind, Manifest, RunSpec, Task
 from pfl_common.tensors import State, load_into
@@ -75,6 +75,8 @@ class Workbench:
 
     def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""
+        # Before the run knows this site: whoever named a device that is not here corrects the word and starts again.
+        choose_device(folder.device)
         return data.describe(folder)
 
     def open(self, folder: DataFolder, spec: str, init: Path) -> None:
@@ -267,7 +269,7 @@ def choose_device(asked: str) -> str:
     try:
         torch.empty(0, device=asked)
     except (RuntimeError, AssertionError):
-        raise StateError(
+        raise SettingError(
             f"this machine has no device {asked!r}",
             expected="cpu, cuda or auto",
             advice="use --device auto, or look at the driver with nvidia-smi",

@@ -110,7 +110,8 @@ def find(server: str | None, folder: Path | None = None) -> Found:
         raise NoCoordinator(
             f"no coordinator of this user runs on this machine (looked in {place})",
             expected="one that runs",
-            advice="start one with pfl-server, or give the operator's file with --join FILE",
+            advice="start one with pfl-server; if it runs on another machine, a site is given the operator's file "
+            "(pfl-client --join FILE), and pfl is typed on that machine",
         )
     listed = "; ".join(one.described for one in running)
     wanted = "one of them" if server is None else f"one that fits --server {server}"

@@ -11,6 +11,9 @@ RESERVED = frozenset({"coordinator", "operator"})
 _LEGAL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ILLEGAL_CHARACTER = re.compile(r"[^a-z0-9_-]")
 
+# Read by an operator who invites and by a site that names itself.
+_CHOOSE_ANOTHER = "choose another name: pfl invite hospital_a, or pfl-client --name hospital_a"
+
 
 def site_name(folder: Path) -> str:
     """The name a site gets from its data folder when none is given: `./Hospital A` is `hospital_a`."""
@@ -31,13 +34,13 @@ def check_site_name(name: str) -> str:
         raise IdentityError(
             f"a site called '{name}'",
             expected=f"another name, for {' and '.join(sorted(RESERVED))} are reserved",
-            advice="choose another name: --name hospital_a",
+            advice=_CHOOSE_ANOTHER,
         )
     if not _LEGAL.fullmatch(name):
         raise IdentityError(
             f"a site called {_shortened(name)}",
             expected=f"1 to {LONGEST} characters a-z, 0-9, '_', '-', the first a letter or digit",
-            advice="choose another name: --name hospital_a",
+            advice=_CHOOSE_ANOTHER,
         )
     return name
 

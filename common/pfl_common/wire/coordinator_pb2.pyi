@@ -351,7 +351,7 @@ class SiteStatus(_message.Message):
     def __init__(self, site: _Optional[str] = ..., state: _Optional[str] = ..., seen_seconds: _Optional[float] = ..., doing: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
 
 class Point(_message.Message):
-    __slots__ = ("round", "ended", "seconds", "cohort", "counted", "lost", "accuracy", "spread", "worst_decile", "bytes_down", "bytes_up", "diagnostics")
+    __slots__ = ("round", "ended", "seconds", "cohort", "counted", "lost", "accuracy", "spread", "worst_decile", "bytes_down", "bytes_up", "diagnostics", "measured")
     class DiagnosticsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +371,7 @@ class Point(_message.Message):
     BYTES_DOWN_FIELD_NUMBER: _ClassVar[int]
     BYTES_UP_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSTICS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
     round: int
     ended: float
     seconds: float
@@ -383,7 +384,8 @@ class Point(_message.Message):
     bytes_down: int
     bytes_up: int
     diagnostics: _containers.ScalarMap[str, float]
-    def __init__(self, round: _Optional[int] = ..., ended: _Optional[float] = ..., seconds: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ..., accuracy: _Optional[float] = ..., spread: _Optional[float] = ..., worst_decile: _Optional[float] = ..., bytes_down: _Optional[int] = ..., bytes_up: _Optional[int] = ..., diagnostics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    measured: int
+    def __init__(self, round: _Optional[int] = ..., ended: _Optional[float] = ..., seconds: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ..., accuracy: _Optional[float] = ..., spread: _Optional[float] = ..., worst_decile: _Optional[float] = ..., bytes_down: _Optional[int] = ..., bytes_up: _Optional[int] = ..., diagnostics: _Optional[_Mapping[str, float]] = ..., measured: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("at", "level", "words")

@@ -2,7 +2,7 @@
 
 import { above, area, chart, columns, line } from "./charts.js";
 import { showTold } from "./told.js";
-import { bytes, make, moment, percent, say, span } from "./words.js";
+import { across, bytes, make, moment, percent, say, span } from "./words.js";
 
 const figures = [...document.querySelectorAll("figure.chart")];
 const pick = document.getElementById("pick");
@@ -119,7 +119,7 @@ function inWords(point, newest) {
   const measured =
     point.accuracy === null
       ? `accuracy not measured${point.round > newest ? " yet" : ""}`
-      : `mean ${percent(point.accuracy)} ± ${(100 * point.spread).toFixed(1)}, worst tenth ${percent(point.worst_decile)}`;
+      : `mean ${percent(point.accuracy)} ${across(point)}, worst tenth ${percent(point.worst_decile)}`;
   return (
     `${point.round}, closed ${moment(point.ended, now)}: ${measured}; ${point.counted} of ${point.cohort} counted; ` +
     `${bytes(point.bytes_up)} from the sites, ${bytes(point.bytes_down)} to them; ${span(point.seconds)}`

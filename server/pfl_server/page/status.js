@@ -5,7 +5,7 @@ import { isThinned, showCurves, summed } from "./curves.js";
 import { showSites } from "./sites.js";
 import { showRun } from "./run.js";
 import { countClosed, countHere, tellPlace, tellSentence } from "./standing.js";
-import { ago, bytes, make, moment, names, percent, say, span } from "./words.js";
+import { across, ago, bytes, make, moment, names, percent, say, span } from "./words.js";
 
 const EVERY = 2000;
 const SLOWEST = 30000;
@@ -105,7 +105,7 @@ function showHead(status, now) {
   el("score").hidden = !newest;
   if (newest) {
     say(el("mean"), percent(newest.accuracy));
-    say(el("meanwords"), `mean accuracy after round ${newest.round}, ± ${(100 * newest.spread).toFixed(1)} over the sites`);
+    say(el("meanwords"), `mean accuracy after round ${newest.round}, ${across(newest)}`);
   }
 }
 
@@ -149,7 +149,9 @@ function left(status, now) {
 function showTiles(status) {
   const newest = status.curve.findLast((point) => point.accuracy !== null);
   const last = status.curve.at(-1);
-  const facts = [[`${countHere(status)} of ${status.sites.length}`, "sites are here"]];
+  const gone = status.sites.filter((line) => line.phase === "left").length;
+  const parted = gone ? `, ${gone} ${gone === 1 ? "has" : "have"} left` : "";
+  const facts = [[`${countHere(status)} of ${status.sites.length}`, `sites are here${parted}`]];
   if (newest) facts.push([percent(newest.worst_decile), "worst tenth of sites"]);
   if (last) {
     facts.push([`${last.counted} of ${last.cohort}`, `counted in round ${last.round}`]);

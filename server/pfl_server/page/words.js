@@ -54,6 +54,12 @@ export function count(number, one, many = `${one}s`) {
   return `${number} ${number === 1 ? one : many}`;
 }
 
+/** Over how many sites a point's mean is, and how far they are apart, in the words of `pfl status`. */
+export function across(point) {
+  if (point.measured === 1) return "of 1 site";
+  return `± ${(100 * point.spread).toFixed(1)} over ${point.measured ? count(point.measured, "site") : "the sites"}`;
+}
+
 /** Names in a row; of many the first few. */
 export function names(list, most = 12) {
   const shown = list.slice(0, most).join(", ");

@@ -19,7 +19,7 @@ from pfl_client.declined import Declined, DiskFull, Diverged, OutOfMemory, Wrong
 from pfl_client.trainer import work, workbench
 from pfl_client.trainer.workbench import Workbench
 from pfl_common import codec, mapped
-from pfl_common.errors import StateError
+from pfl_common.errors import SettingError
 from pfl_common.halves import Up
 from pfl_common.run import Kind
 from pfl_common.scores import WIDTH
@@ -243,8 +243,15 @@ def test_an_unknown_device_is_refused(tmp_path: Path) -> None:
     """The name is given back with what could be meant."""
     desk = Desk(tmp_path)
     folder = DataFolder(desk.folder.path, "hospital-a", device="abacus")
-    with pytest.raises(StateError, match="no device 'abacus'"):
+    with pytest.raises(SettingError, match="no device 'abacus'"):
         Workbench().open(folder, desk.spec.to_json(), desk.init)
+
+
+def test_an_unknown_device_is_refused_before_joining(tmp_path: Path) -> None:
+    """A site that cannot train takes no place in a run."""
+    folder = DataFolder(Desk(tmp_path).folder.path, "hospital-a", device="abacus")
+    with pytest.raises(SettingError, match="no device 'abacus'"):
+        Workbench().describe(folder)
 
 
 def test_a_closed_bench_has_no_run(tmp_path: Path) -> None:

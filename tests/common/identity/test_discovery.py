@@ -90,7 +90,7 @@ def test_none_found_says_what_to_do(folder: Path) -> None:
     with pytest.raises(IdentityError) as caught:
         find(None, folder)
     assert "pfl-server" in caught.value.advice
-    assert "--join" in caught.value.advice
+    assert "pfl-client --join" in caught.value.advice, "the operator's program has no --join"
     assert not folder.exists()
 
 

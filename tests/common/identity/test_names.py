@@ -48,8 +48,10 @@ def test_a_folder_without_a_usable_name_asks_for_one(folder: str) -> None:
 )
 def test_names_outside_the_rule_are_refused(name: str) -> None:
     """Whatever could confuse a path, a certificate or a reader is no name."""
-    with pytest.raises(IdentityError):
+    with pytest.raises(IdentityError) as caught:
         check_site_name(name)
+    assert "pfl invite" in caught.value.advice, "read by an operator too"
+    assert "--name" in caught.value.advice
 
 
 @given(st.text(min_size=1, max_size=90))

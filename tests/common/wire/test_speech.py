@@ -62,7 +62,20 @@ lines = st.builds(
 ratios = st.none() | reals
 told = st.dictionaries(words, reals, max_size=3)
 points = st.builds(
-    Point, numbers, reals, reals, numbers, numbers, numbers, ratios, ratios, ratios, sizes, sizes, told
+    Point,
+    numbers,
+    reals,
+    reals,
+    numbers,
+    numbers,
+    numbers,
+    ratios,
+    ratios,
+    ratios,
+    sizes,
+    sizes,
+    told,
+    numbers,
 )
 events = st.builds(Event, reals, st.sampled_from(["info", "warning", "error"]), words)
 facts = st.dictionaries(
