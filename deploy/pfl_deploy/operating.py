@@ -123,10 +123,11 @@ def show(status: RunStatus, console: Console) -> None:
         lines.append("awaited: " + ", ".join(status.awaited))
     for line in filter(None, [*lines, *tell_rounds(status.curve)]):
         console.print(line, markup=False, highlight=False)
-    table = Table("site", "state", "last heard", Column("doing", overflow="fold"))
+    table = Table("site", "state", "phase", "last heard", Column("doing", overflow="fold"))
     for site in status.sites:
         # A peer's own words are among them: shown as they are, and never as a markup.
-        cells = (site.site, site.state, tell_ago(site.seen_seconds), site.doing)
+        doing = "" if site.doing == site.phase else site.doing
+        cells = (site.site, site.state, site.phase, tell_ago(site.seen_seconds), doing)
         table.add_row(*map(Text, cells))
     console.print(table)
     for line in tell_rest(status):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from pydantic import JsonValue
 
 from pfl_common.messages import NOT_SINCE, Point, RunStatus
 from pfl_common.run import ClientId
+from pfl_deploy.reporting import amounts
 
 NAMED = 3
 """Awaited sites that are named in a sentence; of more the number is said."""
@@ -58,6 +60,16 @@ def tell_rounds(curve: Sequence[Point]) -> Iterator[str]:
         last = curve[-1]
         moved = f"{last.bytes_up / 1e6:.1f} MB from the sites, {last.bytes_down / 1e6:.1f} MB to them"
         yield f"round {last.round}: {last.counted} of {last.cohort} counted; {moved}; {last.seconds:.1f} s"
+        yield f"{_tell_moved(curve)} moved in closed rounds"
+
+
+def _tell_moved(curve: Sequence[Point]) -> str:
+    """Both ways, from the first round on; where rounds are left out, each stands for those before it."""
+    rounds = [point.round for point in curve]
+    steps = [1, *(after - before for before, after in pairwise(rounds))]
+    moved = sum(step * (point.bytes_down + point.bytes_up) for step, point in zip(steps, curve, strict=True))
+    about = "about " if len(curve) > 1 and rounds[-1] - rounds[0] >= len(curve) else ""
+    return about + amounts.size(moved)
 
 
 def tell_rest(status: RunStatus) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -47,7 +48,27 @@ def test_while_it_runs() -> None:
         "Waiting for b.",
         "43.2 % mean accuracy after round 1, ± 5.0 over the sites; 30.0 % at the worst tenth",
         "round 2: 3 of 3 counted; 1.5 MB from the sites, 2.0 MB to them; 2.5 s",
-    ] == printed(RUNNING)[:4]
+        "7.0 MB moved in closed rounds",
+    ] == printed(RUNNING)[:5]
+
+
+def test_where_rounds_are_left_out_what_moved_is_about_so_much() -> None:
+    """Round 5 stands for 3 to 5: 3.5 MB twice and three times 2.5 MB, in the words of the status page."""
+    thinned = (*CURVE, replace(CURVE[1], round=5, bytes_down=1_000_000))
+    assert "about 14.5 MB moved in closed rounds" == printed(replace(RUNNING, curve=thinned))[4]
+
+
+def test_the_sites() -> None:
+    """Where each is, what it is at and when it was heard; what a phase says already is not said twice."""
+    sites = (
+        SiteStatus("a", "here", 0.0, "working (train 3)", "working"),
+        SiteStatus("b", "away", 7.0, "waiting", "waiting"),
+    )
+    table = printed(replace(RUNNING, sites=sites))[5:-1]
+    cells = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in table]
+    assert ["site", "state", "phase", "last heard", "doing"] == cells[1]
+    assert ["a", "here", "working", "now", "working (train 3)"] == cells[3]
+    assert ["b", "away", "waiting", "7 s ago", ""] == cells[4]
 
 
 def test_many_awaited_are_counted_and_named() -> None:
