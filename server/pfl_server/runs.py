@@ -6,9 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import structlog
@@ -18,6 +16,7 @@ from pfl_common.errors import StateError
 from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server import disk
 from pfl_server.books import Books, open_books
+from pfl_server.damage import find_damage
 from pfl_server.envelopes import Envelopes
 from pfl_server.journal import Journal
 from pfl_server.opening import freeze
@@ -53,7 +52,7 @@ class Runs:
         folder = self._current()
         if folder is None:
             return None
-        if why := _find_damage(folder / "journal.sqlite"):
+        if why := find_damage(folder / "journal.sqlite"):
             if not settings.new_run:
                 raise _damaged(folder, why)
             log.warning("a damaged run is left as it is", run=folder.name, why=why)
@@ -203,22 +202,6 @@ def _say(value: object) -> str:
     if value is None or value == "":
         return "not given"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _find_damage(file: Path) -> str:
-    """Why a run's journal cannot be read; nothing if it can."""
-    if not file.exists() or not file.stat().st_size:
-        return "it is missing or empty"
-    # Read whole before anything relies on it: a damaged page in its middle would be met in mid-run.
-    with closing(sqlite3.connect(file)) as db:
-        try:
-            found = str(db.execute("pragma quick_check(1)").fetchone()[0])
-        except sqlite3.DatabaseError as error:
-            # A full disk, or another who holds it, is no damage.
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-                raise
-            return str(error)
-    return "" if found == "ok" else found.splitlines()[-1]
 
 
 def _damaged(folder: Path, why: str) -> StateError:

@@ -1,0 +1,120 @@
+"""A journal is read whole before anything relies on it: whatever is wrong with it is told, and nothing is met later."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pfl_server.damage import STRUCTURED, find_damage
+from pfl_server.journal import SCHEMA, Course, Journal
+from pfl_server.reading import Reading
+from pfl_server.sampling import Draw
+
+ROUNDS = 40
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A journal of some rounds."""
+    place = tmp_path / "journal.sqlite"
+    journal = Journal(place, durability="process")
+    journal.begin("run", "{}")
+    draw = Draw(("a", "b"), frozenset())
+    for number in range(1, ROUNDS):
+        journal.open_attempt(number, ("a", "b"), draw, at=1.0)
+        course = Course(
+            number, 1, 1.0, 2.0, {"fold": 0.5}, {"down/train": 9}, reading=Reading({"down/train": 9})
+        )
+        journal.abandon(number, 1, {"a": "lease"}, "too few: " + "x" * 200, course=course)
+    journal.close()
+    return place
+
+
+def read_all(file: Path) -> None:
+    """What a coordinator reads of a journal when it goes on."""
+    journal = Journal(file, durability="process")
+    try:
+        for part in (journal.spec, journal.status, journal.sites, journal.rounds, journal.course):
+            part()
+        for other in (journal.scores, journal.handed, journal.goodbyes, journal.readings):
+            other()
+    finally:
+        journal.close()
+
+
+def change(file: Path, words: str, *given: object) -> None:
+    """Behind the journal's back."""
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("pragma writable_schema = on")
+        db.execute(words, given)
+
+
+def test_a_whole_one(file: Path) -> None:
+    """Nothing is found."""
+    assert "" == find_damage(file)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("update attempt set reason = cast(x'ff41' as text) where round = 7", "a text in it is no text"),
+        ("update attempt set losses = '{' where round = 7", "a row of the table attempt cannot be read"),
+        ("update course set bytes = '' where round = 7", "a row of the table course cannot be read"),
+        (
+            "update sqlite_master set sql = 'create table score ' || cast(x'ff' as text) where name = 'score'",
+            "its schema is no text",
+        ),
+        ("update sqlite_master set sql = 'create table score (' where name = 'score'", "malformed"),
+    ],
+)
+def test_what_stands_in_it_is_told(file: Path, words: str, why: str) -> None:
+    """Pages that hang together are not enough: what was written there must be readable."""
+    change(file, words)
+    assert why in find_damage(file)
+
+
+def test_an_index_that_lost_a_row_is_told(file: Path) -> None:
+    """What is read in the order of an index would miss that row, or end in the middle."""
+    with closing(sqlite3.connect(file)) as db:
+        page = db.execute(
+            "select rootpage from sqlite_master where name = 'sqlite_autoindex_course_1'"
+        ).fetchone()[0]
+        size = db.execute("pragma page_size").fetchone()[0]
+    content = bytearray(file.read_bytes())
+    cells = (page - 1) * size + 3
+    content[cells : cells + 2] = (int.from_bytes(content[cells : cells + 2], "big") - 1).to_bytes(2, "big")
+    file.write_bytes(content)
+    assert find_damage(file)
+
+
+def test_all_structured_columns_are_known(tmp_path: Path) -> None:
+    """A table or column that was renamed would be left out without a word."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        for table, columns in STRUCTURED.items():
+            there = {row[1] for row in db.execute(f"pragma table_info({table})")}
+            assert set(columns) <= there, table
+
+
+def test_any_damage_is_told_or_does_not_matter(file: Path) -> None:
+    """Bytes changed or cut anywhere: either it is told, in words, or all of it can still be read."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draws, whole, told = np.random.default_rng(seed), file.read_bytes(), 0
+    for _ in range(60):
+        content = bytearray(whole[: draws.integers(1, len(whole))] if draws.random() < 0.3 else whole)
+        for _ in range(draws.integers(1, 20)):
+            content[draws.integers(len(content))] = draws.integers(256)
+        file.write_bytes(content)
+        file.with_name("journal.sqlite-journal").unlink(missing_ok=True)
+        why = find_damage(file)
+        assert why.isprintable()
+        told += bool(why)
+        if not why:
+            read_all(file)
+    assert told
