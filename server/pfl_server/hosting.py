@@ -32,6 +32,8 @@ from pfl_server.training import Training
 
 log = structlog.get_logger("pfl.run")
 
+NOTE_SECONDS = 2.0
+"""A disk that takes longer holds up no scrape."""
 NOTED_SECONDS = 5.0
 """At most what was counted in so many seconds is lost with a coordinator that is killed."""
 
@@ -51,18 +53,15 @@ class RunHost:
         self.settings = settings
         self.runs = Runs(settings.state, envelopes, federation=federation)
         throw_away((settings.state / "runs").glob("*/spool/blanks"))
-        try:
-            # Looked for before any port is open: that its settings were others concerns the operator alone.
-            self.books: Books | None = self.runs.unfinished(settings)
-        except BaseException:
-            self.runs.close()
-            raise
+        self.books = self._find_unfinished()
         self.room, self.record = Room(settings.state.absolute()), Record()
-        self._resumed, self._noted, self._failed = self.books is not None, Reading(), ""
+        self._resumed, self._failed = self.books is not None, ""
+        self._noting: asyncio.Task[Reading] | None = None
         if self.books is not None:
             # Before anybody can look: a counter that is seen to begin again at 0 is taken for one that has grown by all
             # that it then has.
             count_on(self.record.meter, self.books.journal)
+        self._noted = self._told = self.record.meter.read()
         self.reception = Reception(
             settings.method, self.room, record=self.record, wanted=_describe_wanted(settings)
         )
@@ -71,9 +70,26 @@ class RunHost:
         self._pinned, self._script = pinned, script
         self._begun = False
 
+    def _find_unfinished(self) -> Books | None:
+        """Before any port is open: that the run's settings were others concerns the operator alone."""
+        try:
+            return self.runs.unfinished(self.settings)
+        except BaseException:
+            self.runs.close()
+            raise
+
     def status(self) -> RunStatus:
         """What `pfl status` shows."""
         return self.reception.status()
+
+    async def tell(self) -> Reading:
+        """What was counted so far, once it is written down; while the disk takes its time, what was told before."""
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.create_task(self.note())
+        await asyncio.wait({self._noting}, timeout=NOTE_SECONDS)
+        if self._noting.done():
+            self._told = self._noting.result()
+        return self._told
 
     async def note(self) -> Reading:
         """Write down what was counted so far, and give it: after a kill this much is known."""

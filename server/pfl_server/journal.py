@@ -347,7 +347,9 @@ class Journal:
 
     @entry
     def note(self, page: Page, reading: Reading, *, closed: bool = False) -> None:
-        """What the meter shows now: a killed coordinator's next life counts on from there. Closed: with an attempt."""
+        """What the meter shows now: a killed coordinator's next life counts on from there. Closed: before the first
+        attempt.
+        """
         for moment in ("now", "closed") if closed else ("now",):
             page.write(NOTE, moment, reading.to_json())
 
@@ -378,7 +380,7 @@ def _write_course(page: Page, course: Course | None) -> None:
             words = json.dumps(dict(numbers), sort_keys=True)
             page.write(f"insert or replace into {table} values (?, ?, ?)", *place, words)
     if course.reading is not None:
-        page.write(NOTE, "now", course.reading.to_json())
+        # Not as `now`: on a full disk this may be written late, over what was noted since.
         page.write(NOTE, "closed", course.reading.to_json())
 
 

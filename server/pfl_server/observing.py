@@ -239,8 +239,9 @@ def count_on(meter: Meter, journal: Journal) -> None:
     for course in journal.course():
         moved.update(course.bytes)
     ended = Reading(moved)
-    meter.go_on(readings.get("now", ended))
-    meter.closed = readings.get("closed", ended)
+    closed = readings.get("closed", ended)
+    meter.go_on(readings.get("now", closed).or_more(closed))
+    meter.closed = closed
 
 
 def describe(spec: RunSpec) -> dict[str, JsonValue]:

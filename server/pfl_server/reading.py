@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+Count = TypeVar("Count", int, tuple[int, float])
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,14 @@ class Reading:
             {name: count for name, count in moved.items() if count},
         )
 
+    def or_more(self, other: Reading) -> Reading:
+        """The newer of two, number by number: what is counted only grows."""
+        return Reading(
+            _most(self.bytes, other.bytes),
+            _most(self.seconds, other.seconds),
+            _most(self.refusals, other.refusals),
+        )
+
     def to_json(self) -> str:
         """As it is kept."""
         return json.dumps([dict(self.bytes), dict(self.seconds), dict(self.refusals)], sort_keys=True)
@@ -44,3 +55,7 @@ class Reading:
         """As it was kept."""
         moved, spent, refusals = json.loads(text)
         return cls(moved, {phase: (count, total) for phase, (count, total) in spent.items()}, refusals)
+
+
+def _most(one: Mapping[str, Count], other: Mapping[str, Count]) -> dict[str, Count]:
+    return {**other, **{name: max(count, other.get(name, count)) for name, count in one.items()}}

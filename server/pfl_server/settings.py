@@ -86,7 +86,7 @@ class ServerSettings:
     @property
     def reachable_names(self) -> tuple[str, ...]:
         """Under what sites reach this machine, the name for invitations first."""
-        names = (name.strip() for name in self.advertise.split(","))
+        names = (_without_brackets(name.strip()) for name in self.advertise.split(","))
         return tuple(dict.fromkeys(filter(None, names))) or (_dialled(self.host),)
 
     @property
@@ -101,4 +101,10 @@ class ServerSettings:
 
 def _dialled(host: str) -> str:
     """What others dial for a host: an address that only means "all of mine" is none they could."""
-    return platform.node() if host in ("0.0.0.0", "::") else host
+    bare = _without_brackets(host)
+    return platform.node() if bare in ("0.0.0.0", "::") else bare
+
+
+def _without_brackets(host: str) -> str:
+    """An IPv6 address, also as it is written before a port: a certificate and `--under` know it without brackets."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host

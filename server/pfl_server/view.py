@@ -26,7 +26,7 @@ class View:
         run = None if books is None else self._host.settings.state / "runs" / books.spec.id
         await self._surroundings.look(run, () if fleet is None else fleet.members())
         told = Meter()
-        told.go_on(await self._host.note())
+        told.go_on(await self._host.tell())
         self._told = told
 
     @property

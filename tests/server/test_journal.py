@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from pfl_common.messages import Receipt
+from pfl_common.numbers import Summed
 from pfl_server.journal import Course, Journal
+from pfl_server.meter import Meter
+from pfl_server.observing import count_on
 from pfl_server.reading import Reading
 from pfl_server.sampling import Draw
 from pfl_server.scribe import Page
@@ -277,13 +280,30 @@ def test_an_attempt_keeps_its_first_opening(journal: Journal, file: Path) -> Non
 
 
 def test_what_was_counted_is_kept_apart_from_what_an_attempt_ended_with(journal: Journal, file: Path) -> None:
-    """A note on the way changes the newest reading alone; the end of an attempt both, in its own transaction."""
+    """A note on the way is the newest reading; the end of an attempt has its own, in its own transaction, and does not
+    undo a note: where the disk is full for a while it is the older one of the two.
+    """
     early, late = Reading({"down/train": 1}), Reading({"down/train": 9}, {"fold": (2, 0.5)}, {"size": 1})
     journal.open_attempt(1, ["a"], OTHER)
     journal.commit(1, 1, ["a"], {}, course=Course(1, 1, 1.0, 2.0, {}, {}, reading=early))
     journal = reopened(journal, file)
-    assert {"now": early, "closed": early} == journal.readings()
+    assert {"closed": early} == journal.readings()
     journal.note(late)
+    assert {"now": late, "closed": early} == journal.readings()
+    journal.open_attempt(2, ["a"], OTHER)
+    journal.abandon(2, 1, {}, "", course=Course(2, 1, 1.0, 2.0, {}, {}, reading=early))
     assert {"now": late, "closed": early} == journal.readings()
     journal.note(late, closed=True)
     assert {"now": late, "closed": late} == journal.readings()
+
+
+def test_a_meter_counts_on_from_the_newest_of_both(journal: Journal) -> None:
+    """Killed right after the end of an attempt, the last note is older than that."""
+    meter = Meter()
+    journal.note(Reading({"down/train": 5, "up/train": 4}, {"fold": (1, 0.5)}))
+    ended = Reading({"down/train": 7, "up/train": 4}, {"fold": (2, 0.75)}, {"size": 1})
+    journal.open_attempt(1, ["a"], OTHER)
+    journal.commit(1, 1, ["a"], {}, course=Course(1, 1, 1.0, 2.0, {}, {}, reading=ended))
+    count_on(meter, journal)
+    assert (7, 4, 1) == (meter.bytes["down", "train"], meter.bytes["up", "train"], meter.refusals["size"])
+    assert (Summed(2, 0.75), ended) == (meter.seconds["fold"], meter.closed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import subprocess
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -240,6 +241,26 @@ async def test_a_full_disk_stops_no_scrape(
     await view.look()
     assert 7 == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
     assert 0 == journal.readings()["now"].bytes["down/finish"]
+
+
+async def test_a_slow_disk_stops_no_scrape(
+    played: tuple[RunHost, View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk has not taken yet is not told yet, what was told before is told again, and then all of it."""
+    host, view = played
+    monkeypatch.setattr(hosting, "NOTE_SECONDS", 0.05)
+    before = value(read(view), "pfl_bytes_total", direction="down", kind="finish")
+    moves = threading.Event()
+    host.books.journal.scribe.ask(lambda page: moves.wait(60))
+    host.record.meter.moved("down", "finish", 7)
+    for _ in range(2):
+        await asyncio.wait_for(view.look(), 30)
+        assert before == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
+    moves.set()
+    monkeypatch.setattr(hosting, "NOTE_SECONDS", 30)
+    await view.look()
+    assert before + 7 == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
+    assert before + 7 == host.books.journal.readings()["now"].bytes["down/finish"]
 
 
 class Full:

@@ -63,6 +63,8 @@ def test_where_it_runs_is_no_part_of_the_run() -> None:
             {"host": "0.0.0.0", "advertise": "b.example.org, 10.0.0.7,b.example.org,"},
             ("b.example.org", "10.0.0.7"),
         ),
+        ({"advertise": "[2001:db8::1],2001:db8::1"}, ("2001:db8::1",)),
+        ({"host": "[::]"}, (platform.node(),)),
     ],
 )
 def test_the_names_sites_dial(given: dict[str, str], expected: tuple[str, ...]) -> None:

@@ -41,7 +41,7 @@ class Addresses:
 
 def host_and_port(host: str, port: int | str) -> str:
     """One word to dial; an IPv6 address needs brackets before a port."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 @dataclass(frozen=True)
