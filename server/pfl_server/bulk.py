@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 from grpc import aio
@@ -24,6 +25,8 @@ from pfl_common.run import ClientId
 from pfl_server.calls import Callers, Context, refusing, weigh
 from pfl_server.desk import Desk, Incoming
 from pfl_server.meter import Freight, Meter
+
+Done = TypeVar("Done")
 
 STALL_SECONDS = 60.0
 MOST_ANNOUNCED = 4096
@@ -38,6 +41,8 @@ class _Lane:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     incoming: Incoming | None = None
     turn: int = 0
+    wanted: int = 0
+    """How many hold the lock or wait for it."""
 
 
 class _Counted(AsyncIterator[bytes]):
@@ -62,7 +67,7 @@ class Bulk:
         self._announced: dict[str, Freight] = {}
         self._stall_seconds = stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
-        self._verifying: set[asyncio.Task[Receipt]] = set()
+        self._at_work: set[asyncio.Task[Any]] = set()  # each with an answer of its own
 
     def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """The calls as gRPC wants them; without serializers, so that bytes stay bytes."""
@@ -76,17 +81,19 @@ class Bulk:
 
     async def offer(self, site: ClientId, offer: Offer) -> int | Receipt:
         """Make room for an upload and say where to go on; an older stream of the same upload is over."""
-        key = (site, offer.key)
-        lane = self._lanes.get(key, _Lane())
-        async with lane.lock:
-            lane.turn += 1
-            self._lanes.pop(key, None)
-            answer = await self._desk.offer(site, offer)
-            if isinstance(answer, Receipt):
-                return answer
-            lane.incoming = answer
-            self._lanes[key] = lane
-            return answer.offset
+
+        async def answer() -> int | Receipt:
+            async with self._held(site, offer.key) as lane:
+                lane.turn += 1
+                lane.incoming = None
+                found = await self._desk.offer(site, offer)
+                if isinstance(found, Receipt):
+                    return found
+                lane.incoming = found
+                return found.offset
+
+        # A call that is broken off would leave a thread at work on a file that the next one fills.
+        return await self._to_the_end(answer())
 
     def announce(self, digest: str, freight: Freight) -> None:
         """A site has been told of these bytes: it will fetch them as this."""
@@ -110,8 +117,8 @@ class Bulk:
         return await self._receive(site, key, start=start, frames=frames())
 
     async def drain(self) -> None:
-        """Wait for uploads that are whole and being verified."""
-        await asyncio.gather(*self._verifying, return_exceptions=True)
+        """Wait for uploads that are whole and being verified, and for those that room is made for."""
+        await asyncio.gather(*self._at_work, return_exceptions=True)
 
     async def _fetch(self, request: bytes, context: Context) -> None:
         meter = self._meter
@@ -151,8 +158,7 @@ class Bulk:
     async def _receive(
         self, site: ClientId, key: str, *, start: int, frames: AsyncIterator[bytes]
     ) -> Receipt:
-        lane = self._lanes.get((site, key), _Lane())
-        async with lane.lock:
+        async with self._held(site, key) as lane:
             lane.turn += 1
             turn, incoming = lane.turn, lane.incoming
         if incoming is None:
@@ -197,20 +203,36 @@ class Bulk:
         """Let the desk look at the whole upload, to the end even if the site has gone meanwhile."""
 
         async def verify() -> Receipt:
-            async with lane.lock:
+            async with self._held(site, key):
                 if lane.turn != turn:
                     raise _superseded()
                 lane.incoming = None  # whatever the verdict, the next stream needs a new offer
-                self._lanes.pop((site, key), None)
                 return await self._desk.stored(site, key)
 
-        task = asyncio.create_task(verify())
-        self._verifying.add(task)
+        return await self._to_the_end(verify())
+
+    @asynccontextmanager
+    async def _held(self, site: ClientId, key: str) -> AsyncIterator[_Lane]:
+        """The one lane of an upload, for one at a time; there as long as somebody wants it or bytes are awaited."""
+        lane = self._lanes.setdefault((site, key), _Lane())
+        lane.wanted += 1
+        try:
+            async with lane.lock:
+                yield lane
+        finally:
+            lane.wanted -= 1
+            if not lane.wanted and lane.incoming is None:
+                del self._lanes[site, key]
+
+    async def _to_the_end(self, work: Coroutine[object, object, Done]) -> Done:
+        """Whoever waits may go: what was begun is done all the same."""
+        task = asyncio.create_task(work)
+        self._at_work.add(task)
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
-    def _forget(self, task: asyncio.Task[Receipt]) -> None:
-        self._verifying.discard(task)
+    def _forget(self, task: asyncio.Task[Done]) -> None:
+        self._at_work.discard(task)
         if not task.cancelled():
             task.exception()  # looked at, so that asyncio does not complain when the site has gone
 

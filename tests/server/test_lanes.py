@@ -1,0 +1,89 @@
+"""Uploads one at a time, whoever calls and goes: what an Offer has begun is over before the next one begins."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pfl_common.errors import Refused
+from pfl_common.messages import Offer
+from pfl_common.run import ClientId
+from pfl_server.bulk import Bulk
+from pfl_server.calls import Callers
+from pfl_server.desk import Desk, Incoming
+from pfl_server.meter import Meter
+from tests.network.file_desk import upload
+
+
+class SlowDesk:
+    """Takes as long to make room as it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.begun, self.ended = folder, 0, 0
+        self.asked, self.may_end = asyncio.Event(), asyncio.Event()
+        self.refuses = False
+
+    async def offer(self, site: ClientId, offer: Offer) -> Incoming:
+        self.begun += 1
+        self.asked.set()
+        await self.may_end.wait()
+        self.ended += 1
+        if self.refuses:
+            raise Refused("no_room", "full")
+        return Incoming(self.folder / offer.key, self.ended, offer.blob.size)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> SlowDesk:
+    return SlowDesk(tmp_path)
+
+
+@pytest.fixture
+def bulk(desk: SlowDesk) -> Bulk:
+    return Bulk(cast(Desk, desk), Meter(), cast(Callers, None))
+
+
+async def begin(bulk: Bulk, desk: SlowDesk, offer: Offer) -> asyncio.Task[object]:
+    """An Offer that the desk is at work on."""
+    desk.asked.clear()
+    call: asyncio.Task[object] = asyncio.create_task(bulk.offer("a", offer))
+    await desk.asked.wait()
+    return call
+
+
+async def test_an_offer_whose_call_is_broken_off_is_done_before_the_next(bulk: Bulk, desk: SlowDesk) -> None:
+    """A thread that makes room cannot be called back: the next Offer would share its file with it."""
+    offer = upload("a", b"update")
+    call = await begin(bulk, desk, offer)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    again = asyncio.create_task(bulk.offer("a", offer))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (1, 0) == (desk.begun, desk.ended)
+    desk.may_end.set()
+    assert 2 == await again, "the offset is that of the second"
+
+
+async def test_another_upload_does_not_wait(bulk: Bulk, desk: SlowDesk) -> None:
+    """Only the same upload of the same site has one lane."""
+    calls = [await begin(bulk, desk, upload("a", b"update", round=number)) for number in (1, 2)]
+    assert (2, 0) == (desk.begun, desk.ended)
+    desk.may_end.set()
+    assert {1, 2} == set(await asyncio.gather(*calls))
+
+
+async def test_nothing_is_kept_of_what_was_refused(bulk: Bulk, desk: SlowDesk) -> None:
+    """Whoever offers under a thousand names fills no memory with them."""
+    desk.refuses = True
+    desk.may_end.set()
+    for number in range(5):
+        offer = upload("a", b"update", round=number)
+        with pytest.raises(Refused):
+            await bulk.offer("a", offer)
+    with pytest.raises(Refused, match="Offer first"):
+        await bulk.take_beside("a", "000001-1-train", start=0, content=b"update")
+    assert {} == bulk._lanes
