@@ -169,7 +169,7 @@ class Daemon:
         """Ask now and then until the run is not over any more; gives the key of the task that waits, if one does."""
         # Nobody knows when there is work again: the trainer's memory is others' until then.
         await self._bench.close()
-        visit.forget_opened()
+        await asyncio.to_thread(visit.forget_opened)
         while True:
             await asyncio.sleep(self._longest_pause)
             answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
@@ -233,10 +233,12 @@ class Daemon:
     async def _work(self, visit: Visit, assignment: Assignment) -> None:
         # First of all who sent it: until then its sizes are anybody's words.
         blob, letter = assignment.blob, visit.letter(assignment)
-        visit.check_room(assignment)
+        # In threads: removing or cutting what was kept for speed may take its time.
+        await asyncio.to_thread(visit.check_room, assignment)
         async with _Heart(self._link, assignment.key, visit.download(blob)) as heart:
             with self.watch.phase("download"):
-                await self._bring(blob, visit.begin_download(blob), kind=assignment.task.kind)
+                file = await asyncio.to_thread(visit.begin_download, blob)
+                await self._bring(blob, file, kind=assignment.task.kind)
             done = await self._twice(lambda: self._train(visit, assignment, letter, heart))
             with self.watch.phase("seal"):
                 await heart.during(visit.keep, assignment, done)

@@ -21,6 +21,8 @@ def remembered(work: Callable[Words, Found]) -> Callable[Words, Found]:
 
     @wraps(work)
     def remember(*words: Words.args, **named: Words.kwargs) -> Found:
+        if named:
+            raise TypeError(f"{work.__name__} takes its words by place, not by name: {sorted(named)}")
         key = (id(words[0]), *words[1:])
         held = answers.get(key)
         if held is None:

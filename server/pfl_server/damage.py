@@ -8,19 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from pfl_server.refusals import readable
-
-STRUCTURED = {
-    "run": ("spec",),
-    "site": ("description",),
-    "attempt": ("candidates", "cohort", "drops", "counted", "losses"),
-    "report": ("scores",),
-    "score": ("scores",),
-    "course": ("seconds", "bytes"),
-    "diagnosis": ("numbers",),
-    "loss": ("numbers",),
-    "reading": ("numbers",),
-}
-"""Columns that hold JSON, by table."""
+from pfl_server.tables import STRUCTURED
 
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 

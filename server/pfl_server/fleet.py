@@ -166,7 +166,7 @@ class Fleet:
             return None
         finally:
             place.waiting -= 1
-            place.hear(self.now())
+            self._hear(place)
         errand = place.errand
         if errand is None:
             return self._over
@@ -255,7 +255,7 @@ class Fleet:
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
         place = self._place(site)
-        place.hear(self.now())
+        self._hear(place)
         if key == OPENING and place.errand is not None and not place.errand.handed:
             # A site that reads a large folder has not come for its task yet; that is no silence.
             place.errand.renewed = self.now()
@@ -304,7 +304,7 @@ class Fleet:
     def errand(self, site: ClientId, key: str) -> Errand:
         """What is awaited from a site under this key; everything else comes too late."""
         place = self._place(site)
-        place.hear(self.now())
+        self._hear(place)
         if place.errand is None or place.errand.task.key != key:
             raise self.refuse("late", f"nothing called {key} is awaited from {site} (any more)")
         return place.errand
@@ -352,6 +352,12 @@ class Fleet:
         for place in (self._places[site] for site in counted if site in self._places):
             place.given = (mark, *place.given[:1])
 
+    def _hear(self, place: Place) -> None:
+        """A goodbye that came late, of a site that was started again meanwhile, must not outlive a restart either."""
+        if place.has_left:
+            self._journal.stay.soon(place.site).add_done_callback(_look_at_goodbye)
+        place.hear(self.now())
+
     def _here(self) -> set[ClientId]:
         """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
         return {site for site in self.present() if (place := self._places[site]).heard or place.waiting}
@@ -385,4 +391,4 @@ def _look_at(writing: asyncio.Future[None]) -> None:
 
 def _look_at_goodbye(writing: asyncio.Future[None]) -> None:
     if not writing.cancelled() and (error := writing.exception()) is not None:
-        log.warning("a goodbye was not written down: after a restart the site is waited for", why=str(error))
+        log.warning("a goodbye, or its end, was not written down until a restart", why=str(error))

@@ -21,35 +21,8 @@ from pfl_server.disk import Durability
 from pfl_server.reading import Reading
 from pfl_server.sampling import Draw
 from pfl_server.scribe import Page, Scribe, entry
+from pfl_server.tables import SCHEMA
 
-SCHEMA = """
-begin;
-create table if not exists run (
-    id text primary key, spec text not null, status text not null, words text not null);
-create table if not exists site (name text primary key, description text not null, late integer not null);
-create table if not exists attempt (
-    round integer, attempt integer, candidates text not null, cohort text not null, drops text not null,
-    status text not null, counted text not null default '[]', losses text not null default '{}',
-    reason text not null default '', primary key (round, attempt));
-create table if not exists receipt (
-    round integer, attempt integer, site text, key text not null, digest text not null, spooled text not null,
-    signature text not null default '', primary key (round, attempt, site));
-create table if not exists handed (key text, site text, since integer not null, primary key (key, site));
-create table if not exists report (key text, site text, scores text not null, primary key (key, site));
-create table if not exists score (key text primary key, scores text not null);
-create table if not exists course (
-    round integer, attempt integer, opened real not null, ended real not null, seconds text not null,
-    bytes text not null, primary key (round, attempt));
-create table if not exists goodbye (site text primary key, at real not null);
-create table if not exists diagnosis (
-    round integer, attempt integer, numbers text not null, primary key (round, attempt));
-create table if not exists loss (
-    round integer, attempt integer, numbers text not null, primary key (round, attempt));
-create table if not exists opening (
-    round integer, attempt integer, at real not null, primary key (round, attempt));
-create table if not exists reading (moment text primary key, numbers text not null);
-commit;
-"""
 SETTLE = """
 update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
 """
@@ -159,6 +132,11 @@ class Journal:
     def leave(self, page: Page, site: ClientId, at: float) -> None:
         """A site says goodbye; it counts until the site registers again."""
         page.write("insert or replace into goodbye values (?, ?)", site, at)
+
+    @entry
+    def stay(self, page: Page, site: ClientId) -> None:
+        """A site is heard after its goodbye."""
+        page.write("delete from goodbye where site = ?", site)
 
     @entry
     def goodbyes(self, page: Page) -> dict[ClientId, float]:

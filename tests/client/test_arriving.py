@@ -89,3 +89,20 @@ def test_nothing_is_written_where_nothing_is_written_over(
     monkeypatch.setattr(Path, "write_bytes", lambda *words: pytest.fail("a note"))
     lay(Blanks(tmp_path / "blanks", most=16 * WORTH), tmp_path / "file", size)
     assert [] == list(tmp_path.iterdir())
+
+
+def test_killed_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after the old file got its new name: that is no file of which all has come."""
+    blanks, whole = Blanks(tmp_path / "blanks", most=16 * WORTH), Blanks.lay
+    (tmp_path / "old").write_bytes(b"o" * (4 * WORTH))
+    assert blanks.give(tmp_path / "old")
+
+    def lay_and_die(self: Blanks, into: Path, size: int) -> bool:
+        whole(self, into, size)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Blanks, "lay", lay_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        lay(blanks, tmp_path / "file", BLOB.size)
+    assert (tmp_path / "file").exists()
+    assert 0 == reached(tmp_path / "file")

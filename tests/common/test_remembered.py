@@ -1,5 +1,7 @@
 """What follows from a manifest is worked out once."""
 
+import pytest
+
 from pfl_common import remembered as module
 from pfl_common.remembered import remembered
 
@@ -49,3 +51,14 @@ def test_it_does_not_grow_for_ever() -> None:
         return numbers[0]
 
     assert list(range(3 * module.MOST)) == [first_of((number,)) for number in range(3 * module.MOST)]
+
+
+def test_words_have_places() -> None:
+    """What is given by name would be left out of what answers are known by: it is not taken."""
+
+    @remembered
+    def first_of(numbers: tuple[int, ...], *, less: int = 0) -> int:
+        return numbers[0] - less
+
+    with pytest.raises(TypeError, match="first_of takes its words by place"):
+        first_of((1,), less=1)

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from grpc.aio import AioRpcError
 
+from pfl_client.arriving import lay
 from pfl_client.dialling import Patience
 from pfl_client.link import Unreachable
 from pfl_client.transport import GrpcLink
 from pfl_common import speech
+from pfl_common.blanks import WORTH, Blanks
 from pfl_common.errors import Refused
 from pfl_common.messages import Offer, Receipt
 from pfl_server.bulk import Bulk
@@ -88,6 +90,24 @@ async def test_what_is_there_is_not_brought_again(federation: Federation, tmp_pa
         await link.fetch(blob, tmp_path / "whole")
         assert 2 << 20 == link.carrier.received_bytes
     assert content == (tmp_path / "half").read_bytes()
+
+
+async def test_a_download_over_an_old_file(federation: Federation, tmp_path: Path) -> None:
+    """When all of it has come its length says so: nothing lies beside it that would have to be read with it."""
+    content = os.urandom(3 * WORTH + 5)
+    blob, blanks, file = (
+        federation.desk.lay(content),
+        Blanks(tmp_path / "blanks", most=8 * WORTH),
+        tmp_path / "model",
+    )
+    (tmp_path / "old").write_bytes(b"o" * (4 * WORTH))
+    assert blanks.give(tmp_path / "old")
+    lay(blanks, file, blob.size)
+    assert 2 == len([path for path in tmp_path.iterdir() if path.is_file()])
+    async with federation.link("hospital_a") as link:
+        await link.fetch(blob, file)
+    assert content == file.read_bytes()
+    assert [file] == [path for path in tmp_path.iterdir() if path.is_file() and path.name.startswith("model")]
 
 
 async def test_a_beginning_left_by_a_kill_is_checked_with_the_rest(

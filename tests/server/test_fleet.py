@@ -359,6 +359,16 @@ async def test_a_goodbye_outlives_the_coordinator(scene: Scene) -> None:
     assert (True, False) == (scene.fleet.expired("b"), asked.done())
 
 
+async def test_a_goodbye_that_came_late_does_not_outlive_the_coordinator(scene: Scene) -> None:
+    """A site that is heard after it, at work, is waited for in the next life too."""
+    await scene.fleet.leave("a")
+    scene.fleet.heartbeat("a", TASK.key, 1)
+    assert "a" in scene.fleet.present()
+    await scene.restart()
+    assert {} == scene.books.journal.goodbyes()
+    assert "a" in scene.fleet.present()
+
+
 async def test_who_came_back_has_not_left(scene: Scene) -> None:
     """A goodbye counts until the site joins again, in every life of the coordinator."""
     await scene.fleet.leave("b")

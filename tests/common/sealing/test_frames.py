@@ -299,3 +299,20 @@ def test_sealing_loads_nothing_heavy() -> None:
     code = "import sys, pfl_common.sealing; sys.stdout.write(' '.join(sys.modules))"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set() == {"torch", "numpy", "grpc", "pfl_common.codec"} & set(child.stdout.split())
+
+
+@pytest.mark.parametrize("size", [5, FRAME + 5])
+def test_sealed_over_a_longer_file(tmp_path: Path, size: int) -> None:
+    """Nothing of what was there before stays behind the new parcel's end, nor does a draft."""
+    plain, out = os.urandom(size), tmp_path / "parcel"
+    for number in range(2):
+        out.write_bytes(b"o" * (3 * FRAME))
+        if number:
+            (tmp_path / "plain").write_bytes(plain)
+            sealed = seal_file(tmp_path / "plain", out, write_header("up"), over=True)
+            (tmp_path / "plain").unlink()
+        else:
+            sealed = seal_bytes(plain, out, write_header("up"), over=True)
+        assert sealed_size(size) == sealed.size == out.stat().st_size
+        assert [out] == list(tmp_path.iterdir())
+        check_whole(out, key=sealed.content_key, vouched=trust(sealed))

@@ -1,0 +1,45 @@
+"""The tables of a run's journal, as SQLite makes them."""
+
+from __future__ import annotations
+
+SCHEMA = """
+begin;
+create table if not exists run (
+    id text primary key, spec text not null, status text not null, words text not null);
+create table if not exists site (name text primary key, description text not null, late integer not null);
+create table if not exists attempt (
+    round integer, attempt integer, candidates text not null, cohort text not null, drops text not null,
+    status text not null, counted text not null default '[]', losses text not null default '{}',
+    reason text not null default '', primary key (round, attempt));
+create table if not exists receipt (
+    round integer, attempt integer, site text, key text not null, digest text not null, spooled text not null,
+    signature text not null default '', primary key (round, attempt, site));
+create table if not exists handed (key text, site text, since integer not null, primary key (key, site));
+create table if not exists report (key text, site text, scores text not null, primary key (key, site));
+create table if not exists score (key text primary key, scores text not null);
+create table if not exists course (
+    round integer, attempt integer, opened real not null, ended real not null, seconds text not null,
+    bytes text not null, primary key (round, attempt));
+create table if not exists goodbye (site text primary key, at real not null);
+create table if not exists diagnosis (
+    round integer, attempt integer, numbers text not null, primary key (round, attempt));
+create table if not exists loss (
+    round integer, attempt integer, numbers text not null, primary key (round, attempt));
+create table if not exists opening (
+    round integer, attempt integer, at real not null, primary key (round, attempt));
+create table if not exists reading (moment text primary key, numbers text not null);
+commit;
+"""
+
+STRUCTURED = {
+    "run": ("spec",),
+    "site": ("description",),
+    "attempt": ("candidates", "cohort", "drops", "counted", "losses"),
+    "report": ("scores",),
+    "score": ("scores",),
+    "course": ("seconds", "bytes"),
+    "diagnosis": ("numbers",),
+    "loss": ("numbers",),
+    "reading": ("numbers",),
+}
+"""Columns that hold JSON, by table."""
