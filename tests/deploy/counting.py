@@ -1,7 +1,8 @@
 """A federation of real processes on a network of its own, whose loopback interface counts its bytes and no others.
 
 `python -m tests.deploy.counting FOLDER` plays it there and writes what was counted as JSON, `FOLDER killed` one whose
-coordinator dies on the way; exit code 77 where the system gives us no such network.
+coordinator dies on the way, `FOLDER small` one in which nothing large crosses; exit code 77 where the system gives us
+no such network.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -17,6 +19,7 @@ from tests.benchmarks.transport import network
 from tests.deploy.processes import Machine, write_site
 
 NO_NETWORK = 77
+SMALL_ROUNDS = 30
 NAMES = ("hospital_a", "hospital_b")
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -63,8 +66,10 @@ class Counting:
         ended = [machine.finish(site, log=name) for site, name in zip(sites, NAMES, strict=True)]
         last = {"interface": crossed(), "coordinator": self._bytes()}
         told = [json.loads(text) for text in (self._read("status.json"), self._ask_status())]
+        spent = read_counts(self._page(), "pfl_round_seconds_sum")
         machine.stop(server)
-        return {"ended": ended, "uploads": uploads, "between": between, "last": last, "told": told}
+        seen = {"seconds": spent, "tasks": [self._tasks(name) for name in NAMES]}
+        return {"ended": ended, "uploads": uploads, "between": between, "last": last, "told": told, **seen}
 
     def play_killed(self) -> dict[str, object]:
         """Three rounds; the coordinator is killed while both sites train in the second one, and the whole run is served
@@ -106,6 +111,30 @@ class Counting:
             "again": again,
         }
 
+    def play_small(self) -> dict[str, object]:
+        """Prototypes alone cross: two readings with many rounds between them, in which nobody else says anything."""
+        machine, log = self.machine, "server"
+        words = ("--method", "fedproto", "--backbone", "mlp", "--quorum", "1")
+        server = machine.server(*words, "--rounds", str(SMALL_ROUNDS), "--durability", "process")
+        sites = [machine.client(machine.home / name) for name in NAMES]
+        machine.wait_for(lambda: "round closed" in machine.said(log), server, log)
+        first = {"closed": self._closed(), "coordinator": self._bytes(), "interface": crossed()}
+        for site, name in zip(sites, NAMES, strict=True):
+            machine.finish(site, log=name)
+        last = {"interface": crossed(), "closed": self._closed(), "coordinator": self._bytes()}
+        machine.stop(server)
+        return {"first": first, "last": last}
+
+    def _tasks(self, name: str) -> list[float]:
+        """When a site was given each of its tasks, by its own clock (Unix times)."""
+        lines = [
+            line for line in self.machine.said(name).splitlines() if " task " in line and "kind=" in line
+        ]
+        return [datetime.fromisoformat(line.split()[0]).timestamp() for line in lines]
+
+    def _closed(self) -> int:
+        return self.machine.said("server").count("round closed")
+
     def _serve_again(self, *words: str) -> subprocess.Popen[bytes]:
         """The same command once more, when it has read its books."""
         machine = self.machine
@@ -144,7 +173,8 @@ def main(folder: str, fate: str = "") -> int:
         return NO_NETWORK
     counting = Counting(Path(folder))
     try:
-        sys.stdout.write(json.dumps(counting.play_killed() if fate else counting.play()))
+        play = {"": counting.play, "killed": counting.play_killed, "small": counting.play_small}[fate]
+        sys.stdout.write(json.dumps(play()))
     finally:
         counting.machine.end_all()
     return 0

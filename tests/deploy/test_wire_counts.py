@@ -15,6 +15,9 @@ from tests.deploy.counting import NO_NETWORK
 MOST_MISSING = 0.02
 """What TLS, HTTP/2, TCP and IP add is not counted, nor what the test itself reads."""
 
+ADDED_BY_CALLS = 1300
+"""Bytes that TLS, HTTP/2, TCP and IP add to the three calls of a site in a round, at the most."""
+
 LARGEST_ENROLMENT = 4000
 """Bytes of the messages with which a site gets its certificate and card, each way."""
 
@@ -29,6 +32,12 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def disturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One whose coordinator is killed in the second of three rounds."""
     return play(tmp_path_factory.mktemp("disturbed"), "killed")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One in which only prototypes cross."""
+    return play(tmp_path_factory.mktemp("small"), "small")
 
 
 def play(folder: Path, *words: str) -> dict[str, Any]:
@@ -59,6 +68,17 @@ def test_the_coordinator_counts_what_crosses(counted: dict[str, Any]) -> None:
     for kind, times in (("down/train", 4), ("down/finish", 2), ("up/train", 4)):
         assert times * model == pytest.approx(counts[kind], rel=0.001), kind
     assert 0 < counts["down/calls"] + counts["up/calls"] < 0.01 * sum(counts.values())
+
+
+def test_rounds_last_as_long_as_the_sites_see(counted: dict[str, Any]) -> None:
+    """From its task to the next one a site sees the round, its commit and the way there, by its own clock."""
+    first, second = (point["seconds"] for point in counted["told"][0]["curve"])
+    assert first + second == pytest.approx(counted["seconds"]["committed"], abs=0.001)
+    for begun in counted["tasks"]:
+        one, two, over = begun
+        assert min(two - one, over - two) > 1
+        assert 0.9 * (two - one) - 0.3 <= first <= two - one + 0.3
+        assert 0.9 * (over - two) - 0.3 <= second <= over - two + 0.3
 
 
 def test_the_sites_count_what_crosses(counted: dict[str, Any]) -> None:
@@ -132,3 +152,12 @@ def test_a_finished_run_served_again_tells_the_same(disturbed: dict[str, Any]) -
     words = [event["words"] for event in again["told"]["events"]]
     assert "started again: the run had finished after round 3" in words
     assert not any(word.startswith("run finished") for word in words)
+
+
+def test_where_little_crosses_what_the_network_adds_is_known(small: dict[str, Any]) -> None:
+    """Beside a few kilobytes a round it is a share that counts: so many bytes a call, as metrics.md says."""
+    first, last = small["first"], small["last"]
+    visits = 2 * (last["closed"] - first["closed"])
+    assert visits >= 50
+    counted = sum(last["coordinator"].values()) - sum(first["coordinator"].values())
+    assert 0 < last["interface"] - first["interface"] - counted < ADDED_BY_CALLS * visits
