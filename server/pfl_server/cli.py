@@ -55,6 +55,7 @@ def serve(
     advertise: Annotated[
         str | None, typer.Option(help="Names under which sites reach this machine: a,b.")
     ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: Annotated[str | None, typer.Option(help="What the state survives: power or process.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,

@@ -16,7 +16,7 @@ from pfl_common import mapped, seeding
 from pfl_common.blanks import throw_away
 from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
-from pfl_server.baselines import find_baselines
+from pfl_server.baselines import find_baselines, look_up
 from pfl_server.books import Books
 from pfl_server.envelopes import Envelopes
 from pfl_server.events import Record
@@ -50,7 +50,7 @@ class RunHost:
         pinned: RunSpec | None = None,
         script: Script | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings, self._named = settings, look_up(settings.state, settings.baseline)
         self.runs = Runs(settings.state, envelopes, federation=federation)
         throw_away((settings.state / "runs").glob("*/spool/blanks"))
         self.books = self._find_unfinished()
@@ -158,8 +158,8 @@ class RunHost:
     async def _play(self, books: Books) -> None:
         self.fleet = Fleet(books, self.record, resumed=self._resumed)
         self.training = Training(books, self.fleet, script=self._script, room=self.room, record=self.record)
-        baselines = await asyncio.to_thread(find_baselines, self.settings.state / "runs", books.spec)
-        self.training.watch.baselines = baselines
+        runs = self.settings.state / "runs"
+        self.training.watch.baselines = await asyncio.to_thread(find_baselines, runs, books.spec, self._named)
         self.fleet.status_line = self.training.status
         self.reception.open(self.fleet)
         stop = asyncio.create_task(self._pass_on_stop(self.training))

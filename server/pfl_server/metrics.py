@@ -91,9 +91,9 @@ NUMBERS = (
     Number(
         "pfl_gain_ratio",
         "gauge",
-        "Mean accuracy above that of the newest finished run of another method, of the same shape.",
+        "Mean accuracy above that of another method's finished run, of the same shape: the newest, or one named.",
         ("baseline",),
-        "baseline: local, fedavg",
+        "baseline: local, fedavg, or the method of a run that --baseline names",
     ),
     Number(
         "pfl_certificate_end_timestamp_seconds",

@@ -16,7 +16,7 @@ from pfl_server.disk import Durability
 
 HERE_ONLY = frozenset(
     {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
-    | {"log_format"}
+    | {"log_format", "baseline"}
 )
 """Settings of this process; changing them does not make another run."""
 
@@ -73,6 +73,10 @@ class ServerSettings:
     """Port of status page, metrics and health; 0 takes a free one."""
     advertise: str = ""
     """Names or addresses under which sites reach this machine, the one for invitations first (a,b); empty: the host."""
+    baseline: str = ""
+    """Finished runs that the gain is told against, by name or folder (a,b); the newest of local and fedavg are by
+    themselves.
+    """
     new_run: bool = False
     """Begin a new run although the last one is not finished."""
     durability: Durability = "power"

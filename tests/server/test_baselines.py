@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from pfl_common.errors import SettingError
 from pfl_common.run import Model, RunSpec
 from pfl_common.scores import vector
-from pfl_server.baselines import find_baselines
+from pfl_server.baselines import find_baselines, look_up
 from pfl_server.journal import Journal
 from tests.server.federation import CLASSES, SHAPE
+from tests.server.test_numbers import read, run_to_the_end, value
 
 MODEL = Model("tiny", SHAPE, CLASSES)
 SPEC = RunSpec("run-9", "dualfed", {}, MODEL, 2, 5, ("a", "b"))
@@ -74,3 +76,51 @@ def test_a_damaged_row_of_another_run(tmp_path: Path, row: str) -> None:
     with closing(sqlite3.connect(tmp_path / "run-1" / "journal.sqlite")) as db, db:
         db.execute("update score set scores = ?", (f'{{"pre/test/combined": {row}}}',))
     assert {} == find_baselines(tmp_path, SPEC)
+
+
+def test_a_run_that_was_named(tmp_path: Path) -> None:
+    """It takes the place of the newest of its method, may be of any method, and may lie elsewhere."""
+    here, other = tmp_path / "runs", replace(SPEC, id="run-1", method="local")
+    finish(here, other, correct=3, moment=100)
+    finish(here, replace(other, id="run-2"), correct=9, moment=200)
+    finish(here, replace(other, id="run-3", method="fedavg"), correct=4)
+    finish(tmp_path / "elsewhere", replace(other, id="run-4", method="ditto"), correct=5)
+    named = look_up(tmp_path, f" run-1, {tmp_path / 'elsewhere' / 'run-4'},")
+    assert (here / "run-1", tmp_path / "elsewhere" / "run-4") == named
+    assert {"local": 0.3, "fedavg": 0.4, "ditto": 0.5} == find_baselines(here, SPEC, named)
+    assert () == look_up(tmp_path, "")
+
+
+def test_a_named_run_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only when the sites have come is it known that it cannot be compared with: it is said, and the run goes on."""
+    finish(tmp_path / "runs", replace(SPEC, id="run-1", method="local", roster=("a", "b", "c")), correct=3)
+    assert {} == find_baselines(tmp_path / "runs", SPEC, look_up(tmp_path, "run-1"))
+    assert "no gain over this run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "seen", "expected"),
+    [
+        ("run-l", "--baseline run-l: no run is there", "run-1"),
+        ("run-2", "--baseline run-2: that run has not finished", "run-1"),
+    ],
+)
+def test_a_name_that_is_none(tmp_path: Path, word: str, seen: str, expected: str) -> None:
+    """Said before any site is waited for, with what is there."""
+    finish(tmp_path / "runs", replace(SPEC, id="run-1", method="local"), correct=3)
+    finish(tmp_path / "runs", replace(SPEC, id="run-2", method="local"), correct=3, status="stopped")
+    with pytest.raises(SettingError) as error:
+        look_up(tmp_path, word)
+    assert seen == error.value.seen
+    assert expected in error.value.expected
+
+
+async def test_it_is_told_in_numbers(tmp_path: Path) -> None:
+    """A run played after two of `local`, with the first of them named: the gain is over that one."""
+    host, view = await run_to_the_end(tmp_path, "local", rounds=1)
+    first = host.books.spec.id
+    had = view.watch.scores["test/combined"]["acc_macro"]
+    await run_to_the_end(tmp_path, "local", new_run=True, rounds=4, set={"lr": 0.5})
+    _, view = await run_to_the_end(tmp_path, "fedavg", new_run=True, baseline=first)
+    has = view.watch.scores["test/combined"]["acc_macro"]
+    assert has - had == value(read(view), "pfl_gain_ratio", baseline="local")
