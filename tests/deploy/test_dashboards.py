@@ -16,6 +16,7 @@ from tests.deploy.schemas import find_faults
 from tests.deploy.watching import (
     ALERTS,
     DASHBOARDS,
+    DEPLOY,
     GRAFANA,
     PROMETHEUS,
     RULES,
@@ -68,6 +69,15 @@ def test_grafana_reads_it(name: str) -> None:
         if "FieldConfig" in kind:
             custom = panel["fieldConfig"]["defaults"]["custom"]
             assert [] == find_faults(kind["FieldConfig"], custom), panel["title"]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_no_panel_is_taken_for_an_old_one(name: str) -> None:
+    """Without a version, or with one before 11.1, Grafana rewrites an XY chart's options as older ones were."""
+    compose = (DEPLOY / "docker" / "compose.yaml").read_text()
+    (served,) = re.findall(r"grafana/grafana:(\d+\.\d+\.\d+)", compose)
+    assert (11, 1) <= tuple(map(int, served.split(".")[:2]))
+    assert {} == {one["title"]: one for one in panels_of(name) if one.get("pluginVersion") != served}
 
 
 @pytest.mark.parametrize(

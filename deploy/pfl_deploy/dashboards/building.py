@@ -1,4 +1,4 @@
-"""A dashboard as plain data, and the JSON that Grafana 11 and newer reads.
+"""A dashboard as plain data, and the JSON that Grafana 11.2 and newer reads.
 
 A panel says what it shows and what to do when it looks bad; everything a person would otherwise set by hand for each
 panel (colours, legends, how lines are drawn) is decided here, once.
@@ -16,6 +16,8 @@ Kind: TypeAlias = Literal["stat", "timeseries", "table", "bargauge", "state-time
 
 SCHEMA_VERSION = 39
 """That of Grafana 11.0: later ones read it and bring it up to date."""
+PLUGIN_VERSION = "11.6.0"
+"""As which version's panels are to be read: without it, XY charts are taken for those before 11.1 and rewritten."""
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 CLEAR = "transparent"
 """Above the last step of a panel with lines: then Grafana draws the step in the colour from below it."""
@@ -258,6 +260,7 @@ def _heading(number: int, title: str, top: int) -> Json:
 def _panel(panel: Panel) -> Json:
     made: Json = {
         "type": panel.kind,
+        "pluginVersion": PLUGIN_VERSION,
         "title": panel.title,
         "description": panel.words,
         "datasource": DATASOURCE,
