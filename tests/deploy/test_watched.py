@@ -223,7 +223,7 @@ def test_now_is_the_run_that_is_served(seen: Seen) -> None:
 def test_every_number_arrives(seen: Seen) -> None:
     """All that the programs declare and the rules record is in Prometheus."""
     assert [] == [number.name for number in declared() if not exposed(number) & seen.names]
-    assert set() == recorded() - seen.names
+    assert set() == set(recorded()) - seen.names
 
 
 @pytest.mark.parametrize("program", ["server", *SITES])

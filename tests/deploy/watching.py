@@ -67,9 +67,21 @@ def alerts() -> list[str]:
     return re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))
 
 
-def recorded() -> set[str]:
-    """What the recording rules make."""
-    return set(re.findall(r"- record: (\S+)", RULES.read_text(encoding="utf-8")))
+def recorded() -> dict[str, set[str]]:
+    """What the recording rules make, and the numbers each is made of."""
+    lines = (line.partition("#")[0] for line in RULES.read_text(encoding="utf-8").splitlines())
+    _, *rules = re.split(r"- record: (\S+)", "\n".join(lines))
+    return {name: names_in(expr) for name, expr in zip(rules[::2], rules[1::2], strict=True)}
+
+
+def on_dashboards() -> set[str]:
+    """What panels ask for, and what the rules make it of; an alert is no dashboard."""
+    shown: set[str] = set()
+    made_of, asked = recorded(), [*set().union(*(names_in(one.expr) for one in every_query()))]
+    while asked:
+        shown.add(name := asked.pop())
+        asked += made_of.get(name, set()) - shown
+    return shown
 
 
 def names_in(text: str) -> set[str]:
