@@ -78,6 +78,11 @@ class Observatory:
         finite = [(labels, [value for value in values if math.isfinite(value)]) for labels, values in made]
         return [(labels, values) for labels, values in finite if values]
 
+    def values(self, label: str, series: str) -> set[str]:
+        """The values of a label on some series, as Grafana asks for a choice; none, if there are no such ones."""
+        given = {"match[]": series, "start": str(self.began), "end": str(time.time())}
+        return set(self._fetch(f"label/{label}/values", given)["data"])
+
     def names(self) -> set[str]:
         """Every number Prometheus has seen."""
         return set(self._fetch("label/__name__/values", {})["data"])

@@ -22,6 +22,7 @@ from tests.deploy.watching import (
     RULES,
     alerts,
     declared,
+    every_choice,
     every_query,
     exposed,
     names_in,
@@ -127,6 +128,15 @@ def test_what_a_panel_points_to_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_choice_asks_for_those_before_it(name: str) -> None:
+    """What a choice is narrowed by stands to its left; nothing else can be put in."""
+    before: set[str] = set()
+    for one in read_dashboard(name)["templating"]["list"]:
+        assert set() == set(re.findall(r"\$\{?(\w+)", json.dumps(one["query"]))) - before, one["name"]
+        before.add(one["name"])
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_panels_do_not_cover_each_other(name: str) -> None:
     """Panels lie side by side within 24 columns, with numbers and a uid that stay."""
     dashboard = read_dashboard(name)
@@ -146,6 +156,8 @@ def test_what_is_asked_for_is_told() -> None:
     for asked in every_query():
         assert set() == names_in(asked.expr) - told, asked
         assert set() == set(re.findall(r"\b(?:process|python)_\w+", asked.expr)) - LIBRARY, asked
+    for choice in every_choice():
+        assert set() == names_in(choice.series) - told, choice
     assert set() == names_in(re.sub(r"- (record|alert): \S+", "", rules())) - told
 
 

@@ -20,7 +20,15 @@ import pytest
 from tests.deploy.observatory import Observatory, Series, free_port, wait_for
 from tests.deploy.processes import Machine, children, write_site
 from tests.deploy.tools import tool
-from tests.deploy.watching import Asked, declared, every_query, exposed, recorded
+from tests.deploy.watching import (
+    Asked,
+    Choice,
+    declared,
+    every_choice,
+    every_query,
+    exposed,
+    recorded,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -50,6 +58,7 @@ class Seen:
     """All that was seen before everything was ended: tests look at it in any order."""
 
     drawn: dict[Asked, Series]
+    offered: dict[Choice, set[str]]
     now: dict[str, set[str]]
     names: set[str]
     pages: dict[str, str]
@@ -117,6 +126,13 @@ class Watched:
             wait_for(all_draw, lambda: "all panels", seconds=40)
         return drawn
 
+    def offer(self) -> dict[Choice, set[str]]:
+        """What there is to choose for somebody who has chosen nothing yet."""
+        puts_in = dict.fromkeys(("job", "instance", "method"), ".*")
+        return {
+            one: self.observatory.values(one.label, put_in(one.series, puts_in)) for one in every_choice()
+        }
+
     def look_at_now(self) -> dict[str, set[str]]:
         """Whose figures *Federation* shows to somebody who has chosen nothing, by panel."""
         puts_in = GRAFANA_PUTS_IN | {"job": ".*", "instance": ".*", "run": ".*"}
@@ -155,9 +171,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         play_second_run(watched)
         # The coordinator looks at its disk every 30 seconds, the first time before there was a run.
         watched.wait_until("pfl_disk_used_bytes and on () pfl_checkpoint_timestamp_seconds")
-        drawn, now, quiet = watched.draw(), watched.look_at_now(), watched.observatory.told()
+        drawn, offered, now = watched.draw(), watched.offer(), watched.look_at_now()
+        quiet, names = watched.observatory.told(), watched.observatory.names()
         pages = {program: watched.page(program) for program in ("server", *SITES)}
-        return Seen(drawn, now, watched.observatory.names(), pages, quiet, watched.be_killed())
+        return Seen(drawn, offered, now, names, pages, quiet, watched.be_killed())
     finally:
         watched.end()
 
@@ -196,6 +213,14 @@ def put_in(expr: str, values: dict[str, str]) -> str:
 def test_every_panel_has_something_to_draw(seen: Seen) -> None:
     """Each query of each panel gives numbers."""
     assert [] == [asked for asked, series in seen.drawn.items() if not series]
+
+
+def test_every_choice_has_something_to_choose(seen: Seen) -> None:
+    """Each choice above the panels offers what is there: runs, sites, words that are values of a label."""
+    assert [] == [one for one, offered in seen.offered.items() if not offered or set(one.words) - offered]
+    offered = {(one.dashboard, one.name): values for one, values in seen.offered.items()}
+    assert set(SITES) == offered["site.json", "site"]
+    assert {"dualfed", "local"} == offered["comparison.json", "method"]
 
 
 def test_panels_for_trouble_are_panels(seen: Seen) -> None:

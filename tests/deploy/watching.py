@@ -34,6 +34,17 @@ class Asked:
     once: bool
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A choice above a dashboard's panels: the values of a label on some series, or words that are among them."""
+
+    dashboard: str
+    name: str
+    series: str
+    label: str
+    words: tuple[str, ...] = ()
+
+
 def read_dashboard(name: str) -> dict[str, Any]:
     """A dashboard's file."""
     return json.loads((GRAFANA / "dashboards" / name).read_text(encoding="utf-8"))
@@ -50,6 +61,18 @@ def every_query() -> Iterator[Asked]:
         for panel in panels_of(name):
             for target in panel["targets"]:
                 yield Asked(name, panel["title"], target["refId"], target["expr"], target["instant"])
+
+
+def every_choice() -> Iterator[Choice]:
+    """What is chosen of labels above all panels."""
+    for name in DASHBOARDS:
+        asked = " ".join(one.expr for one in every_query() if one.dashboard == name)
+        for one in read_dashboard(name)["templating"]["list"]:
+            if one["type"] == "query":
+                series, label = re.fullmatch(r"label_values\((.+), (\w+)\)", one["query"]["query"]).groups()
+                yield Choice(name, one["name"], series, label)
+            elif found := re.search(rf'(\w+)="\${one["name"]}"', asked):
+                yield Choice(name, one["name"], f'{{{found[1]}!=""}}', found[1], (*one["query"].split(","),))
 
 
 def exposed(number: Number) -> set[str]:
