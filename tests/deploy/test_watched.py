@@ -17,16 +17,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.naming import find_strays
 from tests.deploy.observatory import Observatory, Series, free_port, wait_for
 from tests.deploy.processes import Machine, children, write_site
 from tests.deploy.tools import tool
 from tests.deploy.watching import (
+    DASHBOARDS,
     Asked,
     Choice,
     declared,
     every_choice,
     every_query,
     exposed,
+    panels_of,
     recorded,
 )
 
@@ -213,6 +216,18 @@ def put_in(expr: str, values: dict[str, str]) -> str:
 def test_every_panel_has_something_to_draw(seen: Seen) -> None:
     """Each query of each panel gives numbers."""
     assert [] == [asked for asked, series in seen.drawn.items() if not series]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_name_what_they_draw(seen: Seen, name: str) -> None:
+    """Labels of legends, axes, columns and the names that something is set for: all are among what was drawn."""
+    labels = {
+        (one.dashboard, one.panel, one.ref): [of for of, _ in series] for one, series in seen.drawn.items()
+    }
+    for panel in panels_of(name):
+        refs = [target["refId"] for target in panel["targets"]]
+        strays = find_strays(panel, {ref: labels[name, panel["title"], ref] for ref in refs})
+        assert [] == strays, panel["title"]
 
 
 def test_every_choice_has_something_to_choose(seen: Seen) -> None:
