@@ -7,7 +7,7 @@ after its query where there are several; then transformations, of which those ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -44,23 +44,50 @@ def find_strays(panel: Panel, drawn: Drawn) -> list[str]:
     return _of_lines(panel, drawn)
 
 
+def find_twins(panel: Panel, drawn: Drawn) -> list[str]:
+    """Lines to which the palette may give a colour that another one has of its own; what frames others is no line."""
+    hidden, painted = _matched(panel, "custom.hideFrom"), _matched(panel, "color")
+    names = {name for name in _name_lines(panel, drawn) if not hidden(name)}
+    palette = sorted(name for name in names if not painted(name))
+    return palette if len(palette) < len(names) else []
+
+
+def _matched(panel: Panel, what: str) -> Callable[[str], bool]:
+    """Whether an override that sets this is for a name."""
+    setting = [
+        one for one in panel["fieldConfig"]["overrides"] if what in {each["id"] for each in one["properties"]}
+    ]
+    patterns = [_pattern_of(one["matcher"]) for one in setting]
+    return lambda name: any(re.search(pattern, name) for pattern in patterns)
+
+
+def _pattern_of(matcher: dict[str, str]) -> str:
+    wanted = matcher["options"]
+    return {"byName": f"^{re.escape(wanted)}$", "byRegexp": wanted.strip("/")}[matcher["id"]]
+
+
+def _name_lines(panel: Panel, drawn: Drawn) -> set[str]:
+    return {
+        _LABEL.sub(lambda found, of=labels: of.get(found[1], ""), target["legendFormat"])
+        for target in panel["targets"]
+        for labels in drawn[target["refId"]]
+    }
+
+
 def _of_lines(panel: Panel, drawn: Drawn) -> list[str]:
-    strays, names = set[str](), set[str]()
+    strays = set[str]()
     for target in panel["targets"]:
-        legend = target["legendFormat"]
         for labels in drawn[target["refId"]]:
-            lacking = set(_LABEL.findall(legend)) - set(labels)
+            lacking = set(_LABEL.findall(target["legendFormat"])) - set(labels)
             strays |= {f"legend {name!r}: there are {sorted(labels)}" for name in lacking}
-            names.add(_LABEL.sub(lambda found, of=labels: of.get(found[1], ""), legend))
-    return [*sorted(strays), *_of_overrides(panel, names)]
+    return [*sorted(strays), *_of_overrides(panel, _name_lines(panel, drawn))]
 
 
 def _of_overrides(panel: Panel, names: set[str]) -> Iterator[str]:
     for override in panel["fieldConfig"]["overrides"]:
-        kind, wanted = override["matcher"]["id"], override["matcher"]["options"]
-        pattern = {"byName": f"^{re.escape(wanted)}$", "byRegexp": wanted.strip("/")}[kind]
+        pattern = _pattern_of(override["matcher"])
         if not any(re.search(pattern, name) for name in names):
-            yield f"override of {wanted!r}: there are {sorted(names)}"
+            yield f"override of {override['matcher']['options']!r}: there are {sorted(names)}"
         below = {one["value"] for one in override["properties"] if one["id"] == "custom.fillBelowTo"}
         yield from (f"filled below to {name!r}: there are {sorted(names)}" for name in below - names)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.naming import Drawn, find_strays
+from tests.deploy.naming import Drawn, find_strays, find_twins
 from tests.deploy.watching import panels_of
 
 RUNS = [{"run": "r1", "method": "m"}, {"run": "r2", "method": "m"}]
@@ -84,3 +84,15 @@ def test_a_query_without_a_label_is_found() -> None:
     """Rows of which only one has the run are not one row, however well the panel's names fit."""
     panel, drawn = look_at("Accuracy over rounds", {"A": RUNS, "B": [{"method": "m"}]})
     assert ["label 'run' is not in all that is merged"] == find_strays(panel, drawn)
+
+
+def test_a_colour_that_is_given_twice_is_found() -> None:
+    """`away` is yellow, and so may be what the palette colours beside it; what only frames a band is nobody's twin."""
+    panel, drawn = look_at(
+        "Registered sites", [{"state": state, "run": "r1"} for state in ("away", "here", "left")]
+    )
+    assert [] == find_twins(panel, drawn)
+    spoilt = deepcopy(panel)
+    del spoilt["fieldConfig"]["overrides"][0]
+    assert ["here r1"] == find_twins(spoilt, drawn)
+    assert [] == find_twins(*look_at("Accuracy over sites", BAND))

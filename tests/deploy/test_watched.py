@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.naming import find_strays
+from tests.deploy.naming import Drawn, find_strays, find_twins
 from tests.deploy.observatory import Observatory, Series, free_port, wait_for
 from tests.deploy.processes import Machine, children, write_site
 from tests.deploy.tools import tool
@@ -67,6 +67,14 @@ class Seen:
     pages: dict[str, str]
     quiet: dict[str, str]
     told: dict[str, str]
+
+    def labels(self, dashboard: str, panel: str) -> Drawn:
+        """Those of all series on a panel."""
+        return {
+            asked.ref: [labels for labels, _ in series]
+            for asked, series in self.drawn.items()
+            if (asked.dashboard, asked.panel) == (dashboard, panel)
+        }
 
 
 class Watched:
@@ -221,13 +229,16 @@ def test_every_panel_has_something_to_draw(seen: Seen) -> None:
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_panels_name_what_they_draw(seen: Seen, name: str) -> None:
     """Labels of legends, axes, columns and the names that something is set for: all are among what was drawn."""
-    labels = {
-        (one.dashboard, one.panel, one.ref): [of for of, _ in series] for one, series in seen.drawn.items()
-    }
     for panel in panels_of(name):
-        refs = [target["refId"] for target in panel["targets"]]
-        strays = find_strays(panel, {ref: labels[name, panel["title"], ref] for ref in refs})
-        assert [] == strays, panel["title"]
+        assert [] == find_strays(panel, seen.labels(name, panel["title"])), panel["title"]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_colour_of_its_own_is_no_other_line_s(seen: Seen, name: str) -> None:
+    """Where one line has a colour that says something, the palette gives it to no other."""
+    for panel in panels_of(name):
+        if panel["type"] == "timeseries":
+            assert [] == find_twins(panel, seen.labels(name, panel["title"])), panel["title"]
 
 
 def test_every_choice_has_something_to_choose(seen: Seen) -> None:

@@ -157,6 +157,11 @@ def by_pattern(pattern: str, **properties: object) -> Json:
     return _override("byRegexp", f"/{pattern}/", properties)
 
 
+def paint(pattern: str, color: str) -> Json:
+    """A colour of their own for all such lines: then all others need one too, or the palette gives it to them."""
+    return by_pattern(pattern, color={"mode": "fixed", "fixedColor": color})
+
+
 def make_thresholds(base: str, steps: Sequence[tuple[float, str]]) -> Json:
     """The colour below all values, and from which value on which other one holds."""
     above = [{"color": color, "value": value} for value, color in steps]

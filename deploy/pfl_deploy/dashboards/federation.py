@@ -18,6 +18,7 @@ from pfl_deploy.dashboards.building import (
     Variable,
     by_name,
     by_pattern,
+    paint,
 )
 from pfl_deploy.dashboards.upkeep import MACHINE, NETWORK, SITES
 
@@ -237,7 +238,7 @@ _TIME = Row(
             Look(
                 stacked=True,
                 bars=True,
-                overrides=(by_pattern("^abandoned", color={"mode": "fixed", "fixedColor": RED}),),
+                overrides=(paint("^committed", GREEN), paint("^abandoned", RED)),
             ),
         ),
     ),

@@ -14,6 +14,7 @@ from pfl_deploy.dashboards.building import (
     Row,
     by_pattern,
     make_thresholds,
+    paint,
 )
 
 _COMMITTED = 'pfl_rounds_total@{outcome="committed"}'
@@ -92,7 +93,7 @@ SITES = Row(
                 stacked=True,
                 low=0,
                 decimals=0,
-                overrides=(by_pattern("^away", color={"mode": "fixed", "fixedColor": YELLOW}),),
+                overrides=(paint("^here", GREEN), paint("^away", YELLOW), paint("^left", BLUE)),
             ),
         ),
         Panel(
