@@ -177,6 +177,17 @@ def test_who_comes_back_has_gained_nothing_by_it(tmp_path: Path) -> None:
     see(tmp_path, series, {(f"count({some})", 33): {"{}": 1}})
 
 
+def test_only_what_was_refused_is_a_line(tmp_path: Path) -> None:
+    """Every code is counted from 0 on, and there are dozens: those that nobody was told are no lines."""
+    (refused,) = expressions("Refusals")
+    series = {
+        at(A, "pfl_run_info", run="r1", method="m"): "1x40",
+        at(A, "pfl_refusals_total", code="late"): "0x40",
+        at(A, "pfl_refusals_total", code="busy"): "_x20 2x20",
+    }
+    see(tmp_path, series, {(refused, 10): {}, (refused, 22): {at(A, code="busy", run="r1"): 2}})
+
+
 def test_bytes_of_a_run_are_counted_once(tmp_path: Path) -> None:
     """A coordinator that comes back at another address counts on: its bytes are the last ones, not their sum."""
     _, moved = expressions("Accuracy over bytes", dashboard="comparison.json")

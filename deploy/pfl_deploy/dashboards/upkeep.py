@@ -113,7 +113,7 @@ SITES = Row(
             "Messages the coordinator did not take in the chosen window, by code. A few `late` are harmless; for "
             "others, and for many, see runbook PflRefusalsRising.",
             "none",
-            (ask_coordinator(gained_in_run("pfl_refusals_total@"), "{{code}}"),),
+            (ask_coordinator(f"{gained_in_run('pfl_refusals_total@')} > 0", "{{code}}"),),
             6,
             Look(stacked=True, bars=True, empty="none seen"),
         ),
