@@ -157,6 +157,17 @@ def test_a_band_frames_one_run_alone(tmp_path: Path) -> None:
     see(tmp_path, series, expected)
 
 
+def test_a_band_is_seen_by_its_filling_alone() -> None:
+    """Grafana puts points on a line with few moments, whatever its width: on what frames a band they would be noise."""
+    (panel,) = (one for one in panels_of("federation.json") if one["title"] == "Accuracy over sites")
+    frames = [
+        {one["id"]: one["value"] for one in each["properties"]} for each in panel["fieldConfig"]["overrides"]
+    ]
+    frames = [frame for frame in frames if frame.get("custom.hideFrom")]
+    assert 2 == len(frames)
+    assert {(0, "never")} == {(one["custom.lineWidth"], one.get("custom.showPoints")) for one in frames}
+
+
 def test_who_comes_back_has_gained_nothing_by_it(tmp_path: Path) -> None:
     """A pod at another address tells what it had counted before: of a window, only what came then is shown."""
     (gained,) = expressions("Updates that did not come")

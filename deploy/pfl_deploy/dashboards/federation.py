@@ -148,6 +148,7 @@ _LEARNING = Row(
                     by_name(
                         "mean + deviation",
                         custom_lineWidth=0,
+                        custom_showPoints="never",
                         custom_fillBelowTo="mean − deviation",
                         custom_fillOpacity=15,
                         custom_hideFrom=_HIDDEN,
@@ -156,6 +157,7 @@ _LEARNING = Row(
                     by_name(
                         "mean − deviation",
                         custom_lineWidth=0,
+                        custom_showPoints="never",
                         custom_hideFrom=_HIDDEN,
                         color={"mode": "fixed", "fixedColor": BLUE},
                     ),

@@ -149,8 +149,8 @@ MACHINE = Row(
         Panel(
             "timeseries",
             "Age of the checkpoint, and since the last round",
-            "While a run is under way: both fall to 0 with each committed round. The checkpoint's goes on growing: see "
-            "runbook PflCheckpointOld.",
+            "While a run is under way: the last round's falls to 0 with each committed one, the checkpoint's when the "
+            "disk is looked at next, every 30 seconds. It goes on growing: see runbook PflCheckpointOld.",
             "s",
             (
                 ask_coordinator(
