@@ -41,6 +41,8 @@ IN_TROUBLE = {
     "Updates that did not come": "a site must be lost: one's trainer stands still",
     "Refusals": "a message must be refused: what that site sends comes too late",
     "Refused by the coordinator": "the same, as that site sees it",
+    "Tasks not done": "a site must decline one: its trainer dies twice",
+    "Trainers lost": "the same",
 }
 """Panels that are empty while all is well, and what was done so that they are not."""
 GRAFANA_PUTS_IN = {
@@ -201,9 +203,11 @@ def play_first_run(watched: Watched) -> None:
 
 
 def play_second_run(watched: Watched) -> None:
-    """A round is abandoned for want of a site that gets no further; then it does, too late, and rounds go on."""
+    """A task is declined; a round is abandoned for want of a site that gets no further; then it does, too late."""
     watched.serve("--method", "dualfed", "--rounds", "100000", "--set", "epochs=6")
-    watched.wait_until('pfl_rounds_total{outcome="committed"} >= 2')
+    wait_for_rounds(watched, 2)
+    decline(watched, SITES[1])
+    wait_for_rounds(watched, 1)
     # Its trainer and not the site: whenever the trainer is stopped, it is this or the next task that gets no further.
     (trainer,) = children(watched.sites[SITES[1]])
     os.kill(trainer, signal.SIGSTOP)
@@ -212,8 +216,28 @@ def play_second_run(watched: Watched) -> None:
     finally:
         os.kill(trainer, signal.SIGCONT)
     watched.wait_until("pfl_site_refused_total")
-    ((_, (committed,)),) = watched.observatory.ask('pfl_rounds_total{outcome="committed"}')
-    watched.wait_until(f'pfl_rounds_total{{outcome="committed"}} >= {committed + 3}')
+    wait_for_rounds(watched, 3)
+
+
+def wait_for_rounds(watched: Watched, more: int) -> None:
+    """Until so many rounds more are committed."""
+    found = watched.observatory.ask('pfl_rounds_total{outcome="committed"}')
+    ((_, (committed,)),) = found or [({}, (0.0,))]
+    watched.wait_until(f'pfl_rounds_total{{outcome="committed"}} >= {committed + more}')
+
+
+def decline(watched: Watched, name: str) -> None:
+    """A site's trainer dies whenever it is there, until the site declines a task for it."""
+    site, machine = watched.sites[name], watched.machine
+
+    def declines() -> bool:
+        for trainer in children(site):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(trainer, signal.SIGKILL)
+        return "task declined" in machine.said(name)
+
+    machine.wait_for(declines, site, name)
+    watched.wait_until("pfl_site_declined_total > 0")
 
 
 def put_in(expr: str, values: dict[str, str]) -> str:
@@ -293,9 +317,10 @@ def test_alerts_arrive(seen: Seen) -> None:
 
 
 def test_no_alert_without_a_reason(seen: Seen) -> None:
-    """Before anybody was killed, nothing was told but of a site that was slow for a moment.
+    """Before anybody was killed, nothing was told but of sites that were slow for a moment, and of trainers that died.
 
     A lease is three seconds here and the machine busy. A minute's writing looks as if it filled the disk: that it goes
     on for an hour is that alert's own condition, which is shortened here.
     """
-    assert set() == set(seen.quiet) - {"PflSitesAway", "PflSiteDisconnected", "PflDiskFilling"}
+    slow, died = {"PflSitesAway", "PflSiteDisconnected"}, {"PflTrainerLost", "PflSiteDeclining"}
+    assert set() == set(seen.quiet) - slow - died - {"PflDiskFilling"}

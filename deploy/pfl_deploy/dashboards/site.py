@@ -223,7 +223,7 @@ _TROUBLE = Row(
             "Tasks not done",
             "Declined since the program was started, by reason. Any but `stopping`: see runbook PflSiteDeclining.",
             "none",
-            (ask_site("pfl_site_declined_total@", "{{reason}}"),),
+            (ask_site("pfl_site_declined_total@ > 0", "{{reason}}"),),
             5,
             Look(stacked=True, low=0, empty="none seen"),
         ),
