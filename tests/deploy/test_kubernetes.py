@@ -19,6 +19,7 @@ from pfl_server import cli as server_cli
 from pfl_server.coordinator import DRAIN_SECONDS
 from pfl_server.settings import ServerSettings
 from tests.deploy.kubernetes_manifests import meaning, policies
+from tests.deploy.kubernetes_manifests.mounts import flags
 from tests.deploy.kubernetes_manifests.rendering import (
     FOLDER,
     OVERLAYS,
@@ -90,7 +91,7 @@ def test_the_schemas(items: list[Object], release: str) -> None:
 
 
 def test_it_fits_itself(items: list[Object]) -> None:
-    """Selectors, ports, probes, monitors, volumes, names: what one object says of another is so."""
+    """Selectors, ports, probes, monitors, volumes, paths, names: what one says of another is so."""
     assert [] == meaning.complaints(items)
 
 
@@ -251,6 +252,22 @@ def test_the_loader(release: str) -> None:
     assert [] == breaches(
         [{"kind": "StatefulSet", "metadata": loader["metadata"], "spec": {"template": template}}]
     )
+
+
+def test_what_a_site_trains_on(overlay: str, items: list[Object]) -> None:
+    """On a card in the overlay for cards, on the processor in all others, and never on what happens to be there."""
+    every = [one for item in of_kind(items, "StatefulSet") for one in pod_of(item)["containers"]]
+    devices = {flags(one).get("--device") for one in every if one["command"] == ["pfl-client"]}
+    assert devices == (set() if overlay == "coordinator" else {"cuda" if overlay == "gpu" else "cpu"})
+
+
+def test_who_is_reached_from_outside(overlay: str, items: list[Object]) -> None:
+    """The coordinator of sites anywhere, on its two ports; nobody else, and never metrics."""
+    outward = [
+        item for item in of_kind(items, "Service") if item["spec"].get("type", "ClusterIP") != "ClusterIP"
+    ]
+    found = {(item["metadata"]["name"], port["port"]) for item in outward for port in item["spec"]["ports"]}
+    assert found == (COORDINATOR_PORTS if overlay == "coordinator" else set())
 
 
 @pytest.mark.parametrize("overlay", ["coordinator", "experiment", "site"], indirect=True)

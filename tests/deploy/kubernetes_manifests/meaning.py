@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.deploy.kubernetes_manifests.rendering import FOLDER, Object, containers, name_of, of_kind, pod_of
+from tests.deploy.kubernetes_manifests import page, places, traffic
+from tests.deploy.kubernetes_manifests.rendering import (
+    Object,
+    containers,
+    name_of,
+    namespace_of,
+    of_kind,
+    pod_of,
+)
 
 Check = Callable[[list[Object]], Iterable[str]]
-BY_HAND = {"secret": {"join", "federation"}, "persistentVolumeClaim": {"data"}}
-"""What an operator makes; README.md says how."""
 PORTS = {"control": "--port", "enrolment": "--enrol-port", "metrics": "--http-port"}
 HOSTS = {"control": "--host", "enrolment": "--host", "metrics": "--http-host"}
+PATIENCE = {"startupProbe": 300, "readinessProbe": 15, "livenessProbe": 120}
+"""Seconds: a start reads gigabytes of checkpoint, and a restart in mid-round costs minutes."""
+CARD = "nvidia.com/gpu"
 SOURCES = {
     "configMap": ("ConfigMap", "name"),
     "secret": ("Secret", "secretName"),
@@ -38,11 +47,16 @@ def selectors(items: list[Object]) -> Iterator[str]:
 
 
 def protected(items: list[Object]) -> Iterator[str]:
-    """Each kind of pod has a budget for disruptions, but where there is one pod for trying."""
-    budgets = [_selector(item) for item in of_kind(items, "PodDisruptionBudget")]
+    """Each kind of pod has a budget for disruptions, but where there is one pod for trying; no drain waits for ever."""
+    budgets = of_kind(items, "PodDisruptionBudget")
     for item in of_kind(items, "StatefulSet"):
-        if item["metadata"]["name"] != "all-in-one" and not any(_selected(one, [item]) for one in budgets):
+        bound = any(_selected(_selector(one), [item]) for one in budgets)
+        if item["metadata"]["name"] != "all-in-one" and not bound:
             yield f"{name_of(item)} has no budget for disruptions"
+    for item in budgets:
+        allowed = item["spec"].get("maxUnavailable")
+        if not isinstance(allowed, int) or allowed < 1:
+            yield f"{name_of(item)} lets {allowed} pods be moved: a drain of their node would not end"
 
 
 def ports(items: list[Object]) -> Iterator[str]:
@@ -82,9 +96,35 @@ def probed(items: list[Object]) -> Iterator[str]:
                     yield f"{name_of(item)}/{container['name']}: {probe} asks {asked}"
 
 
+def waited_for(items: list[Object]) -> Iterator[str]:
+    """No probe gives up on a program that is only slow, nor at the first answer that is missing."""
+    for item in of_kind(items, "StatefulSet"):
+        for container in pod_of(item)["containers"]:
+            for probe, least in PATIENCE.items():
+                asked = container.get(probe, {})
+                # What Kubernetes takes where nothing is said.
+                period, times = asked.get("periodSeconds", 10), asked.get("failureThreshold", 3)
+                if times < 2 or period * times < least:
+                    given = f"{times} times in {period * times} s"
+                    yield f"{name_of(item)}/{container['name']}: {probe} asks {given}, not twice in {least} s"
+
+
+def carded(items: list[Object]) -> Iterator[str]:
+    """Who is to train on a card asks the cluster for one and may go where they are; nobody else takes one."""
+    for item in of_kind(items, "StatefulSet"):
+        borne = {one["key"] for one in pod_of(item).get("tolerations", [])}
+        for container in pod_of(item)["containers"]:
+            meant = "--device=cuda" in container["args"]
+            limit = container["resources"].get("limits", {}).get(CARD, "0")
+            if meant != (str(limit) != "0") or meant != (CARD in borne):
+                yield f"{name_of(item)}/{container['name']}: --device=cuda is {meant}, {CARD} is {limit}"
+
+
 def mounts(items: list[Object]) -> Iterator[str]:
-    """Each mount has its volume, each volume its mount, and what it holds exists or is made by hand."""
+    """Each mount has its volume, each volume its mount, and what it holds exists or is made by the operator's page."""
+    home, by_hand = namespace_of(items), page.made_by(page.PAGE.read_text())
     made = {(item["kind"], item["metadata"]["name"]) for item in items}
+    made |= {(kind, name) for kind, space, name in by_hand if space == home}
     for item in of_kind(items, "StatefulSet"):
         pod = pod_of(item)
         claims = {claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])}
@@ -95,7 +135,7 @@ def mounts(items: list[Object]) -> Iterator[str]:
         for volume in volumes.values():
             for source, (kind, field) in SOURCES.items():
                 name = volume.get(source, {}).get(field)
-                if name and (kind, name) not in made and name not in BY_HAND.get(source, ()):
+                if name and (kind, name) not in made:
                     yield f"{name_of(item)}: nobody makes the {kind} {name}"
 
 
@@ -114,24 +154,12 @@ def named(items: list[Object]) -> Iterator[str]:
 def placed(items: list[Object]) -> Iterator[str]:
     """Everything lies in the overlay's own namespace, which refuses pods above the restricted level."""
     spaces = of_kind(items, "Namespace")
-    home = spaces[0]["metadata"]["name"]
+    home = namespace_of(items)
     if spaces[0]["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") != "restricted":
         yield f"the namespace {home} takes any pod"
     for item in items:
         if item not in spaces and item["metadata"].get("namespace") != home:
             yield f"{name_of(item)} is not in {home}"
-
-
-def documented(items: list[Object]) -> Iterator[str]:
-    """What is made by hand stands in the operator's page."""
-    page = (FOLDER / "README.md").read_text()
-    for kind, names in (
-        ("secret generic", BY_HAND["secret"]),
-        ("claimName:", BY_HAND["persistentVolumeClaim"]),
-    ):
-        for name in sorted(names):
-            if f"{kind} {name}" not in page:
-                yield f"README.md does not say how `{kind} {name}` comes about"
 
 
 def replaceable(items: list[Object]) -> Iterator[str]:
@@ -142,7 +170,8 @@ def replaceable(items: list[Object]) -> Iterator[str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    selectors, protected, ports, scraped, probed, mounts, named, placed, documented, replaceable
+    selectors, protected, ports, scraped, probed, waited_for, mounts, named, placed, replaceable, carded,
+    *places.CHECKS, *traffic.CHECKS,
 )  # fmt: skip
 
 

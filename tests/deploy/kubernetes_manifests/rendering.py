@@ -57,6 +57,11 @@ def name_of(item: Object) -> str:
     return f"{item['kind']}/{item['metadata']['name']}"
 
 
+def namespace_of(items: list[Object]) -> str:
+    """The overlay's own namespace."""
+    return str(of_kind(items, "Namespace")[0]["metadata"]["name"])
+
+
 def pod_of(item: Object) -> Object:
     """The specification of a StatefulSet's pods."""
     return item["spec"]["template"]["spec"]  # type: ignore[no-any-return]
