@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from functools import cache
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import Any
 import pytest
 
 from tests.deploy import commands
-from tests.deploy.containers_read import dockerfile
+from tests.deploy.containers_read import dockerfile, places
+from tests.deploy.containers_read.places import Words, mounts
 
 TOP = Path(__file__).parents[2]
 FOLDER = TOP / "deploy" / "docker"
 FILE = dockerfile.read((FOLDER / "Dockerfile").read_text())
 WATCHERS = ("prometheus", "alertmanager", "grafana")
 SITES = ("hospital-a", "hospital-b", "hospital-c")
-Words = dict[str, Any]  # whatever YAML holds
 
 
 @cache
@@ -31,11 +32,6 @@ def services() -> dict[str, Words]:
     """The services by name, anchors merged."""
     found: dict[str, Words] = parsed(FOLDER / "compose.yaml")["services"]
     return found
-
-
-def mounts(service: Words) -> list[list[str]]:
-    """What is mounted where: source, place, and perhaps ro."""
-    return [mount.split(":") for mount in service.get("volumes", [])]
 
 
 def test_everybody_is_there() -> None:
@@ -61,6 +57,77 @@ def test_every_file_that_is_mounted_exists_and_is_only_read() -> None:
             if source.startswith("."):
                 assert (FOLDER / source).exists(), f"{name} mounts {source}"
                 assert "ro" == place[-1], f"{name} may write to {source}"
+
+
+def test_everything_is_kept_where_it_lasts() -> None:
+    """State, home and invitations lie in volumes, what is in the way only in memory, data are read."""
+    assert [] == places.complaints(services(), FILE)
+
+
+STRAYS: dict[str, tuple[str, str, list[str], str]] = {
+    "a coordinator's volume elsewhere": (
+        "coordinator", "volumes", ["coordinator:/var/lib/other"],
+        "coordinator keeps /var/lib/pfl/coordinator in its image",
+    ),
+    "a site's volume elsewhere": (
+        "hospital-b", "volumes", ["hospital-b:/var/lib/other", "invitation-b:/invitation:ro", "../d:/data:ro"],
+        "hospital-b keeps /var/lib/pfl/sites in its image",
+    ),
+    "a volume of invitations elsewhere": (
+        "invite-hospital-a", "volumes", ["coordinator:/var/lib/other", "invitation-a:/invitation"],
+        "invite-hospital-a keeps /var/lib/pfl in its image",
+    ),
+    "invitations that cannot be written": (
+        "invite-hospital-c", "volumes", ["coordinator:/var/lib/pfl", "invitation-c:/invitation:ro"],
+        "invite-hospital-c keeps /invitation in invitation-c, not in",
+    ),
+    "a state that cannot be written": (
+        "coordinator", "volumes", ["coordinator:/var/lib/pfl:ro"], "keeps /var/lib/pfl in coordinator, not in"
+    ),
+    "a state in memory": (
+        "coordinator", "command", ["--state", "/tmp/coordinator"], "coordinator keeps /tmp/coordinator in its image"
+    ),
+    "a folder of the project as state": (
+        "hospital-a", "volumes", ["./state:/var/lib/pfl", "invitation-a:/invitation:ro", "../d:/data:ro"],
+        "hospital-a keeps /var/lib/pfl in ./state",
+    ),
+    "two sites in one volume": (
+        "hospital-c", "volumes", ["hospital-b:/var/lib/pfl", "invitation-c:/invitation:ro", "../d:/data:ro"],
+        "hospital-c and hospital-b keep what is theirs in one volume",
+    ),
+    "data that can be changed": (
+        "hospital-a", "volumes", ["hospital-a:/var/lib/pfl", "invitation-a:/invitation:ro", "../d:/data"],
+        "hospital-a reads /data, where nothing is mounted to be read only",
+    ),
+    "data elsewhere": (
+        "hospital-a", "volumes", ["hospital-a:/var/lib/pfl", "invitation-a:/invitation:ro", "../d:/date:ro"],
+        "hospital-a reads /data, where nothing is mounted",
+    ),
+    "an invitation elsewhere": (
+        "hospital-a", "command", ["--join", "/invited/hospital_a.join"], "hospital-a reads /invited/hospital_a.join"
+    ),
+    "memory elsewhere": ("coordinator", "tmpfs", ["/nowhere:size=256m,mode=1777"], "coordinator has no memory at /tmp"),
+    "a site's memory elsewhere": ("hospital-c", "tmpfs", ["/nowhere"], "hospital-c has no memory at /tmp"),
+    "a watcher's memory elsewhere": ("grafana", "tmpfs", ["/nowhere"], "grafana has no memory at /tmp"),
+    "series that are lost": (
+        "prometheus", "volumes", ["prometheus:/var/prometheus"], "prometheus keeps /prometheus in its image"
+    ),
+    "silences that are lost": (
+        "alertmanager", "command", ["--storage.path=/data"], "alertmanager keeps /data in its image"
+    ),
+    "a Grafana that forgets": (
+        "grafana", "volumes", ["grafana:/grafana"], "grafana keeps /var/lib/grafana in its image"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+def test_what_is_kept_elsewhere_is_seen(stray: str) -> None:
+    """The check above is able to fail: one value changed in one service is complained about."""
+    name, field, value, words = STRAYS[stray]
+    changed = copy.deepcopy(services())
+    changed[name][field] = value
+    assert [] != [one for one in places.complaints(changed, FILE) if words in one]
 
 
 def test_every_volume_and_network_is_declared_and_used() -> None:
