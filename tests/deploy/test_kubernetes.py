@@ -18,7 +18,7 @@ from pfl_common.config import settle
 from pfl_server import cli as server_cli
 from pfl_server.coordinator import DRAIN_SECONDS
 from pfl_server.settings import ServerSettings
-from tests.deploy.kubernetes_manifests import meaning, policies
+from tests.deploy.kubernetes_manifests import meaning, page, policies
 from tests.deploy.kubernetes_manifests.mounts import flags
 from tests.deploy.kubernetes_manifests.rendering import (
     FOLDER,
@@ -319,6 +319,17 @@ def test_the_page_names_what_is_there() -> None:
     named = set(re.findall(r"deploy/kubernetes/[\w./-]*\w", page))
     assert {f"deploy/kubernetes/overlays/{name}" for name in OVERLAYS} <= named
     assert [] == sorted(path for path in named if not (FOLDER.parents[1] / path).exists())
+
+
+def test_the_pages_commands_are_tried() -> None:
+    """Each call of kubectl on the operator's page is one that `tests/kubernetes` runs, or names as not run."""
+    text = page.PAGE.read_text()
+    assert [] == page.strangers(text)
+    assert {*page.SERVER, "exec", "logs", "port-forward", "rollout", "wait"} == {
+        one.verb for one in page.calls(text) if one.program == "kubectl"
+    }
+    told = text.replace("kubectl -n pfl get service", "kubectl -n pfl describe service")
+    assert ["-n pfl describe service coordinator"] == page.strangers(told)
 
 
 def coordinator_toml(items: list[Object]) -> str:

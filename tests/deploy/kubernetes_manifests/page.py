@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from socketserver import StreamRequestHandler, UnixStreamServer
 
+import pytest
+
 from tests.deploy.kubernetes_manifests.rendering import FOLDER, Object, kubectl
 
 PAGE = FOLDER / "README.md"
@@ -29,6 +31,10 @@ PROGRAMS = ("kubectl", "pfl")
 BESIDE = (FOLDER, FOLDER.parent / "grafana")
 """What the commands read of the repository."""
 BLOCK_SECONDS = 600
+SERVER = ("apply", "create", "delete", "get", "scale")
+"""What an API server answers by itself."""
+NODE = ("attach", "exec", "logs", "port-forward", "rollout", "wait")
+"""What takes a pod that runs, and so a node."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,11 @@ class Asked:
     def order(self) -> list[str]:
         """Its words from the verb on."""
         return self.words[2:] if self.words[:1] == ["-n"] else self.words
+
+    @property
+    def verb(self) -> str:
+        """What it wants, without flags before it."""
+        return next(iter(self.order), "nothing")
 
 
 @dataclass(frozen=True)
@@ -103,35 +114,63 @@ def split(asked: Asked) -> tuple[int, str, str]:
     return 0, "", ""
 
 
-@cache
+def strangers(text: str) -> list[str]:
+    """Calls of kubectl of which nobody has said whether they need a node."""
+    return [
+        shlex.join(one.words)
+        for one in calls(text)
+        if one.program == "kubectl" and one.verb not in SERVER + NODE
+    ]
+
+
+def calls(text: str) -> list[Asked]:
+    """Every call that a page's commands make, in order."""
+    return _tried(text)[0]
+
+
 def made_by(text: str) -> dict[tuple[str, str, str], frozenset[str]]:
     """What a page has its reader make: kind, namespace and name, and what a Secret holds."""
+    return _tried(text)[1]
+
+
+@cache
+def _tried(text: str) -> tuple[list[Asked], dict[tuple[str, str, str], frozenset[str]]]:
+    # What is missing leaves a test out here, and not in the thread that answers.
+    yaml = pytest.importorskip("yaml", reason="left out: no module yaml (package PyYAML)")
+    program = kubectl()
+    asked: list[Asked] = []
     made: dict[tuple[str, str, str], frozenset[str]] = {}
 
-    def answer(asked: Asked) -> tuple[int, str, str]:
-        if asked.program == "pfl":
-            return split(asked)
-        for item in _made(asked):
-            made[item["kind"], asked.namespace, item["metadata"]["name"]] = frozenset(item.get("data") or ())
+    def answer(one: Asked) -> tuple[int, str, str]:
+        asked.append(one)
+        if one.program == "pfl":
+            return split(one)
+        given = (
+            yaml.safe_load_all(one.given) if one.order[:3] == ["apply", "-f", "-"] else _secrets(one, program)
+        )
+        for item in given:
+            made[item["kind"], one.namespace, item["metadata"]["name"]] = frozenset(item.get("data") or ())
         return 0, "", ""
 
     failed = [played for played in play(text, answer) if played.code]
     assert [] == failed
-    return made
+    return asked, made
 
 
-def _made(asked: Asked) -> list[Object]:
-    """The objects that a call of kubectl brings along itself."""
-    # Not before it is needed: `tests/kubernetes` says in its own words that it is missing.
-    import yaml
-
-    if asked.order[:2] == ["create", "secret"]:
-        command = [kubectl(), *asked.words, "--dry-run=client", "-o", "json"]
-        said = subprocess.run(command, cwd=asked.folder, capture_output=True, timeout=60, check=True)
-        return [json.loads(said.stdout)]
-    if asked.order[:3] == ["apply", "-f", "-"]:
-        return list(yaml.safe_load_all(asked.given))
-    return []
+def _secrets(asked: Asked, program: str) -> list[Object]:
+    """What a call of `kubectl create secret` would make."""
+    if asked.order[:2] != ["create", "secret"]:
+        return []
+    said = subprocess.run(
+        [program, *asked.words, "--dry-run=client", "-o", "json"],
+        cwd=asked.folder,
+        # No cluster that somebody has at hand is any business of this.
+        env={**os.environ, "KUBECONFIG": os.devnull},
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    return [json.loads(said.stdout)]
 
 
 def _furnish(top: Path) -> Path:

@@ -52,9 +52,14 @@ class Cluster:
     def ask(self, *words: str, objects: list[dict[str, object]] | None = None) -> Said:
         """One call of kubectl; objects go in by standard input."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}) if objects else ""
+        return self.call([*words, *(["-f", "-"] if objects else [])], given=text, folder=self.folder)
+
+    def call(self, words: list[str], *, given: str, folder: Path) -> Said:
+        """One call of kubectl as somebody else put it."""
         said = subprocess.run(
-            [str(self.kubectl), *words, *(["-f", "-"] if objects else [])],
-            input=text,
+            [str(self.kubectl), *words],
+            input=given,
+            cwd=folder,
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(self.folder),

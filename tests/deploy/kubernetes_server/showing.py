@@ -1,19 +1,19 @@
-"""Shows the manifests to a real API server: right ones are taken, wrong ones refused."""
+"""Shows manifests and commands to a real API server: right ones are taken, wrong ones refused."""
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from tests.deploy.kubernetes_manifests import page
 from tests.deploy.kubernetes_manifests.rendering import OVERLAYS, Object, name_of, objects, of_kind
 from tests.deploy.kubernetes_server import building, kubectl
 from tests.deploy.kubernetes_server.cluster import Cluster, running
+from tests.deploy.kubernetes_server.controllers import for_this_server, furnish, make_account, pod_made_by
 from tests.deploy.kubernetes_server.faults import CHANGES, FAULTS, FREEDOMS, plant
+from tests.deploy.kubernetes_server.reader import MISTAKES, Reader
 
-HERE = Path(__file__).parent
 GROUND = "experiment"
 """The overlay in which faults are planted: it has every kind of object."""
 
@@ -29,17 +29,32 @@ def show() -> int:
         for part in PARTS:
             wrong += list(part(cluster))
             cluster.check()
+    with running(server, hand) as cluster:
+        wrong += list(page_is_followed(cluster))
+        cluster.check()
     refused = len(FAULTS) + len(FREEDOMS) + len(CHANGES)
-    good = f"all {len(OVERLAYS)} overlays taken, all {refused} planted faults refused"
+    good = f"all {len(OVERLAYS)} overlays taken, all {refused} planted faults refused, the page followed to its end"
     say(f"{len(wrong)} of these answers were not as they should be" if wrong else good)
     return 1 if wrong else 0
 
 
+def page_is_followed(cluster: Cluster) -> Iterator[str]:
+    """The operator's page from its first command to its last, on empty ground, and then mistakes."""
+    say("the operator's page, before a server that has nothing yet:")
+    reader = Reader(cluster, say)
+    yield from reader.follow(page.PAGE.read_text())
+    ran, not_run = reader.count("ran"), reader.count("not run")
+    yield from reader.err()
+    say(
+        f"of the page's {ran + not_run} calls of kubectl {ran} ran; {not_run} did not, for they take a node; "
+        f"{len(MISTAKES)} mistakes were tried"
+    )
+
+
 def overlays_would_be_taken(cluster: Cluster) -> Iterator[str]:
     """Each overlay with `--dry-run=server`, on ground where only the namespaces are."""
-    for file in ("monitors.yaml", "restricted.yaml"):
-        yield from expect(True, cluster.ask("apply", "-f", str(HERE / file)), file)
-    wait_for_kinds(cluster)
+    for file, said in furnish(cluster):
+        yield from expect(True, said, file)
     for overlay in OVERLAYS:
         items = for_this_server(objects(overlay))
         # A namespace that is only tried is not there for what goes into it.
@@ -60,8 +75,7 @@ def pods_are_taken(cluster: Cluster) -> Iterator[str]:
     """A pod of each StatefulSet's template passes the admission of pods, at the restricted level."""
     for overlay in OVERLAYS:
         space = objects(overlay)[0]["metadata"]["name"]
-        # A controller would make it, and there is none here.
-        cluster.ask("-n", space, "create", "serviceaccount", "default")
+        make_account(cluster, space)
         for item in of_kind(objects(overlay), "StatefulSet"):
             said = cluster.ask("create", "--dry-run=server", objects=[pod_made_by(item)])
             yield from expect(True, said, f"{overlay}: a pod of {name_of(item)}")
@@ -106,24 +120,6 @@ PARTS: tuple[Callable[[Cluster], Iterator[str]], ...] = (
 )
 
 
-def for_this_server(items: list[Object]) -> list[Object]:
-    """1.20 knows the budget by its older name only; its fields are the same."""
-    for item in of_kind(items, "PodDisruptionBudget"):
-        item["apiVersion"] = "policy/v1beta1"
-    return items
-
-
-def pod_made_by(item: Object) -> Object:
-    """What the controller would make of a template; claims stand for the volumes it would make too."""
-    template = copy.deepcopy(item["spec"]["template"])
-    name, space = f"{item['metadata']['name']}-0", item["metadata"]["namespace"]
-    for claim in item["spec"]["volumeClaimTemplates"]:
-        made = {"claimName": f"{claim['metadata']['name']}-{name}"}
-        template["spec"]["volumes"].append({"name": claim["metadata"]["name"], "persistentVolumeClaim": made})
-    metadata = {**template["metadata"], "name": name, "namespace": space}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-
-
 def judged(item: Object, place: tuple[str | int, ...]) -> Object:
     """The object to show: this release looks into a StatefulSet's pods and claims only when they are made."""
     if item["kind"] == "StatefulSet" and place[:3] == ("spec", "template", "spec"):
@@ -138,14 +134,6 @@ def judged(item: Object, place: tuple[str | int, ...]) -> Object:
             "spec": claim["spec"],
         }
     return {**item, "metadata": {**item["metadata"], "name": f"{item['metadata']['name']}-other"}}
-
-
-def wait_for_kinds(cluster: Cluster) -> None:
-    """New kinds are served a moment after they are taken."""
-    kinds = [
-        f"crd/{name}.monitoring.coreos.com" for name in ("servicemonitors", "podmonitors", "prometheusrules")
-    ]
-    cluster.ask("wait", "--for=condition=Established", "--timeout=60s", *kinds)
 
 
 def expect(good: bool, said: Any, what: str, words: str = "") -> Iterator[str]:
