@@ -35,7 +35,8 @@ def invite(name: str, *, server: str | None, under: str | None, out: Path | None
     path = (out or Path.cwd()) / f"{site}.join"
     _check_place(path, again=again)
     ledger = Ledger(found.state_folder / "invitations", found.ca_pem)
-    addresses = found.addresses.under(under) if under else found.addresses
+    dialled = under or next(iter(found.names), "")
+    addresses = found.addresses.under(dialled) if dialled else found.addresses
     invitation = ledger.invite(site, now, addresses=addresses, again=again)
     try:
         write_join_file(invitation, path, replace=again)

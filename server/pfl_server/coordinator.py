@@ -98,9 +98,10 @@ class Coordinator:
             noting.cancel()
 
     async def _open(self) -> Addresses:
+        """Gives where programs of this machine find it; others come under the names it advertises."""
         settings, now = self.settings, datetime.now(UTC)
-        name, *more = settings.reachable_names
-        pair = self.authority.server_certificate(settings.reachable_names, now=now)
+        names, here = settings.reachable_names, settings.local_name
+        pair = self.authority.server_certificate([*names, here], now=now)
         ca = self.authority.ca_pem
         self._ends["coordinator"] = _end(pair.certificate_pem)
         port = await self._grpc.start(
@@ -109,9 +110,10 @@ class Coordinator:
         enrol = await self._enrolment.start(host=settings.host, port=settings.enrol_port, pair=pair)
         http = await self._web.start(settings.http_host, settings.http_port)
         page = f"http://{host_and_port(settings.http_name, http)}"
-        addresses = Addresses(host_and_port(name, port), host_and_port(name, enrol), page)
-        also = {"also": ",".join(more)} if more else {}
-        log.info("listening", control=addresses.control, enrolment=addresses.enrolment, http=page, **also)
+        addresses = Addresses(host_and_port(here, port), host_and_port(here, enrol), page)
+        told = addresses.under(names[0])
+        also = {"also": ",".join(names[1:])} if names[1:] else {}
+        log.info("listening", control=told.control, enrolment=told.enrolment, http=page, **also)
         return addresses
 
     def _publish(self, addresses: Addresses) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 from typing import cast
@@ -23,6 +23,7 @@ from pfl_common.messages import (
     Receipt,
     RunStatus,
     Scores,
+    SitePhase,
     SiteStatus,
 )
 from pfl_common.run import ClientId, Description
@@ -33,6 +34,20 @@ from pfl_server.room import Room, is_full
 
 JOIN_WAIT = 5.0
 """Seconds a joining site is held before it is told to ask again."""
+
+
+SILENT_SECONDS = 15.0
+"""The usual lease: a site that is silent for so long is away, unless the run's own lease is told."""
+
+
+@dataclass
+class Guest:
+    """A site that has said what its data look like, before there is a run."""
+
+    description: Description
+    heard: float
+    waiting: int = 0
+    """How many of its calls wait here."""
 
 
 class Reception:
@@ -48,7 +63,8 @@ class Reception:
     ) -> None:
         self._method, self._room = method, room or Room(Path())
         self._events, self._wanted = (record or Record()).events, dict(wanted or {})
-        self._gathered: dict[ClientId, Description] = {}
+        self._lease = float(cast(float, self._wanted.get("lease_seconds", SILENT_SECONDS)))
+        self._gathered: dict[ClientId, Guest] = {}
         self._arrival = asyncio.Event()
         self._open = asyncio.Event()
         self._looked = asyncio.Event()
@@ -59,13 +75,13 @@ class Reception:
         self.stop_asked = asyncio.Event()
 
     async def gather(self, count: int) -> Mapping[ClientId, Description]:
-        """Wait until so many sites have said what their data look like."""
+        """Wait until so many sites are here that have said what their data look like."""
         # Whoever asks for work now is of another run: told so, or it would wait for us as we wait for it.
         self._looked.set()
-        while len(self._gathered) < count:
+        while len(here := self._here()) < count:
             self._arrival.clear()
             await self._arrival.wait()
-        return dict(self._gathered)
+        return {site: self._gathered[site].description for site in here}
 
     def open(self, fleet: Fleet) -> None:
         """The run is frozen: from here on the fleet answers."""
@@ -103,12 +119,9 @@ class Reception:
     async def join(self, site: ClientId, description: Description) -> Joined | None:
         """Register; wait a little for the run to be frozen."""
         if self._fleet is None:
-            if site not in self._gathered:
-                self._events.add(f"{site} joined")
-            self._gathered[site] = description
-            self._arrival.set()
             try:
-                await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
+                with self._received(site, description):
+                    await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
             except TimeoutError:
                 return None
         if self._ended:
@@ -192,10 +205,33 @@ class Reception:
 
     def heard(self) -> tuple[int, int, int]:
         """How many of the registered sites are here, how many are away, and how many have said goodbye."""
-        return (len(self._gathered), 0, 0) if self._fleet is None else self._fleet.heard()
+        if self._fleet is not None:
+            return self._fleet.heard()
+        here = len(self._here())
+        return here, len(self._gathered) - here, 0
+
+    @contextmanager
+    def _received(self, site: ClientId, description: Description) -> Iterator[None]:
+        """While a site's call waits here it is here, and for a lease after: it calls again at once."""
+        guest = self._gathered.get(site)
+        if guest is None:
+            self._events.add(f"{site} joined")
+            guest = self._gathered[site] = Guest(description, _now())
+        guest.description, guest.waiting = description, guest.waiting + 1
+        self._arrival.set()
+        try:
+            yield
+        finally:
+            guest.waiting, guest.heard = guest.waiting - 1, _now()
+
+    def _here(self) -> list[ClientId]:
+        limit = _now() - self._lease
+        return sorted(site for site, guest in self._gathered.items() if guest.waiting or guest.heard >= limit)
 
     def _status_before(self) -> RunStatus:
-        sites = tuple(SiteStatus(site, "here", 0.0, "waiting") for site in sorted(self._gathered))
+        here, now = set(self._here()), _now()
+        guests = sorted(self._gathered.items())
+        sites = tuple(_describe(site, guest, now, here=site in here) for site, guest in guests)
         rounds = cast(int, self._wanted.get("rounds", 0))
         return RunStatus("", self._method, "gathering", 0, rounds, 0, sites=sites, spec=self._wanted)
 
@@ -235,3 +271,14 @@ class Reception:
         if self._fleet is None:
             raise Refused("not_joined", "the run has not begun: join first")
         return self._fleet
+
+
+def _describe(site: ClientId, guest: Guest, now: float, *, here: bool) -> SiteStatus:
+    ago = 0.0 if guest.waiting else round(now - guest.heard, 1)
+    phase: SitePhase = "waiting" if here else "away"
+    return SiteStatus(site, "here" if here else "away", ago, phase, phase)
+
+
+def _now() -> float:
+    """The clock that leases are measured by."""
+    return asyncio.get_running_loop().time()

@@ -94,6 +94,12 @@ class ServerSettings:
         return tuple(dict.fromkeys(filter(None, names))) or (_dialled(self.host),)
 
     @property
+    def local_name(self) -> str:
+        """Under what programs on this very machine reach it, whatever name service there is."""
+        host = _without_brackets(self.host)
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+    @property
     def http_name(self) -> str:
         """Under what a browser reaches the status page."""
         return _dialled(self.http_host)

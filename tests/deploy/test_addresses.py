@@ -85,6 +85,21 @@ def test_a_site_comes_by_the_name_its_invitation_carries(machine: Machine, tmp_p
         elsewhere.end_all()
 
 
+def test_its_own_machine_needs_no_name_service(machine: Machine, tmp_path: Path) -> None:
+    """Under a name that only others can look up: `pfl` and a site of the same user find it all the same."""
+    server = machine.server("--sites", "99", "--host", "0.0.0.0", "--advertise", "coordinator.invalid")
+    found = machine.discovery()
+    assert found is not None
+    assert "127.0.0.1" == found["control"].rpartition(":")[0]
+    assert f"control=coordinator.invalid:{port_of(found['control'])}" in machine.said("server")
+    machine.client(write_site(tmp_path / "hospital_a", samples=12))
+    machine.wait_for(lambda: "hospital_a" in machine.call("pfl", "status").stdout, server, "server")
+    assert 0 == machine.call("pfl", "invite", "hospital_b", "--out", tmp_path).returncode
+    invited = read_join_file(tmp_path / "hospital_b.join", now=datetime.now(UTC)).addresses
+    assert f"coordinator.invalid:{port_of(found['control'])}" == invited.control
+    assert 0 == machine.call("pfl", "stop").returncode
+
+
 def test_a_name_the_certificate_lacks_is_refused_before_a_site_has_to_find_out(machine: Machine) -> None:
     """An invitation that cannot work is not written."""
     machine.server("--sites", "99", "--advertise", "10.0.0.7")

@@ -33,10 +33,10 @@ async def test_a_site_of_another_run_is_sent_to_join() -> None:
     gathering = asyncio.create_task(desk.gather(2))
     assert "not_joined" == await early
     assert "not_joined" == await refusal(lambda: desk.next_task("a", (), wait=10))
-    for site in ("a", "b"):
-        desk._gathered[site] = DESCRIPTION
-    desk._arrival.set()
+    joining = [asyncio.create_task(desk.join(site, DESCRIPTION)) for site in ("a", "b")]
     assert {"a", "b"} == (await gathering).keys()
+    desk.drain()
+    await asyncio.gather(*joining)
 
 
 async def test_a_killed_site_begins_again_at_nothing(scene: Scene) -> None:

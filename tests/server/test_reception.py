@@ -71,6 +71,44 @@ async def test_a_site_that_goes_before_the_run(monkeypatch: pytest.MonkeyPatch) 
     assert {"b": DESCRIPTION} == await desk.gather(1)
 
 
+async def test_a_site_that_falls_silent_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run waits for sites that are here: a killed one is away after a lease."""
+    now = 100.0
+    monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
+    monkeypatch.setattr(module, "_now", lambda: now)
+    desk = Reception("fedavg", wanted={"lease_seconds": 4.0})
+    await desk.join("a", DESCRIPTION)
+    now = 104.0
+    assert (1, 0, 0) == desk.heard()
+    now = 104.5
+    assert (0, 1, 0) == desk.heard()
+    (line,) = desk.status().sites
+    assert ("away", "away", 4.5) == (line.state, line.phase, line.seen_seconds)
+    gathering = asyncio.create_task(desk.gather(2))
+    await desk.join("b", DESCRIPTION)
+    await asyncio.sleep(0)
+    assert not gathering.done()
+    await desk.join("c", DESCRIPTION)
+    assert ["b", "c"] == list(await gathering)
+
+
+async def test_a_call_that_waits_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a call is held, its site is here; when its line breaks, for one more lease."""
+    now = 100.0
+    monkeypatch.setattr(module, "_now", lambda: now)
+    desk = Reception("fedavg", wanted={"lease_seconds": 4.0})
+    waiting = asyncio.create_task(desk.join("a", DESCRIPTION))
+    await asyncio.sleep(0)
+    now = 150.0
+    assert (1, 0, 0) == desk.heard()
+    assert ("here", 0.0) == (desk.status().sites[0].state, desk.status().sites[0].seen_seconds)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert (1, 0, 0) == desk.heard()
+    now = 154.5
+    assert (0, 1, 0) == desk.heard()
+
+
 async def test_a_run_that_cannot_begin() -> None:
     """Who waits and who comes later is told why; the status says it too."""
     desk = Reception("fedavg")

@@ -72,6 +72,21 @@ def test_the_names_sites_dial(given: dict[str, str], expected: tuple[str, ...]) 
     assert expected == ServerSettings(**given).reachable_names
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("[::]", "::1"),
+        ("::", "::1"),
+        ("10.1.2.3", "10.1.2.3"),
+    ],
+)
+def test_what_this_machine_dials_itself(host: str, expected: str) -> None:
+    """Whatever is advertised: a name that others know need not be known here."""
+    assert expected == ServerSettings(host=host, advertise="coordinator.invalid").local_name
+
+
 def test_the_page_stays_on_this_machine() -> None:
     """Opening the ports for sites, which have TLS, does not open the one that has not."""
     assert "127.0.0.1" == ServerSettings(host="0.0.0.0", advertise="coordinator.example.org").http_name

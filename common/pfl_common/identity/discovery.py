@@ -14,7 +14,7 @@ from pfl_common.errors import Unavailable
 from pfl_common.identity import private, proofs, records
 from pfl_common.identity.errors import IdentityError
 from pfl_common.identity.join_file import Addresses
-from pfl_common.identity.processes import process_mark
+from pfl_common.identity.processes import boot_of, process_mark
 from pfl_common.identity.records import Record, Unreadable
 
 _SHORTEST_PREFIX = 4
@@ -30,6 +30,7 @@ class Found:
 
     federation_id: str
     addresses: Addresses
+    """Where programs of this machine reach it."""
     ca_pem: bytes
     pid: int
     state_folder: Path
@@ -134,7 +135,7 @@ def _running(place: Path) -> list[Found]:
                 continue  # a home directory shared by machines: that process is not ours to judge
             if _is_alive(record, path):
                 found.append(_found(record, path))
-            else:
+            elif not _may_be_alive(record):
                 private.remove(path)
     return found
 
@@ -146,8 +147,15 @@ def _is_alive(record: Record, path: Path) -> bool:
         raise _damaged(path, reason) from None
 
 
+def _may_be_alive(record: Record) -> bool:
+    """Inside a container two programs can be told of two boots: then this file is not ours to clear away."""
+    mark = process_mark(record.number("pid"))
+    return mark is not None and boot_of(mark) != boot_of(record.text("started"))
+
+
 def _is_meant(found: Found, server: str) -> bool:
-    addresses = (found.addresses.control, found.addresses.enrolment, found.addresses.http)
+    under = [found.addresses, *map(found.addresses.under, found.names)]
+    addresses = {address for one in under for address in (one.control, one.enrolment, one.http)}
     by_prefix = len(server) >= _SHORTEST_PREFIX and found.federation_id.startswith(server)
     return by_prefix or (server in addresses) or Path(server).absolute() == found.state_folder.absolute()
 

@@ -17,6 +17,11 @@ def process_mark(pid: int) -> str | None:
     return _mark_from_ps(pid)
 
 
+def boot_of(mark: str) -> str:
+    """Which start of the machine a mark counts from, as far as it says."""
+    return mark.rpartition(":")[0]
+
+
 def _mark_from_proc(pid: int) -> str | None:
     try:
         # The process's own name stands in parentheses and may contain anything, so count from the last one.

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from pfl_common.identity import (
     publish,
     withdraw,
 )
-from pfl_common.identity.processes import process_mark
+from pfl_common.identity.processes import boot_of, process_mark
 
 
 @pytest.fixture
@@ -142,10 +143,35 @@ def test_a_number_given_to_a_later_process_is_not_the_coordinator(folder: Path, 
     """The same number with another start is another process."""
     path = publish(coordinator, folder)
     record = json.loads(path.read_bytes())
-    path.write_text(json.dumps(record | {"started": "another boot:1"}))
+    boot = boot_of(record["started"])
+    path.write_text(json.dumps(record | {"started": f"{boot}:1"}))
     with pytest.raises(IdentityError, match="no coordinator"):
         find(None, folder)
     assert not path.exists()
+
+
+def test_another_boot_is_not_judged_while_the_number_is_in_use(folder: Path, coordinator: Found) -> None:
+    """A container may tell a shell of another boot than a service: the service's file is not used, and stays."""
+    path = publish(coordinator, folder)
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps(record | {"started": "another boot:1"}))
+    with pytest.raises(IdentityError, match="no coordinator"):
+        find(None, folder)
+    assert path.exists()
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    path.write_text(json.dumps(record | {"started": "another boot:1", "pid": ended.pid}))
+    with pytest.raises(IdentityError, match="no coordinator"):
+        find(None, folder)
+    assert not path.exists()
+
+
+def test_it_is_meant_by_any_of_its_names(folder: Path, coordinator: Found) -> None:
+    """Found where this machine reaches it, and known by what others dial too."""
+    named = replace(coordinator, names=("coordinator.example.org", "10.0.0.7"))
+    publish(named, folder)
+    for server in ("127.0.0.1:7301", "coordinator.example.org:7301", "10.0.0.7:7302"):
+        assert named == find(server, folder)
 
 
 def test_another_machines_coordinator_is_left_alone(folder: Path, coordinator: Found) -> None:
