@@ -87,7 +87,7 @@ class Checkpoints:
             raise StateError(
                 f"no checkpoint in {self.folder} is whole",
                 expected="the newest or the one before it to match its hash",
-                advice="restore the run's folder from a backup, or begin again with --new-run",
+                advice="restore the run's folder from a backup, or begin another run: --new-run with another --seed",
             )
         return None
 

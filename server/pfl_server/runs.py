@@ -22,6 +22,7 @@ from pfl_server.journal import Journal
 from pfl_server.opening import freeze
 from pfl_server.settings import ServerSettings
 
+ANOTHER = "end it first (pfl stop), or choose another --seed"
 DRAFT = ".draft"
 """Ends the name of a run's folder until the run is begun."""
 
@@ -72,7 +73,7 @@ class Runs:
             raise StateError(
                 f"the folder {folder} holds run {spec.id}",
                 expected=f"run {folder.name}",
-                advice="bring back the folder that belongs there, or begin another run with --new-run",
+                advice="bring back the folder that belongs there, or begin another run: --new-run with another --seed",
             )
         return open_books(folder, spec, journal, self._envelopes)
 
@@ -166,10 +167,16 @@ def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings
     wanted = json.loads(json.dumps(settings.run_part()))
     changed = _tell_changes(asked, wanted)
     over = journal.status()[0] not in ("running", "failed")
-    # The same command once more, killed before its new run had a round: it is this run that it asked for.
-    begun_so = asked.get("new_run") and not (changed or over or journal.rounds())
+    # The same command once more, after a kill: it is this run that it asked for.
+    begun_so = asked.get("new_run") and not (changed or over)
     if text is None or (settings.new_run and not begun_so) or (over and changed):
+        if text is not None and not over:
+            log.warning("an unfinished run is left behind", run=folder.name, after_round=_last_of(journal))
         return None
+    if settings.new_run and journal.rounds():
+        log.info(
+            "--new-run has begun this run already, it goes on", run=folder.name, to_begin_another=ANOTHER
+        )
     if changed:
         raise StateError(
             f"run {folder.name} in {folder.parent.parent} is unfinished; its settings were others: {changed}",
@@ -177,6 +184,10 @@ def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings
             advice="start with those settings to go on, or with --new-run to begin another run",
         )
     return text
+
+
+def _last_of(journal: Journal) -> int:
+    return max(journal.committed(), default=0)
 
 
 def _tell_changes(asked: Mapping[str, object], wanted: Mapping[str, object]) -> str:

@@ -372,7 +372,7 @@ class Training:
         if not all(self._books.spool.whole(receipts[site][1], receipts[site][0]) for site in counted):
             raise StateError(
                 f"the checkpoint of round {number} is damaged and so are updates it was made of",
-                advice="restore the run's folder from a backup, or begin again with --new-run",
+                advice="restore the run's folder from a backup, or begin another run: --new-run with another --seed",
             )
         tally = PlainTally(self._books.spool)
         for site in counted:

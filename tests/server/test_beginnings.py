@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pfl_server import runs
 from pfl_server.books import Books
 from pfl_server.opening import freeze
 from pfl_server.runs import Runs
+from pfl_server.sampling import Draw
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION
 
@@ -181,28 +183,35 @@ def test_the_old_run_goes_on_until_the_new_one_is_begun(
     assert ([first] * begun, ["new"] * (30 - begun)) == (found[:begun], found[begun:])
 
 
-def test_a_new_run_said_twice(tmp_path: Path, fuse: Fuse) -> None:
-    """Once the new run has had a round, `--new-run` means another one; so it does when the run is over."""
-    chosen = settings(tmp_path, new_run=True)
-    names = [live(chosen, fuse)]
-    for make_old in ("played", "stopped"):
-        here = Runs(tmp_path, OpenEnvelopes())
-        books = here.unfinished(chosen)
-        assert books is not None
-        if make_old == "played":
-            books.journal.scribe.ask(
-                lambda page: page.write(
-                    "insert into attempt (round, attempt, candidates, cohort, drops, status)"
-                    " values (1, 1, '[]', '[]', '[]', 'open')"
-                )
-            ).result()
-        else:
-            books.journal.end("stopped")
-        books.journal.close()
-        here.close()
-        names.append(live(chosen, fuse))
-    assert 3 == len(set(names))
-    assert sorted(names) == folders(tmp_path)
+def test_a_new_run_said_twice(tmp_path: Path, fuse: Fuse, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a kill in any round it is the same command, which goes on. With another seed, and after its run is over, it
+    is another; no unfinished run is left behind without a word.
+    """
+    chosen, other = (settings(tmp_path, new_run=True, seed=seed) for seed in (0, 9))
+    first = live(chosen, fuse)
+    play_a_round(tmp_path, chosen)
+    assert first == play_a_round(tmp_path, chosen)
+    assert "has begun this run already" in capsys.readouterr().out
+    second = live(other, fuse)
+    assert re.search(rf"left behind .*run={first}", capsys.readouterr().out)
+    play_a_round(tmp_path, other, status="stopped")
+    third = live(other, fuse)
+    assert "left behind" not in capsys.readouterr().out
+    assert 3 == len({first, second, third})
+    assert sorted([first, second, third]) == folders(tmp_path)
+
+
+def play_a_round(state: Path, chosen: ServerSettings, *, status: str = "") -> str:
+    """Open the first round of the run that these settings go on with, and perhaps end it; gives the run's name."""
+    here = Runs(state, OpenEnvelopes())
+    books = here.unfinished(chosen)
+    assert books is not None
+    books.journal.open_attempt(1, ("a",), Draw(("a",), frozenset()))
+    if status:
+        books.journal.end(status)
+    books.journal.close()
+    here.close()
+    return books.spec.id
 
 
 def test_a_pinned_run_can_be_begun_after_a_kill(tmp_path: Path, old: tuple[Path, str], fuse: Fuse) -> None:
