@@ -496,6 +496,29 @@ def test_nobody_foretells_an_end_without_sites(browser: Browser, served: Served)
     assert "The next round begins when enough sites are here: now 2 of 3." == browser.text("#saying")
 
 
+@pytest.mark.parametrize(
+    ("changes", "foretold"),
+    [
+        ({}, "At the pace of the last rounds all will be done about 14:14."),
+        ({"opened": NOW - 49}, "At the pace of the last rounds all will be done about 14:14."),
+        ({"opened": NOW - 51}, ""),
+        ({"opened": NOW - 180, "awaited": ()}, ""),
+        ({"awaited": NAMES[2:]}, ""),
+        ({"awaited": ()}, "At the pace of the last rounds all will be done about 14:14."),
+    ],
+    ids=["soon", "late", "too late", "being closed for long", "all away", "being closed"],
+)
+def test_a_round_that_hangs_has_no_pace(
+    browser: Browser, served: Served, changes: dict[str, Any], foretold: str
+) -> None:
+    """Rounds end every ten seconds. One that is open five times as long, or waits for sites that are all away, tells
+    nothing of the end; until then no round of those to come is quicker than the others were.
+    """
+    served.status = under_way(**changes)
+    visit(browser, served.url)
+    assert foretold == browser.text("#saying").partition(". ")[2]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phase_looks_the_same_everywhere(browser: Browser, served: Served, dark: bool) -> None:
     """In the bar, in its key, at the sites and in the charts of bytes; and like no other phase."""

@@ -10,6 +10,7 @@ import { across, ago, bytes, make, moment, names, percent, say, span } from "./w
 const EVERY = 2000;
 const SLOWEST = 30000;
 const PATIENCE = 10000;
+const HANGING = 5; // times as long as a round usually takes: what the alert PflRoundTooLong calls too long
 const el = (id) => document.getElementById(id);
 const STATES = {
   gathering: "Gathering sites",
@@ -136,14 +137,22 @@ function beside(status, now) {
   return status.status === "running" && status.opened ? left(status, now) : [];
 }
 
-/** When the last round would end at the pace of the last ten. */
+/** When the last round would end at the pace of the last ten; the one under way lasts at least until now. */
 function left(status, now) {
   const curve = status.curve.filter((point) => point.ended); // of rounds an older release played no time is known
   const [one, other] = [curve.at(-Math.min(11, curve.length)), curve.at(-1)];
   if (!other || one === other || other.round >= status.rounds) return [];
   const pace = (other.ended - one.ended) / (other.round - one.round);
-  const end = Math.max(now, other.ended + pace * (status.rounds - other.round));
+  if (hangs(status, now, pace)) return [];
+  const end = Math.max(now, other.ended + pace) + pace * (status.rounds - other.round - 1);
   return [`At the pace of the last rounds all will be done about ${moment(end, now).slice(0, -3)}.`];
+}
+
+/** Whether the round under way has left the pace, or only sites that are away can end it. */
+function hangs(status, now, pace) {
+  if (now - status.opened > HANGING * pace) return true;
+  const here = new Set(status.sites.filter((line) => line.state === "here").map((line) => line.site));
+  return status.awaited.length > 0 && !status.awaited.some((site) => here.has(site));
 }
 
 function showTiles(status) {
