@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from pfl_common.errors import StateError
+from pfl_common.errors import SettingError
 from pfl_deploy.reporting.record import copy_journal
 
 
@@ -28,7 +28,7 @@ class Copy:
 def take_copy(run: Path, into: Path) -> Copy:
     """Copy the journal and all whole checkpoints of a run, also of one that is going on."""
     if not (run / "journal.sqlite").is_file():
-        raise StateError(
+        raise SettingError(
             f"{run} is not the folder of a run",
             expected="a folder with a journal.sqlite, as a coordinator keeps it",
             advice="name the one below the coordinator's state folder: pfl-state/runs/RUN",

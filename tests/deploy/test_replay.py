@@ -218,7 +218,7 @@ def test_a_missing_site(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "phrases"),
     [
-        (("--replay", "data"), 4, ("data is not the folder of a run", "pfl-state/runs/RUN")),
+        (("--replay", "data"), 2, ("data is not the folder of a run", "pfl-state/runs/RUN")),
         (("--replay", "run", "--rounds", "3", "--set", "a=1"), 2, ("--replay with --rounds, --set", "leave")),
         (("--replay", "run", "--out", "run/asked.json"), 4, ("run/asked.json cannot be made", "--out")),
         (

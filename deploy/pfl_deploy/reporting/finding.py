@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pfl_common.errors import StateError
+from pfl_common.errors import SettingError
 from pfl_common.identity import IdentityError, discovery
 from pfl_common.run import RunSpec
 
@@ -29,7 +29,7 @@ def find_run(word: str) -> Place:
     path = Path(word)
     folder = _inside(path) if path.is_dir() else _by_id(word)
     if folder is None:
-        raise StateError(
+        raise SettingError(
             f"there is no run {word}",
             expected="a run's folder (pfl-state/runs/RUN), its id, or the folder of a simulation",
             advice=f"known here: {', '.join(sorted(_known())) or 'no run'}",

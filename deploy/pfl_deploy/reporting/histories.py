@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 
-from pfl_common.errors import StateError
+from pfl_common.errors import SettingError, StateError
 from pfl_common.run import ClientId, RunSpec
 
 Curve: TypeAlias = dict[int, float]
@@ -66,7 +66,7 @@ def find_histories(places: Iterable[Path], run: str, spec_hash: str) -> dict[Cli
     found: dict[ClientId, History] = {}
     for place in places:
         if not place.is_dir():
-            raise StateError(
+            raise SettingError(
                 f"--sites {place} is not a folder",
                 expected="the state folder of one or more sites, or a simulation's folder",
             )
@@ -84,7 +84,7 @@ def check_place(place: Path, runs: Sequence[RunSpec], sites: Sequence[ClientId])
         return
     seen = [f"{folder.name} of {site}" for folder, site in kept.items()]
     others = f"what it holds is of another run: {_name(seen)}" if seen else "it holds no site's state at all"
-    raise StateError(
+    raise SettingError(
         f"--sites {place} holds no state of a site of run {runs[0].id}; {others}",
         expected=f"the state folder of one or more of the run's sites: {_name(sites)}",
         advice="name the folder given to pfl-client with --state, or the copy that a site's owner gave you",

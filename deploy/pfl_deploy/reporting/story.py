@@ -93,7 +93,7 @@ def _beside(place: Place, record: Record, asked: Asked) -> tuple[Told, ...]:
     taken = [_tell(other, asked, "") for other in named if other.run != place.run]
     for told in taken:
         if not is_comparable(told.record.spec, record.spec):
-            raise StateError(
+            raise SettingError(
                 f"run {told.record.spec.id} cannot stand beside {record.spec.id}",
                 expected="a run of the same sites, with data of the same shape and classes",
             )
