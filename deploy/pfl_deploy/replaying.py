@@ -26,6 +26,7 @@ from pfl_common.identity import site_name
 from pfl_common.run import ClientId, RunSpec
 from pfl_deploy.recorded import Copy, find_difference, take_copy
 from pfl_deploy.simulate import find_sites, open_host, play
+from pfl_deploy.standing import tell_names
 from pfl_server.journal import Journal
 from pfl_server.opening import versions
 from pfl_server.sampling import Draw
@@ -172,6 +173,7 @@ def replay(run: Path, folders: Sequence[Path], state: Path) -> Same:
         recording, known = Recording.of(journal, copy.checkpoints), journal.sites()
     recording.check()
     sites = {name: folder for folder in folders if (name := site_name(folder)) in known}
+    _check_any_here(recording, sites, folders)
     _check_all_here(recording, sites)
     again = _play(recording, sites, state)
     _check_counted(recording, again / "journal.sqlite")
@@ -203,12 +205,18 @@ def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path) -> 
     return asyncio.run(play(host, list(sites.values()), state / "sites")).coordinator
 
 
-def _check_all_here(recording: Recording, sites: Collection[ClientId]) -> None:
+def _check_any_here(recording: Recording, sites: Collection[ClientId], folders: Sequence[Path]) -> None:
     if not sites:
+        wanted = {site for played in recording.rounds.values() for site in played.counted}
         raise DataError(
-            f"no folder below --data is called after a site of run {recording.spec.id}",
-            expected="the sites' data folders, each called after its site",
+            f"no folder below --data is called after a site of run {recording.spec.id}; "
+            f"there are: {tell_names([folder.name for folder in folders])}",
+            expected=f"a folder of data for each of {tell_names(sorted(wanted))}, called so",
+            advice="name the folder that holds them with --data",
         )
+
+
+def _check_all_here(recording: Recording, sites: Collection[ClientId]) -> None:
     for number, played in sorted(recording.rounds.items()):
         if missing := [site for site in played.counted if site not in sites]:
             raise DataError(

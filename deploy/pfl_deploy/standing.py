@@ -40,7 +40,7 @@ def tell_sentence(status: RunStatus) -> str:
         case "running":
             return _tell_awaited(status) if status.opened else _tell_between(status)
         case "finishing":
-            absent = f" Not done yet: {_name(status.awaited)}." if status.awaited else ""
+            absent = f" Not done yet: {tell_names(status.awaited)}." if status.awaited else ""
             return f"The rounds are over; every site gets its model.{absent}"
         case "finished":
             return f"All {_count(status.rounds, 'round')} are done. Every site that was here has its model."
@@ -97,6 +97,12 @@ def tell_ago(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d ago"
 
 
+def tell_names(sites: Sequence[ClientId]) -> str:
+    """Names in a row; of many the first few."""
+    more = len(sites) - MOST_NAMES
+    return ", ".join(sites[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def _tell_across(point: Point) -> str:
     # A mean leaps when a site is away: over how many it is belongs to it.
     if point.measured == 1:
@@ -140,7 +146,7 @@ def _tell_awaited(status: RunStatus) -> str:
     if not status.awaited:
         return "The round is being closed."
     many = len(status.awaited) > NAMED
-    return f"Waiting for {_count(len(status.awaited), 'site') if many else _name(status.awaited)}."
+    return f"Waiting for {_count(len(status.awaited), 'site') if many else tell_names(status.awaited)}."
 
 
 def _tell_between(status: RunStatus) -> str:
@@ -166,8 +172,3 @@ def _percent(ratio: float) -> str:
 
 def _count(number: int, one: str) -> str:
     return f"{number} {one}{'' if number == 1 else 's'}"
-
-
-def _name(sites: Sequence[ClientId]) -> str:
-    more = len(sites) - MOST_NAMES
-    return ", ".join(sites[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -224,7 +224,11 @@ def test_a_missing_site(run: Path, tmp_path: Path) -> None:
         (
             ("--replay", "run", "--data", "run"),
             3,
-            ("no folder below --data is called after a site of run fedcac-",),
+            (
+                "no folder below --data is called after a site of run fedcac-",
+                "there are: checkpoints,",
+                f"a folder of data for each of {A}, {B}, called so",
+            ),
         ),
         (("--replay", "run", "--out", "data"), 4, ("data is not empty", "a new folder", "--out")),
     ],
