@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal  # a command's words are of any type until they are settled
 
@@ -32,13 +33,18 @@ def invite(
     as_json: AsJson = False,
 ) -> None:
     """Write NAME.join: with it one site can join from anywhere, once."""
+    from pfl_common.identity import read_join_file
     from pfl_deploy import operating
 
     path = operating.invite(name, server=server, under=under, out=out, again=again)
+    ends = read_join_file(path, now=datetime.now(UTC)).expires
     if as_json:
-        console.print_json(json.dumps({"site": name, "file": str(path)}))
+        console.print_json(json.dumps({"site": name, "file": str(path), "expires": ends.isoformat()}))
     else:
         console.print(f"{path}: give it to the site, which runs: pfl-client --data FOLDER --join {path.name}")
+        console.print(
+            f"It lets the site in once, until {ends:%Y-%m-%d %H:%M} UTC; after that: pfl invite {name} --again"
+        )
 
 
 @app.command()

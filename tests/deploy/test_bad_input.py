@@ -260,6 +260,18 @@ def test_oddities_do_not_stop_a_run_and_intruders_do_not_enter_it(machine: Machi
     )
 
 
+def test_an_invitation_says_until_when_it_opens(waiting: Machine, tmp_path: Path) -> None:
+    """To a person and to a script, as it stands in the file: a site that comes later is turned away."""
+    place = tmp_path / "hospital_late.join"
+    said = waiting.call("pfl", "invite", "hospital_late", "--out", tmp_path)
+    ends = read_join_file(place, now=datetime.now(UTC)).expires
+    check_clear(spoken(said), 0, f"{place}: give it to the site", f"once, until {ends:%Y-%m-%d %H:%M} UTC")
+    said = waiting.call("pfl", "invite", "hospital_late", "--out", tmp_path, "--again", "--json")
+    ends = read_join_file(place, now=datetime.now(UTC)).expires
+    told = {"site": "hospital_late", "file": str(place), "expires": ends.isoformat()}
+    assert told == json.loads(said.stdout)
+
+
 def test_an_invitation_that_cannot_be_written_does_not_count(waiting: Machine, tmp_path: Path) -> None:
     """A folder that is not there, or a file in the way, is told before the name is used up."""
     done = waiting.call("pfl", "invite", "zz", "--out", tmp_path / "nowhere")
