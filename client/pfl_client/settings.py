@@ -9,6 +9,8 @@ from typing import Literal
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
+from pfl_common.config import Port
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class ClientSettings:
@@ -34,7 +36,7 @@ class ClientSettings:
     """Take odd data (images of mixed size, one class only) for an error."""
     http_host: str = "127.0.0.1"
     """Address of metrics and health."""
-    http_port: int = 0
+    http_port: Port = 0
     """Port of metrics and health; 0 takes a free one."""
     log_format: str = "text"
     """How the log is written to standard error: text (auto is the same; coloured on a terminal) or json."""

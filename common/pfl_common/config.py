@@ -8,14 +8,16 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar  # Any: a dataclass type's fields have no narrower static type
+from typing import Annotated, Any, TypeAlias, TypeVar  # Any: a dataclass's fields have no narrower type
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pfl_common.errors import SettingError, nearest
 from pfl_common.run import Json
 
 T = TypeVar("T")
+Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
+"""Of TCP; 0 takes a free one. A larger number would be taken for its remainder, and nobody told."""
 
 _BOUNDS = ("ge", "gt", "le", "lt")
 _EXPECTED = {

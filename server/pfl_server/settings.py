@@ -11,6 +11,7 @@ from pydantic import Field
 from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
+from pfl_common.config import Port
 from pfl_common.halves import STRICT
 from pfl_server.disk import Durability
 
@@ -63,13 +64,13 @@ class ServerSettings:
     """Where the coordinator keeps everything."""
     host: str = "127.0.0.1"
     """Address to listen on for sites."""
-    port: int = 7443
+    port: Port = 7443
     """Port for sites (mutual TLS); 0 takes a free one."""
-    enrol_port: int = 7444
+    enrol_port: Port = 7444
     """Port where new sites enrol; 0 takes a free one."""
     http_host: str = "127.0.0.1"
     """Address of status page and metrics: plain HTTP that names the sites, so this machine alone unless said."""
-    http_port: int = 7480
+    http_port: Port = 7480
     """Port of status page, metrics and health; 0 takes a free one."""
     advertise: str = ""
     """Names or addresses under which sites reach this machine, the one for invitations first (a,b); empty: the host."""

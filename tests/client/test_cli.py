@@ -59,6 +59,8 @@ def publish(home: Path, name: str, *, host: str = "127.0.0.1") -> Found:
         (("--data", ".", "--name", "operator"), 2, ("a site called 'operator'", "reserved")),
         (("--dat", "."), 2, ("No such option: --dat", "--data")),
         (("--data", ".", "--log-format", "xml"), 2, ("no log format 'xml'", "auto, json, text")),
+        (("--data", ".", "--http-port", "99999"), 2, ("setting 'http_port' is 99999", "65535 or less")),
+        (("--data", ".", "--http-port", "-1"), 2, ("setting 'http_port' is -1", "0 or more")),
     ],
 )
 def test_a_wrong_word_ends_the_program(

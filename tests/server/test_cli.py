@@ -49,6 +49,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         (("--set", "lr"), ("--set got 'lr'", "name=value", "lambda=40")),
         (("--preset", "pac"), ("dualfed has no preset 'pac'", "did you mean 'pacs'?")),
         (("--rounds", "0"), ("pfl-server: setting 'rounds' is 0", "expected: 1 or more")),
+        (("--http-port", "70000"), ("setting 'http_port' is 70000", "expected: 65535 or less")),
         (("--rounds", "many"), ("'--rounds'", "a valid integer")),
         (("--participation", "2"), ("participation is '2'", "a ratio in (0, 1]")),
         (("--backbone", "resnet81"), ("no backbone 'resnet81'", "did you mean 'resnet8'?")),

@@ -28,6 +28,7 @@ from pfl_server.settings import HERE_ONLY, ServerSettings
         ("candidates", "everybody"),
         ("durability", "nothing"),
         ("rounds", "many"),
+        *((port, number) for port in ("port", "enrol_port", "http_port") for number in (-1, 65536, 74430)),
     ],
 )
 def test_values_no_run_can_have(name: str, value: object) -> None:
@@ -40,6 +41,12 @@ def test_text_becomes_numbers() -> None:
     """As a TOML file or the environment gives it."""
     chosen = settle(ServerSettings, {"rounds": "7", "quorum": "1", "state": "x"}, what="pfl-server")
     assert (7, 1.0, Path("x")) == (chosen.rounds, chosen.quorum, chosen.state)
+
+
+def test_every_port_there_is() -> None:
+    """0 takes a free one; the highest is one like the others."""
+    chosen = settle(ServerSettings, {"port": 0, "enrol_port": 65535, "http_port": 1}, what="pfl-server")
+    assert (0, 65535, 1) == (chosen.port, chosen.enrol_port, chosen.http_port)
 
 
 def test_where_it_runs_is_no_part_of_the_run() -> None:
