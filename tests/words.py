@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -42,6 +43,13 @@ def speak(main: Callable[[], None], *words: str | Path) -> Spoken:
             # The program's log goes to a stream that ends with this call.
             structlog.reset_defaults()
     return Spoken(code, out.getvalue(), err.getvalue())
+
+
+def options_in(help_page: Spoken) -> dict[str, str]:
+    """What a program's help shows as default, by option as settings are called."""
+    parts = re.findall(r"--([a-z-]+)(.*?)(?= --[a-z]|$)", help_page.text)
+    found = {name: re.search(r"\[default: (.*?)\]", words) for name, words in parts}
+    return {name.replace("-", "_"): default[1] for name, default in found.items() if default}
 
 
 def check_clear(said: Spoken, code: int, *phrases: str) -> None:

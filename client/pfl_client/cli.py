@@ -12,24 +12,32 @@ import typer
 from pfl_client.settings import ClientSettings
 from pfl_common import programs
 from pfl_common.config import layered, settle
+from pfl_common.defaults import showing
 from pfl_common.logs import configure_from
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.command(cls=showing(ClientSettings))
 def serve(
     data: Annotated[Path | None, typer.Option(help="The data folder; only read.")] = None,
     join: Annotated[Path | None, typer.Option(help="Invitation file from `pfl invite`.")] = None,
     server: Annotated[str | None, typer.Option(help="Which coordinator of this machine.")] = None,
-    name: Annotated[str | None, typer.Option(help="The site's name, if not the folder's.")] = None,
-    state: Annotated[Path | None, typer.Option(help="Where sites keep their own state.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The site's name, if not the folder's or the invited one.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Where sites keep their own state, if not in the user's state directory."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
-    http_port: Annotated[int | None, typer.Option(help="Port of metrics and health.")] = None,
+    http_port: Annotated[
+        int | None, typer.Option(help="Port of metrics and health; 0 takes a free one.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="text (auto is the same; coloured on a terminal) or json.")

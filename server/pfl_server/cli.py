@@ -15,6 +15,7 @@ from rich.table import Table
 
 from pfl_common import methods, models, programs
 from pfl_common.config import dump, layered, parse_pairs, settle
+from pfl_common.defaults import showing
 from pfl_common.errors import SettingError, nearest
 from pfl_common.halves import Settings
 from pfl_common.logs import configure_from
@@ -24,7 +25,7 @@ from pfl_server.settings import ServerSettings
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.command(cls=showing(ServerSettings))
 def serve(
     method: Annotated[str | None, typer.Option(help="Which method trains.")] = None,
     sites: Annotated[int | None, typer.Option(help="Sites to wait for before the run begins.")] = None,
@@ -41,19 +42,19 @@ def serve(
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
     largest_norm: Annotated[float | None, typer.Option(help="Largest norm of an update taken.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Network; chosen by the data if not given.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one trainer.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
     preset: Annotated[str | None, typer.Option(help="A named set of the method's settings.")] = None,
     state: Annotated[Path | None, typer.Option(help="State folder.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on for sites.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port for sites.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for sites; 0 takes a free one.")] = None,
     enrol_port: Annotated[int | None, typer.Option(help="Port for enrolment.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of status page and metrics.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of status page and metrics.")] = None,
     advertise: Annotated[
-        str | None, typer.Option(help="Names under which sites reach this machine: a,b.")
+        str | None, typer.Option(help="Names under which sites reach this machine, if not the host: a,b.")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,

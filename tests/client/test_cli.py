@@ -11,7 +11,7 @@ import pytest
 from pfl_client.cli import main
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret, write_join_file
 from tests.client.runs import write_arrays
-from tests.words import Spoken, check_clear, speak
+from tests.words import Spoken, check_clear, options_in, speak
 
 
 def join(*words: str | Path) -> Spoken:
@@ -69,6 +69,15 @@ def test_a_wrong_word_ends_the_program(
     """What is wrong is named, before anything is dialled."""
     monkeypatch.chdir(home)
     check_clear(join(*words), code, *phrases)
+
+
+def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
+    """As the settings have it; what depends on the machine is said in words."""
+    said = join("--help")
+    by_itself = {"device": "auto", "trainer": "warm", "http_host": "127.0.0.1", "http_port": "0"}
+    assert by_itself | {"log_format": "text"} == options_in(said)
+    assert "the user's state directory" in said.text
+    assert "0 takes a free one" in said.text
 
 
 def test_a_wrong_setting_in_the_file(home: Path, folder: Path) -> None:

@@ -15,7 +15,7 @@ from pfl_server import cli
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION
-from tests.words import Spoken, check_clear, speak
+from tests.words import Spoken, check_clear, options_in, speak
 
 
 def serve(*words: str | Path) -> Spoken:
@@ -107,6 +107,17 @@ def test_a_preset_is_that_of_the_method_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('method = "fedavg"\n')
     check_clear(serve("--config", file, "--preset", "pacs"), 2, "fedavg has no preset 'pacs'")
+
+
+def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
+    """As the settings have it: an operator sees for how many sites a coordinator waits, and where it listens."""
+    said = serve("--help")
+    by_itself = {"method": "dualfed", "sites": "2", "rounds": "30", "quorum": "0.5", "lease_seconds": "15"}
+    by_itself |= {"port": "7443", "enrol_port": "7444", "http_port": "7480", "state": "pfl-state"}
+    shown = options_in(said)
+    assert by_itself == {name: shown.get(name) for name in by_itself}
+    assert said.code == 0
+    assert "new_run" not in shown, "a switch that nobody turns on is off"
 
 
 def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
