@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from pfl_client.arriving import reached
 from pfl_client.bench import Bench, DataFolder, Done, TrainerLost
 from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
+from pfl_client.heart import Heart
 from pfl_client.link import INIT, Link, NotAdmitted, Unreachable
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch, read_left
@@ -29,11 +29,9 @@ from pfl_common.run import Description, Kind, RunSpec
 
 log = structlog.get_logger("pfl.site")
 Answer = TypeVar("Answer")
-Given = ParamSpec("Given")
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
-HEARTBEAT_SECONDS = 1.0
 GOODBYE_SECONDS = 3.0
 SAY_AGAIN_SECONDS = 60.0
 """How often a coordinator that is away for long is worth a line."""
@@ -137,7 +135,7 @@ class Daemon:
         """Get everything ready for the first task, or for the one with this key."""
         self.watch.enter(spec, visit.left)
         letter = visit.first(joined)
-        async with _Heart(self._link, key, visit.download(joined.init), at_work=key != OPENING):
+        async with Heart(self._link, key, visit.download(joined.init), at_work=key != OPENING):
             if letter is not None:
                 await self._with_room(partial(self._bring_init, visit, joined, letter), visit)
             self.watch.doing = "reading data"
@@ -235,7 +233,7 @@ class Daemon:
         blob, letter = assignment.blob, visit.letter(assignment)
         # In threads: removing or cutting what was kept for speed may take its time.
         await asyncio.to_thread(visit.check_room, assignment)
-        async with _Heart(self._link, assignment.key, visit.download(blob)) as heart:
+        async with Heart(self._link, assignment.key, visit.download(blob)) as heart:
             with self.watch.phase("download"):
                 file = await asyncio.to_thread(visit.begin_download, blob)
                 await self._bring(blob, file, kind=assignment.task.kind)
@@ -245,7 +243,7 @@ class Daemon:
         visit.clean_up(blob)
         self.watch.learn(assignment.task, done)
 
-    async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, heart: _Heart) -> Done:
+    async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, heart: Heart) -> Done:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.
         with disk_full(self._state):
             with self.watch.phase("open"):
@@ -356,44 +354,3 @@ def _lacks_room(error: Exception) -> str:
     refused = error if isinstance(error, Refused | NotAdmitted) else error.__cause__
     lacking = isinstance(refused, Refused | NotAdmitted) and refused.code == "no_room"
     return str(refused) if lacking else ""
-
-
-class _Heart:
-    """While open, tells the coordinator every second how far a task is: samples trained, bytes fetched, and each
-    second in which the daemon itself is at work on its files.
-    """
-
-    def __init__(self, link: Link, key: str, download: Path, *, at_work: bool = False) -> None:
-        self._link, self._key, self._download = link, key, download
-        self._done = 0
-        self._at_work = at_work
-        self._beating: asyncio.Task[None] | None = None
-
-    def beat(self, samples: int) -> None:
-        """So many samples more."""
-        self._done += samples
-
-    async def during(self, act: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs) -> Answer:
-        """Open or close a parcel in a thread. With gigabytes that takes longer than a lease, and no byte crosses."""
-        self._at_work = True
-        try:
-            return await asyncio.to_thread(act, *given, **named)
-        finally:
-            self._at_work = False
-
-    async def __aenter__(self) -> _Heart:
-        self._beating = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._beating:
-            self._beating.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._beating
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            self._done += self._at_work
-            with suppress(Unreachable, Refused):
-                await self._link.heartbeat(self._key, self._done + reached(self._download))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pfl_client import daemon as story
-from pfl_client import visit
+from pfl_client import heart, visit
 from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.data import layout
@@ -177,7 +177,7 @@ class Trainer:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here."""
     monkeypatch.setattr(story, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(story, "HEARTBEAT_SECONDS", 0.005)
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.005)
     monkeypatch.setattr(story, "GOODBYE_SECONDS", 0.05)
 
 
@@ -505,7 +505,7 @@ async def test_signs_of_life_while_the_daemon_is_at_work_on_its_files(
 ) -> None:
     """Parcels of gigabytes are opened and closed for longer than a lease lasts: that is told as progress too."""
     line, beating = Line([assign(), FINISHED]), threading.Event()
-    monkeypatch.setattr(story, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.01)
     heard = []
 
     async def heartbeat(key: str, progress: int) -> bool:

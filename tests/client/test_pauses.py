@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pfl_client import daemon as story
+from pfl_client import heart
 from pfl_client.bench import DataFolder
 from pfl_client.daemon import Daemon
 from pfl_client.link import Unreachable
@@ -60,7 +61,7 @@ async def test_no_pause_outlasts_a_lease(tmp_path: Path, monkeypatch: pytest.Mon
     pauses, sleep = [], asyncio.sleep
 
     async def note(seconds: float) -> None:
-        if seconds == story.HEARTBEAT_SECONDS:
+        if seconds == heart.HEARTBEAT_SECONDS:
             await sleep(3600)  # a heart that beats is no pause; it ends with its task
         pauses.append(seconds)
         await sleep(0)
@@ -89,11 +90,11 @@ async def test_what_goes_wrong_again_and_again_is_done_in_peace(
     pauses, sleep = [], asyncio.sleep
 
     async def note(seconds: float) -> None:
-        if seconds != story.HEARTBEAT_SECONDS:
+        if seconds != heart.HEARTBEAT_SECONDS:
             pauses.append(seconds)
-        await sleep(3600 if seconds == story.HEARTBEAT_SECONDS else 0)
+        await sleep(3600 if seconds == heart.HEARTBEAT_SECONDS else 0)
 
-    monkeypatch.setattr(story, "HEARTBEAT_SECONDS", 99.0)
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 99.0)
     monkeypatch.setattr(story.asyncio, "sleep", note)
     troubles = [Refused(code, "no") for code in ("size", "late", "header", "seal", "size", "size", "size")]
     line = Line([assign() for _ in troubles] + [FINISHED], troubles={"submit": troubles})
@@ -113,7 +114,7 @@ async def test_a_coordinator_that_is_away_for_long_is_not_worth_a_line_a_second(
     """The first tries are told, then one a minute, and the return."""
 
     async def no_time(seconds: float) -> None:
-        if seconds == story.HEARTBEAT_SECONDS:
+        if seconds == heart.HEARTBEAT_SECONDS:
             await asyncio.Event().wait()
 
     monkeypatch.setattr(story.asyncio, "sleep", no_time)
