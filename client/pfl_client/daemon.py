@@ -35,11 +35,15 @@ LONGEST_PAUSE = 15.0
 GOODBYE_SECONDS = 3.0
 SAY_AGAIN_SECONDS = 60.0
 """How often a coordinator that is away for long is worth a line."""
+SAY_WAITING_SECONDS = 1800.0
+"""And how often a run that has not begun."""
+_WITHOUT_IT = "the run ended without this site"
+_NOT_ITS_OWN = "the run ended before this site was asked to train: no round of its model was trained here"
 _NEXT_TIME = (
     "ask the operator when the next run begins and start pfl-client then, or now with --stay to wait for it",
     "nothing: this site waits for the next run",
 )
-"""For a site that came too late to be given a task: one that ends, and one that stays."""
+"""For a site that was not asked to train: one that ends, and one that stays."""
 
 
 class Daemon:
@@ -115,19 +119,23 @@ class Daemon:
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""
-        joined, said = None, False
+        joined, failed, told = None, False, float("-inf")
+        clock = asyncio.get_running_loop().time
         # Whoever rests only looks whether there is another run.
         self.watch.doing = "over" if self.watch.doing == "over" else "joining"
         while joined is None:
             try:
                 joined = await self._patiently(lambda: self._link.join(description))
                 self.watch.doing = "joining"
+                if joined is None and clock() - told >= SAY_WAITING_SECONDS:
+                    log.info("let in, waiting for the run to begin")
+                    told = clock()
             except NotAdmitted as refusal:
                 if not self._stays or refusal.code != "run_failed":
                     raise
-                if not said:
+                if not failed:
                     log.warning("the run has failed, waiting for the next one", why=str(refusal))
-                self.watch.doing, said = "over", True
+                self.watch.doing, failed = "over", True
                 await asyncio.sleep(self._longest_pause)
         return joined
 
@@ -155,13 +163,17 @@ class Daemon:
             answer = await self._ask_for_work(visit)
             if isinstance(answer, Over):
                 self.watch.doing = "over"
-                accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
-                seen = {"status": answer.status, "words": answer.words, "model": str(visit.model or "none")}
-                log.info("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
-                if answer.status != "failed" and visit.model is None and not visit.marks():
-                    log.warning("the run ended without this site", what_to_do=_NEXT_TIME[self._stays])
+                self._tell_end(visit, answer)
                 return answer
             await self._take(visit, answer)
+
+    def _tell_end(self, visit: Visit, over: Over) -> None:
+        accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
+        seen = {"status": over.status, "words": over.words, "model": str(visit.model or "none")}
+        log.info("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
+        if over.status != "failed" and not visit.marks():
+            words = _WITHOUT_IT if visit.model is None else _NOT_ITS_OWN
+            log.warning(words, what_to_do=_NEXT_TIME[self._stays])
 
     async def _rest(self, visit: Visit) -> str:
         """Ask now and then until the run is not over any more; gives the key of the task that waits, if one does."""
