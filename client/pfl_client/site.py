@@ -12,7 +12,8 @@ from pathlib import Path
 import structlog
 from cryptography import x509
 
-from pfl_client import clocks, enrolment
+from pfl_client import clocks
+from pfl_client.admission import Admission, Admitted, find_data
 from pfl_client.bench import DataFolder, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.declined import NO_ROOM
@@ -25,22 +26,13 @@ from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
 from pfl_client.vault import FolderLock
-from pfl_common.errors import (
-    DataError,
-    PflError,
-    RunFailed,
-    SettingError,
-    StateError,
-    Unavailable,
-    UserError,
-)
-from pfl_common.identity import IdentityError, Keyring, check_site_name, discovery, read_join_file, site_name
+from pfl_common.errors import DataError, PflError, RunFailed, StateError, Unavailable, UserError
+from pfl_common.identity import IdentityError, Keyring, discovery
 from pfl_common.messages import Over
 
 log = structlog.get_logger("pfl.site")
 
 RENEW_SECONDS = 3600.0
-BEFORE_ANY_LAST_DAY = datetime.min.replace(tzinfo=UTC)
 
 
 class Site:
@@ -48,14 +40,10 @@ class Site:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._data = _data_folder(settings)
-        self.name = check_site_name(settings.name) if settings.name else site_name(self._data)
+        self._data = find_data(settings)
+        self._admission = Admission(settings, self._data)
         self._stopping = asyncio.Event()
         self._daemon: Daemon | None = None
-        self._door: tuple[str, bytes] | None = None
-        """Where the coordinator shows its certificate to everybody, and the authority that signed it."""
-        self._was_let_in = False
-        """Before this start: the address it has was right once."""
 
     async def serve(self) -> Over | None:
         """Take part until the end of the run; None when a signal ended it."""
@@ -92,39 +80,49 @@ class Site:
         self._stopping.set()
 
     async def _story(self) -> Over:
-        address, folder, keyring = await self._identify()
-        lock = FolderLock(folder, "site.lock")
-        self._claim(folder / "data.txt")
-        folder_of_data = DataFolder(
-            self._data, self.name, strict=self._settings.strict_data, device=self._settings.device
-        )
+        admitted = await self._admission.identify()
+        lock = FolderLock(admitted.folder, "site.lock")
         try:
-            traffic = Traffic()
-            async with aclosing(self._link(address, keyring, traffic)) as link:
-                bench = TrainerProcess(folder / "trainer", warm=self._settings.trainer == "warm")
-                envelopes = SealedEnvelopes(keyring)
-                stays = self._settings.stay
-                daemon = Daemon(
-                    folder_of_data, link=link, bench=bench, envelopes=envelopes, state=folder, stays=stays
-                )
-                self._daemon = daemon
-                numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
-                health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
-                port = health.start(self._settings.http_host, self._settings.http_port)
-                log.info(
-                    "site", name=self.name, coordinator=address, metrics=f"http://127.0.0.1:{port}/metrics"
-                )
-                renewal = asyncio.create_task(_renew(link))
-                try:
-                    return await daemon.run()
-                finally:
-                    renewal.cancel()
-                    health.stop()
+            self._admission.claim(admitted.folder / "data.txt")
+            return await self._take_part(admitted)
         finally:
             lock.release()
 
-    def _link(self, address: str, keyring: Keyring, traffic: Traffic) -> MovingLink:
+    async def _take_part(self, admitted: Admitted) -> Over:
+        folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
+        async with aclosing(self._link(admitted, traffic)) as link:
+            daemon = self._put_together(admitted, link)
+            numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
+            health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
+            port = health.start(self._settings.http_host, self._settings.http_port)
+            seen = {"coordinator": admitted.address, "metrics": f"http://127.0.0.1:{port}/metrics"}
+            log.info("site", name=self._admission.name, **seen)
+            renewal = asyncio.create_task(_renew(link))
+            try:
+                return await daemon.run()
+            finally:
+                renewal.cancel()
+                health.stop()
+
+    def _put_together(self, admitted: Admitted, link: MovingLink) -> Daemon:
+        settings, folder = self._settings, admitted.folder
+        strict, device = settings.strict_data, settings.device
+        self._daemon = Daemon(
+            DataFolder(self._data, self._admission.name, strict=strict, device=device),
+            link=link,
+            bench=TrainerProcess(folder / "trainer", warm=settings.trainer == "warm"),
+            envelopes=SealedEnvelopes(admitted.keyring),
+            state=folder,
+            stays=settings.stay,
+        )
+        return self._daemon
+
+    def _link(self, admitted: Admitted, traffic: Traffic) -> MovingLink:
         """The line to the coordinator; one of this user on this machine is found again at another address."""
+        keyring = admitted.keyring
+
+        def dial(address: str) -> GrpcLink:
+            return GrpcLink(address, keyring).counting(traffic)
 
         def look() -> str | None:
             if self._settings.join is not None:
@@ -133,102 +131,18 @@ class Site:
                 return discovery.find(keyring.federation_id).addresses.control
             return None
 
-        return MovingLink(address, dial=lambda at: GrpcLink(at, keyring).counting(traffic), look=look)
+        return MovingLink(admitted.address, dial=dial, look=look)
 
     async def _reconsider(self, error: UserError) -> UserError:
         """A certificate that is not taken may be the clocks' fault: then that is what has to be said. Else whoever
         was let in before only has to come again later.
         """
-        if self._door is None or type(error) not in (UserError, IdentityError, Stranger):
+        if self._admission.door is None or type(error) not in (UserError, IdentityError, Stranger):
             return error
-        explained = await asyncio.to_thread(clocks.explain, *self._door, now=datetime.now(UTC))
-        if explained is None and isinstance(error, Stranger) and self._was_let_in:
+        explained = await asyncio.to_thread(clocks.explain, *self._admission.door, now=datetime.now(UTC))
+        if explained is None and isinstance(error, Stranger) and self._admission.was_let_in:
             return Unavailable(error.seen, expected=error.expected, advice=error.advice)
         return explained or error
-
-    async def _identify(self) -> tuple[str, Path, Keyring]:
-        """Who am I, and who is the coordinator: from an invitation, or from this machine's own coordinator."""
-        now = datetime.now(UTC)
-        if self._settings.join is not None:
-            return await self._identify_invited(self._settings.join, now)
-        found = await asyncio.to_thread(discovery.find, self._settings.server)
-        self._door = (found.addresses.enrolment, found.ca_pem)
-        folder = self._own_folder(found.federation_id)
-        keyring = self._open_keys(folder)
-        if not keyring.enrolled or keyring.expired(now):
-            await _enrolled(enrolment.enrol_same_user(keyring, found, self.name))
-        return found.addresses.control, folder, keyring
-
-    async def _identify_invited(self, join: Path, now: datetime) -> tuple[str, Path, Keyring]:
-        # An invitation opens the door once; what else it says stays true after its last day.
-        invitation = read_join_file(join, now=BEFORE_ANY_LAST_DAY)
-        self._check_invited(invitation.site)
-        self.name = invitation.site
-        self._door = (invitation.addresses.enrolment, invitation.ca_pem)
-        folder = self._own_folder(invitation.federation_id)
-        keyring = self._open_keys(folder)
-        if not keyring.enrolled or keyring.expired(now):
-            if keyring.enrolled and now > invitation.expires:
-                keyring.check(now)
-            await _enrolled(enrolment.enrol_invited(keyring, read_join_file(join, now=now)))
-        return invitation.addresses.control, folder, keyring
-
-    def _open_keys(self, folder: Path) -> Keyring:
-        """The keys of this very site: with another one's it would speak, and leave, in that one's name."""
-        keyring = Keyring.open(folder / "keys")
-        if keyring.enrolled and keyring.name != self.name:
-            raise StateError(
-                f"the state folder {folder} holds the keys of the site {keyring.name}",
-                expected=f"the keys of {self.name}, or none",
-                advice="bring back this site's own folder, or move this one away: the site then enrols anew",
-            )
-        self._was_let_in = keyring.enrolled
-        return keyring
-
-    def _own_folder(self, federation: str) -> Path:
-        folder = self._settings.state_folder / federation / self.name
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise StateError(
-                f"the state folder {folder} cannot be made: {error.strerror}",
-                expected="a place where this user may write",
-                advice="name another with --state",
-            ) from None
-        return folder
-
-    def _claim(self, note: Path) -> None:
-        """A folder keeps its name: another one that happens to be called alike must not go on with its state."""
-        before = Path(note.read_text()) if note.exists() else self._data
-        named = bool(self._settings.name or self._settings.join)
-        if before != self._data and before.is_dir() and not named:
-            raise SettingError(
-                f"another data folder is already called {self.name} here: {before}",
-                expected=f"a name of its own for {self._data}",
-                advice=f"give it one: --name {self.name}_2; if both are the same site: --name {self.name}",
-            )
-        note.write_text(str(self._data))
-
-    def _check_invited(self, invited: str) -> None:
-        if self._settings.name and self._settings.name != invited:
-            raise SettingError(
-                f"--name is {self._settings.name!r}, the invitation is for {invited!r}",
-                expected="the name that was invited",
-                advice="leave --name out, or ask the operator for: pfl invite " + self._settings.name,
-            )
-
-
-async def _enrolled(enrolling: object) -> None:
-    try:
-        await enrolling  # type: ignore[misc]  # a coroutine of either way of enrolling
-    except NotAdmitted as refusal:
-        # Its words say already what to do.
-        raise UserError(f"the coordinator did not take this site: {refusal}") from None
-    except Unreachable as down:
-        raise Unavailable(
-            f"the coordinator's enrolment port does not answer: {down}",
-            expected="a running pfl-server, and a firewall that lets this machine out to it",
-        ) from None
 
 
 def _look_around(keyring: Keyring, folder: Path) -> Surroundings:
@@ -269,18 +183,3 @@ def _in_words(refusal: NotAdmitted) -> PflError:
     if refusal.code == "run_failed":
         return RunFailed(f"the coordinator has ended the run: {refusal}")
     return DataError(str(refusal)) if refusal.code in ("classes", "shape") else UserError(str(refusal))
-
-
-def _data_folder(settings: ClientSettings) -> Path:
-    if settings.data is None:
-        raise SettingError(
-            "no data folder was named", expected="--data FOLDER", advice="for example --data ./hospital_a"
-        )
-    folder = settings.data.resolve()
-    if not folder.is_dir():
-        raise DataError(
-            f"--data {settings.data} is no folder",
-            expected="a folder with train and test data",
-            advice="check the path",
-        )
-    return folder

@@ -58,6 +58,7 @@ SEALING = {
     "pfl_server.sealed",
 }
 PROGRAMS = {
+    "pfl_client.admission",
     "pfl_client.cli",
     "pfl_client.clocks",
     "pfl_client.metrics",

@@ -1,0 +1,137 @@
+"""Who a site is and how it is let in: from an invitation, or as the same user's on the coordinator's machine."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pfl_client import enrolment
+from pfl_client.link import NotAdmitted, Unreachable
+from pfl_client.settings import ClientSettings
+from pfl_common.errors import DataError, SettingError, StateError, Unavailable, UserError
+from pfl_common.identity import Keyring, check_site_name, discovery, read_join_file, site_name
+
+BEFORE_ANY_LAST_DAY = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A site that has its certificate: where its coordinator is, its own folder for that federation, its keys."""
+
+    address: str
+    folder: Path
+    keyring: Keyring
+
+
+class Admission:
+    """The way in of one site."""
+
+    def __init__(self, settings: ClientSettings, data: Path) -> None:
+        self._settings, self._data = settings, data
+        self.name = check_site_name(settings.name) if settings.name else site_name(data)
+        self.door: tuple[str, bytes] | None = None
+        """Where the coordinator shows its certificate to everybody, and the authority that signed it."""
+        self.was_let_in = False
+        """Before this start: the address it has was right once."""
+
+    async def identify(self) -> Admitted:
+        """Who am I, and who is the coordinator: from an invitation, or from this machine's own coordinator."""
+        now = datetime.now(UTC)
+        if self._settings.join is not None:
+            return await self._identify_invited(self._settings.join, now)
+        found = await asyncio.to_thread(discovery.find, self._settings.server)
+        self.door = (found.addresses.enrolment, found.ca_pem)
+        folder = self._own_folder(found.federation_id)
+        keyring = self._open_keys(folder)
+        if not keyring.enrolled or keyring.expired(now):
+            await _enrolled(enrolment.enrol_same_user(keyring, found, self.name))
+        return Admitted(found.addresses.control, folder, keyring)
+
+    async def _identify_invited(self, join: Path, now: datetime) -> Admitted:
+        # An invitation opens the door once; what else it says stays true after its last day.
+        invitation = read_join_file(join, now=BEFORE_ANY_LAST_DAY)
+        self._check_invited(invitation.site)
+        self.name = invitation.site
+        self.door = (invitation.addresses.enrolment, invitation.ca_pem)
+        folder = self._own_folder(invitation.federation_id)
+        keyring = self._open_keys(folder)
+        if not keyring.enrolled or keyring.expired(now):
+            if keyring.enrolled and now > invitation.expires:
+                keyring.check(now)
+            await _enrolled(enrolment.enrol_invited(keyring, read_join_file(join, now=now)))
+        return Admitted(invitation.addresses.control, folder, keyring)
+
+    def _open_keys(self, folder: Path) -> Keyring:
+        """The keys of this very site: with another one's it would speak, and leave, in that one's name."""
+        keyring = Keyring.open(folder / "keys")
+        if keyring.enrolled and keyring.name != self.name:
+            raise StateError(
+                f"the state folder {folder} holds the keys of the site {keyring.name}",
+                expected=f"the keys of {self.name}, or none",
+                advice="bring back this site's own folder, or move this one away: the site then enrols anew",
+            )
+        self.was_let_in = keyring.enrolled
+        return keyring
+
+    def _own_folder(self, federation: str) -> Path:
+        folder = self._settings.state_folder / federation / self.name
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StateError(
+                f"the state folder {folder} cannot be made: {error.strerror}",
+                expected="a place where this user may write",
+                advice="name another with --state",
+            ) from None
+        return folder
+
+    def claim(self, note: Path) -> None:
+        """A folder keeps its name: another one that happens to be called alike must not go on with its state."""
+        before = Path(note.read_text()) if note.exists() else self._data
+        named = bool(self._settings.name or self._settings.join)
+        if before != self._data and before.is_dir() and not named:
+            raise SettingError(
+                f"another data folder is already called {self.name} here: {before}",
+                expected=f"a name of its own for {self._data}",
+                advice=f"give it one: --name {self.name}_2; if both are the same site: --name {self.name}",
+            )
+        note.write_text(str(self._data))
+
+    def _check_invited(self, invited: str) -> None:
+        if self._settings.name and self._settings.name != invited:
+            raise SettingError(
+                f"--name is {self._settings.name!r}, the invitation is for {invited!r}",
+                expected="the name that was invited",
+                advice="leave --name out, or ask the operator for: pfl invite " + self._settings.name,
+            )
+
+
+async def _enrolled(enrolling: object) -> None:
+    try:
+        await enrolling  # type: ignore[misc]  # a coroutine of either way of enrolling
+    except NotAdmitted as refusal:
+        # Its words say already what to do.
+        raise UserError(f"the coordinator did not take this site: {refusal}") from None
+    except Unreachable as down:
+        raise Unavailable(
+            f"the coordinator's enrolment port does not answer: {down}",
+            expected="a running pfl-server, and a firewall that lets this machine out to it",
+        ) from None
+
+
+def find_data(settings: ClientSettings) -> Path:
+    """The data folder that was named; it must be there."""
+    if settings.data is None:
+        raise SettingError(
+            "no data folder was named", expected="--data FOLDER", advice="for example --data ./hospital_a"
+        )
+    folder = settings.data.resolve()
+    if not folder.is_dir():
+        raise DataError(
+            f"--data {settings.data} is no folder",
+            expected="a folder with train and test data",
+            advice="check the path",
+        )
+    return folder
