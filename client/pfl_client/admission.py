@@ -7,12 +7,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from pfl_client import enrolment
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.settings import ClientSettings
+from pfl_client.vault import FolderLock
 from pfl_common.errors import DataError, SettingError, StateError, Unavailable, UserError
 from pfl_common.identity import Keyring, check_site_name, discovery, read_join_file, site_name
 
+log = structlog.get_logger("pfl.site")
+
+_OTHER_NAME = "the invitation is for a site of another name than the data folder's"
+_OTHER_SITES = (
+    "nothing if both belong together; if not, stop pfl-client, start it with this site's own join file, "
+    "and ask the operator for: pfl invite {name} --again"
+)
+_ONE_NAME = "stop the other one, or give this site another name with --name"
+_ONE_INVITATION = "stop the other one; a second site needs an invitation of its own: pfl invite NAME"
 BEFORE_ANY_LAST_DAY = datetime.min.replace(tzinfo=UTC)
 
 
@@ -57,6 +69,8 @@ class Admission:
         self.door = (invitation.addresses.enrolment, invitation.ca_pem)
         folder = self._own_folder(invitation.federation_id)
         keyring = self._open_keys(folder)
+        if not keyring.enrolled:
+            self._compare_names()
         if not keyring.enrolled or keyring.expired(now):
             if keyring.enrolled and now > invitation.expires:
                 keyring.check(now)
@@ -98,6 +112,18 @@ class Admission:
                 advice=f"give it one: --name {self.name}_2; if both are the same site: --name {self.name}",
             )
         note.write_text(str(self._data))
+
+    def hold(self, admitted: Admitted) -> FolderLock:
+        """Have the site's folder for oneself."""
+        advice = _ONE_INVITATION if self._settings.join else _ONE_NAME
+        return FolderLock(admitted.folder, "site.lock", advice=advice)
+
+    def _compare_names(self) -> None:
+        """Two sites' files are easily mixed up; but in a container every data folder is called alike."""
+        shown = self._data.name
+        if not self._settings.name and site_name(self._data) != self.name:
+            advice = _OTHER_SITES.format(name=self.name)
+            log.warning(_OTHER_NAME, site=self.name, data_folder=shown, what_to_do=advice)
 
     def _check_invited(self, invited: str) -> None:
         if self._settings.name and self._settings.name != invited:

@@ -25,7 +25,6 @@ from pfl_client.moving import MovingLink
 from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
-from pfl_client.vault import FolderLock
 from pfl_common.errors import DataError, PflError, RunFailed, StateError, Unavailable, UserError
 from pfl_common.identity import IdentityError, Keyring, discovery
 from pfl_common.messages import Over
@@ -81,7 +80,7 @@ class Site:
 
     async def _story(self) -> Over:
         admitted = await self._admission.identify()
-        lock = FolderLock(admitted.folder, "site.lock")
+        lock = self._admission.hold(admitted)
         try:
             self._admission.claim(admitted.folder / "data.txt")
             return await self._take_part(admitted)

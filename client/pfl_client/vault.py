@@ -60,7 +60,7 @@ _POINTER: TypeAdapter[Pointer] = TypeAdapter(Pointer)
 class FolderLock:
     """A state folder for oneself: a second daemon is told so, and a killed one leaves no lock behind."""
 
-    def __init__(self, folder: Path, name: str = "vault.lock") -> None:
+    def __init__(self, folder: Path, name: str = "vault.lock", *, advice: str = "stop the other one") -> None:
         disk.make_folder(folder)
         self._handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -70,7 +70,7 @@ class FolderLock:
             raise StateError(
                 f"the state folder {folder} is in use by another pfl-client",
                 expected="one daemon per site and state folder",
-                advice="stop the other one, or give this site another name with --name",
+                advice=advice,
             ) from None
 
     def release(self) -> None:
