@@ -132,9 +132,8 @@ class CallBook:
             message = _say_call(call, body, said.session, said.counter)
             self.find_card(said.site).verifier.verify(said.signature, message)
         except InvalidSignature:
-            raise Refused(
-                "seal", f"{said.site[:63]} did not sign this call; expected: its signature"
-            ) from None
+            words = f"{said.site[:63]} did not sign this call with the keys it was last let in with"
+            raise Refused("other_keys", f"{words}; expected: those and no others") from None
         if not self._window(said, ends).take(said.counter):
             raise Refused("seal", f"a call of {said.site} that was heard before; expected: a new one")
         return said.site

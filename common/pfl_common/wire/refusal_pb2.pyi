@@ -14,6 +14,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_CLASSES: _ClassVar[Reason]
     REASON_SHAPE: _ClassVar[Reason]
     REASON_TOO_LATE_TO_JOIN: _ClassVar[Reason]
+    REASON_OTHER_KEYS: _ClassVar[Reason]
     REASON_BAD_REQUEST: _ClassVar[Reason]
     REASON_NOT_JOINED: _ClassVar[Reason]
     REASON_LATE: _ClassVar[Reason]
@@ -53,6 +54,7 @@ REASON_NOT_IN_THE_RUN: Reason
 REASON_CLASSES: Reason
 REASON_SHAPE: Reason
 REASON_TOO_LATE_TO_JOIN: Reason
+REASON_OTHER_KEYS: Reason
 REASON_BAD_REQUEST: Reason
 REASON_NOT_JOINED: Reason
 REASON_LATE: Reason

@@ -96,8 +96,16 @@ CHANGED = {
 def test_a_call_that_was_changed(hall: Hall, change: object) -> None:
     """Whatever a proxy changes, the call is not heard; the honest one still is."""
     said = hall.line().sign("Offer", b"body")
-    assert hall.refusal(*change(said)) in ("seal", "session", "card")
+    assert hall.refusal(*change(said)) in ("other_keys", "session", "card")
     assert "hospital_a" == hall.book.check("Offer", b"body", said)
+
+
+def test_a_site_that_was_let_in_with_other_keys_since(hall: Hall) -> None:
+    """Its old keys are nobody's any more, and it is told so by a code of its own; its new ones are heard."""
+    old = hall.line()
+    hall.sites["hospital_a"] = EnvelopeKeys.generate()
+    assert "other_keys" == hall.refusal("Leave", b"", old.sign("Leave", b""))
+    assert "hospital_a" == hall.book.check("Leave", b"", hall.line().sign("Leave", b""))
 
 
 def test_a_session_is_of_one_coordinator_and_one_site(hall: Hall) -> None:
