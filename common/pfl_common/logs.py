@@ -21,6 +21,8 @@ if _rich is None:
 
 FORMATS = ("text", "json", "auto")
 """What `--log-format` may say; `auto` is another word for `text`, whose lines have colours on a terminal only."""
+ON_A_TERMINAL = "%Y-%m-%d %H:%M:%SZ"
+"""How a line begins where a person reads it: by the second, of universal time as in a file."""
 
 
 class Unfailing:
@@ -54,7 +56,7 @@ def configure_from(word: str) -> None:
 
 def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -> None:
     """Set up logging for a program; everything goes to standard error."""
-    terminal = sys.stderr.isatty()
+    terminal = style == "text" and sys.stderr.isatty()
     renderer: structlog.types.Processor
     if style == "json":
         renderer = structlog.processors.JSONRenderer(sort_keys=True)
@@ -63,7 +65,7 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S" if terminal else "iso"),
+            structlog.processors.TimeStamper(fmt=ON_A_TERMINAL if terminal else "iso"),
             structlog.processors.format_exc_info,
             renderer,
         ],

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import io
+import json
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 import structlog
@@ -48,6 +51,30 @@ def test_a_log_is_as_its_format_says(monkeypatch: pytest.MonkeyPatch, word: str,
     structlog.reset_defaults()
     assert is_json == stream.getvalue().startswith("{")
     assert "here" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("word", ["text", "json"])
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_a_line_says_on_which_day(
+    monkeypatch: pytest.MonkeyPatch, word: str, kind: type[io.StringIO]
+) -> None:
+    """Runs take days: each line has its whole moment, in universal time and said to be; in a file as one word."""
+    stream, before = kind(), datetime.now(UTC).replace(microsecond=0)
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.configure_from(word)
+    structlog.get_logger("pfl.test").info("here")
+    structlog.reset_defaults()
+    line = re.sub(r"\x1b\[\d*m", "", stream.getvalue())
+    words = json.loads(line)["timestamp"] if word == "json" else line.partition("[")[0].strip()
+    assert before <= datetime.fromisoformat(words) <= datetime.now(UTC)
+    assert (word == "text" and kind is Terminal) == (" " in words)
 
 
 def test_a_format_nobody_knows() -> None:
