@@ -10,6 +10,7 @@ from PIL import Image
 
 from pfl_deploy.demo.report import render
 from tests.deploy.demo.conftest import ROUNDS, Played
+from tests.house.skeleton import TOP
 
 SITES = ["mnist", "mnist_m", "optdigits", "synth"]
 STATES = {
@@ -105,6 +106,17 @@ def test_the_report_has_all_its_parts_and_asks_nobody(played: Played) -> None:
     assert not page.asked
     assert "script" not in page.tags
     assert not re.findall(r"https?://|url\(|@import", text)
+
+
+def test_the_readme_leads_to_what_is_there(played: Played) -> None:
+    """Parts of the report that it names have these headings, and what it says to have stayed has stayed."""
+    shown = (TOP / "README.md").read_text().partition("\n## See it work\n")[2].partition("\n## ")[0]
+    named = re.findall(r"\*([^*]+)\* lists", " ".join(shown.split()))
+    assert 1 == len(named)
+    assert f"<h2>{named[0]}</h2>" in played.plan.report.read_text()
+    stayed = {part.name for part in played.findings.parts if not part.travels}
+    assert {"encoder", "head_p", "projector"} == stayed
+    assert "projector, personal head and the encoder's statistics stay" in " ".join(shown.split())
 
 
 def test_the_report_shows_every_final_figure(played: Played) -> None:
