@@ -166,3 +166,9 @@ def test_the_readme_installs_what_is_there() -> None:
     assert f"u {last('pfl-coordinator.service', 'User')} " in users
     assert f"g {last('pfl-site@.service', 'SupplementaryGroups')} " in users
     assert f"chgrp -R {last('pfl-site@.service', 'SupplementaryGroups')} /srv/pfl/" in told
+
+
+def test_what_a_command_needs_stands_before_it() -> None:
+    """Who copies one block after the other has made what `pfl` needs in a container before it is called."""
+    told = (FOLDER / "README.md").read_text()
+    assert told.index("umount /proc/sys/kernel/random/boot_id") < told.index("as_operator=")
