@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import structlog
 
-from pfl_client import enrolment
+from pfl_client import disk, enrolment
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.settings import ClientSettings
 from pfl_client.vault import FolderLock
-from pfl_common.errors import DataError, SettingError, StateError, Unavailable, UserError
-from pfl_common.identity import Keyring, check_site_name, discovery, read_join_file, site_name
+from pfl_common.errors import DataError, Refused, SettingError, StateError, Unavailable, UserError
+from pfl_common.identity import (
+    IdentityError,
+    Invitation,
+    Keyring,
+    check_site_name,
+    discovery,
+    read_join_file,
+    site_name,
+)
 
 log = structlog.get_logger("pfl.site")
 
@@ -25,6 +35,10 @@ _OTHER_SITES = (
 )
 _ONE_NAME = "stop the other one, or give this site another name with --name"
 _ONE_INVITATION = "stop the other one; a second site needs an invitation of its own: pfl invite NAME"
+_OTHER_KEYS = "other_keys"
+_KEYS_NOT_TAKEN = (_OTHER_KEYS, "card")
+"""Refusals that may mean: this site was let in with other keys since, or its coordinator is an older copy."""
+_KEYS, _NEW_KEYS = "keys", "keys.new"
 BEFORE_ANY_LAST_DAY = datetime.min.replace(tzinfo=UTC)
 
 
@@ -79,7 +93,9 @@ class Admission:
 
     def _open_keys(self, folder: Path) -> Keyring:
         """The keys of this very site: with another one's it would speak, and leave, in that one's name."""
-        keyring = Keyring.open(folder / "keys")
+        if not (folder / _KEYS).exists() and (folder / _NEW_KEYS).exists():
+            os.rename(folder / _NEW_KEYS, folder / _KEYS)
+        keyring = Keyring.open(folder / _KEYS)
         if keyring.enrolled and keyring.name != self.name:
             raise StateError(
                 f"the state folder {folder} holds the keys of the site {keyring.name}",
@@ -113,6 +129,33 @@ class Admission:
             )
         note.write_text(str(self._data))
 
+    async def enrol_anew(self, before: Admitted, refusal: NotAdmitted | Refused) -> Admitted:
+        """Other keys for a site whose own are not taken, if its join file is one that these have not tried.
+
+        Whatever goes wrong, the keys that are there stay; without such a file the refusal is raised again, in words
+        that say how to come by one.
+        """
+        if refusal.code not in _KEYS_NOT_TAKEN:
+            raise refusal
+        invitation = self._find_untried(before.keyring)
+        if invitation is None:
+            raise _explain(refusal, self.name, before.folder) from None
+        log.warning("the coordinator does not take this site's keys, enrolling anew", why=str(refusal))
+        await _enrolled(_redeem(invitation, before))
+        aside = _exchange_keys(before.folder)
+        log.warning("this site has new keys", old_keys_are_kept_in=str(aside))
+        return Admitted(invitation.addresses.control, before.folder, self._open_keys(before.folder))
+
+    def _find_untried(self, keyring: Keyring) -> Invitation | None:
+        """The invitation at hand, read anew; none if these keys came by it, or were refused with it already."""
+        if self._settings.join is None:
+            return None
+        invitation = read_join_file(self._settings.join, now=BEFORE_ANY_LAST_DAY)
+        fits = (invitation.federation_id, invitation.site) == (keyring.federation_id, self.name)
+        if not fits or keyring.has_tried(invitation.id):
+            return None
+        return read_join_file(self._settings.join, now=datetime.now(UTC))
+
     def hold(self, admitted: Admitted) -> FolderLock:
         """Have the site's folder for oneself."""
         advice = _ONE_INVITATION if self._settings.join else _ONE_NAME
@@ -132,6 +175,36 @@ class Admission:
                 expected="the name that was invited",
                 advice="leave --name out, or ask the operator for: pfl invite " + self._settings.name,
             )
+
+
+async def _redeem(invitation: Invitation, before: Admitted) -> None:
+    """Spend an invitation on new keys, which lie beside the old ones until they are taken."""
+    try:
+        await enrolment.enrol_invited(Keyring.open(before.folder / _NEW_KEYS), invitation)
+    except NotAdmitted:
+        # Ten wrong proofs lock the invitation that is in force: who is started again and again shows a file once.
+        before.keyring.note_tried(invitation.id)
+        raise
+
+
+def _exchange_keys(folder: Path) -> Path:
+    """Put the new keys in force; gives where the old ones are now. A kill in between is mended by `_open_keys`."""
+    aside = next(path for number in count(1) if not (path := folder / f"{_KEYS}.{number}").exists())
+    os.rename(folder / _KEYS, aside)
+    os.rename(folder / _NEW_KEYS, folder / _KEYS)
+    disk.settle(folder)
+    return aside
+
+
+def _explain(refusal: NotAdmitted | Refused, name: str, folder: Path) -> Exception:
+    if refusal.code != _OTHER_KEYS:
+        return refusal
+    return IdentityError(
+        f"the coordinator knows other keys of {name} than those in {folder / _KEYS}: {refusal}",
+        expected="the keys that this site was last let in with",
+        advice=f"if {name} runs elsewhere now, stop this one; if not, ask the operator for: "
+        f"pfl invite {name} --again, and start pfl-client with that file: --join FILE",
+    )
 
 
 async def _enrolled(enrolling: object) -> None:

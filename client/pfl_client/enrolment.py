@@ -26,6 +26,7 @@ async def enrol_invited(
     )
     address = invitation.addresses.enrolment
     await _enrol(keyring, request, address=address, ca_pem=invitation.ca_pem, patience=patience)
+    keyring.note_tried(invitation.id)
 
 
 async def enrol_same_user(

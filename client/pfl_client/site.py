@@ -25,7 +25,7 @@ from pfl_client.moving import MovingLink
 from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
-from pfl_common.errors import DataError, PflError, RunFailed, StateError, Unavailable, UserError
+from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
 from pfl_common.identity import IdentityError, Keyring, discovery
 from pfl_common.messages import Over
 
@@ -83,7 +83,11 @@ class Site:
         lock = self._admission.hold(admitted)
         try:
             self._admission.claim(admitted.folder / "data.txt")
-            return await self._take_part(admitted)
+            while True:
+                try:
+                    return await self._take_part(admitted)
+                except (NotAdmitted, Refused) as refusal:
+                    admitted = await self._admission.enrol_anew(admitted, refusal)
         finally:
             lock.release()
 

@@ -55,6 +55,11 @@ class Invitation:
     expires: datetime
     secret: bytes = field(repr=False)  # a representation can end in a log
 
+    @property
+    def id(self) -> str:
+        """Which invitation this is; may be noted anywhere."""
+        return proofs.name_of(self.secret)
+
     def prove(self, csr_pem: bytes) -> bytes:
         """What to send beside the certificate request to show that we hold this invitation."""
         return proofs.prove(self.secret, self.federation_id, name=self.site, csr_pem=csr_pem)

@@ -5,6 +5,7 @@ site.csr   the request it enrols with; kept, so that a repeated request is the s
 site.pem   the site's certificate, then the federation's CA; one file, so that they always belong together
 site.seal  the site's keys to sign and to receive with, made when they are first asked for
 site.card  the federation's word that those two are this site's
+site.tried which invitations these keys have been tried with, each by its id
 """
 
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ _REQUEST_FILE = "site.csr"
 _CERTIFICATE_FILE = "site.pem"
 _ENVELOPE_FILE = "site.seal"
 _CARD_FILE = "site.card"
+_TRIED_FILE = "site.tried"
 
 
 class Keyring:
@@ -136,6 +138,19 @@ class Keyring:
                 advice="start pfl-client again; if this repeats, tell the operator",
             )
         private.write(self._folder / _CARD_FILE, signed)
+
+    def has_tried(self, invitation: str) -> bool:
+        """Whether these keys came by the invitation of this id, or were refused with it."""
+        return invitation in self._tried()
+
+    def note_tried(self, invitation: str) -> None:
+        """Remember an invitation that has been tried with these keys."""
+        tried = dict.fromkeys((*self._tried(), invitation))
+        private.write(self._folder / _TRIED_FILE, "".join(f"{name}\n" for name in tried).encode())
+
+    def _tried(self) -> list[str]:
+        path = self._folder / _TRIED_FILE
+        return private.read(path).decode("ascii", errors="replace").split() if path.exists() else []
 
     def days_left(self, now: datetime) -> float:
         """Days until the certificate expires; negative after that."""

@@ -22,11 +22,17 @@ SECRET_BYTES = 32
 
 _KEY_LABEL = b"pfl enrolment key 1"
 _PROOF_LABEL = b"pfl enrolment proof 1"
+_NAME_LABEL = b"pfl invitation 1"
 
 
 def new_secret() -> bytes:
     """A fresh secret from the operating system."""
     return secrets.token_bytes(SECRET_BYTES)
+
+
+def name_of(secret: bytes) -> str:
+    """What tells an invitation from others; it helps nobody to the secret, nor to a key or proof made from it."""
+    return hmac.digest(secret, _NAME_LABEL, "sha256").hex()
 
 
 def derive_key(secret: bytes, federation_id: str, *, name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 from dataclasses import replace
@@ -27,6 +28,17 @@ def test_a_join_file_comes_back_whole(join_file: Path, invitation: Invitation, n
     """Reading gives what was written, and the file is for its owner only."""
     assert invitation == read_join_file(join_file, now=now)
     assert 0o600 == stat.S_IMODE(join_file.stat().st_mode)
+
+
+def test_an_invitation_is_told_from_others_without_its_secret(
+    join_file: Path, invitation: Invitation, now: datetime
+) -> None:
+    """The file's is the one that was written; what is noted of it lets nobody in."""
+    other = replace(invitation, secret=new_secret())
+    assert invitation.id == read_join_file(join_file, now=now).id != other.id
+    assert 64 == len(invitation.id)
+    for hidden in (invitation.secret, hashlib.sha256(invitation.secret).digest()):
+        assert hidden.hex() not in invitation.id
 
 
 def test_windows_line_ends_do_no_harm(join_file: Path, invitation: Invitation, now: datetime) -> None:

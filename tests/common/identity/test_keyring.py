@@ -57,6 +57,16 @@ def test_the_request_does_not_hold_the_key(keyring: Keyring) -> None:
     assert b"PRIVATE" not in keyring.csr("hospital_a")
 
 
+def test_it_knows_the_invitations_it_has_tried(tmp_path: Path, keyring: Keyring) -> None:
+    """Also at the next start; noted twice is noted once."""
+    for known in ("one", "two", "two"):
+        assert not keyring.has_tried("three")
+        keyring.note_tried(known)
+    again = Keyring.open(tmp_path / "site")
+    assert [True, True, False] == [again.has_tried(known) for known in ("one", "two", "three")]
+    assert "one\ntwo\n" == (tmp_path / "site" / "site.tried").read_text()
+
+
 def test_days_left_count_down(joined: Keyring, now: datetime) -> None:
     """Thirty at first, below zero in the end."""
     assert 30 == pytest.approx(joined.days_left(now), abs=0.001)
