@@ -167,7 +167,9 @@ class Observer:
     def resumed(self, last: int, *, over: str = "") -> None:
         """A restarted coordinator goes on; if the run was over before, it only serves it."""
         if over:
-            log.info("run served again", status=over, rounds=last, to_train_again="--new-run", **self._how_good())
+            log.info(
+                "run served again", status=over, rounds=last, to_train_again="--new-run", **self._how_good()
+            )
             self._events.add(f"started again: the run had {over} after round {last}")
         else:
             log.info("run resumed", after_round=last)
