@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,7 @@ LONGEST_SOCKET_PATH = 103
 """In bytes; what macOS allows (Linux allows 107)."""
 
 Answer = TypeVar("Answer", bound=frames.Letter)
+Said = TypeVar("Said")
 
 
 class TrainerFailed(TrainerLost):
@@ -141,20 +143,26 @@ class _Running:
         self._gone = asyncio.create_task(process.wait())
 
     async def send(self, letter: frames.Letter, body: frames.Buffer = b"") -> None:
-        await self._socket.send_multipart(frames.pack(self._secret, letter, body), copy=False)
+        """Hand a letter over; TrainerLost where nobody takes it, for instance if it was killed while it had no work."""
+        await self._together(self._socket.send_multipart(frames.pack(self._secret, letter, body), copy=False))
 
     async def receive(self) -> tuple[frames.Letter, memoryview]:
         """The next letter; TrainerLost as soon as there can be none."""
-        arriving = asyncio.ensure_future(self._arrive())
         try:
-            await asyncio.wait({arriving, self._gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not arriving.done() or arriving.cancelled():  # cancelled: close() was called meanwhile
-                raise TrainerLost(describe_end(await asyncio.shield(self._gone)))
-            return arriving.result()
+            return await self._together(self._arrive())
         except frames.Garbled as error:
             raise TrainerLost(f"the trainer was not understood: {error}") from None
+
+    async def _together(self, doing: Awaitable[Said]) -> Said:
+        """What takes two: without the other process a socket waits for ever."""
+        task = asyncio.ensure_future(doing)
+        try:
+            await asyncio.wait({task, self._gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() or task.cancelled():  # cancelled: close() was called meanwhile
+                raise TrainerLost(describe_end(await asyncio.shield(self._gone)))
+            return task.result()
         finally:
-            arriving.cancel()
+            task.cancel()
 
     async def _arrive(self) -> tuple[frames.Letter, memoryview]:
         arrival = frames.Arrival(self._secret, self._pool)

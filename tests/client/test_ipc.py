@@ -109,6 +109,24 @@ async def test_a_killed_trainer_is_noticed_and_replaced(tmp_path: Path, trainer:
     assert first != trainer.pid
 
 
+async def test_a_trainer_killed_between_tasks_is_a_loss_too(tmp_path: Path, trainer: TrainerProcess) -> None:
+    """Nobody listens any more when the next task comes: it is not waited for somebody who does."""
+    desk = Desk(tmp_path)
+    await trainer.open(desk.folder, desk.spec.to_json(), desk.init)
+    first = trainer.pid
+    running = trainer._running
+    assert running is not None
+    os.kill(first, signal.SIGKILL)
+    await asyncio.wait_for(running.process.wait(), 10)
+    async with asyncio.timeout(10):
+        while await running._socket.poll(0, zmq.POLLOUT):  # noqa: ASYNC110  # a socket's other end goes unannounced
+            await asyncio.sleep(0.01)
+    with pytest.raises(TrainerLost, match="SIGKILL"):
+        await asyncio.wait_for(trainer.work(desk.job(), ignore), 10)
+    assert (await asyncio.wait_for(trainer.work(desk.job(), ignore), 60)).up
+    assert first != trainer.pid
+
+
 async def test_unwanted_work_is_ended(tmp_path: Path, trainer: TrainerProcess) -> None:
     """Who no longer waits for a task ends its process: no answer of it is taken for another's."""
     desk = Desk(tmp_path, epochs=1_000_000)
