@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from typing import cast
 
 from pydantic import JsonValue
@@ -216,20 +216,20 @@ class Reception:
         guest = self._gathered.get(site)
         if guest is None:
             self._events.add(f"{site} joined")
-            guest = self._gathered[site] = Guest(description, _now())
+            guest = self._gathered[site] = Guest(description, monotonic())
         guest.description, guest.waiting = description, guest.waiting + 1
         self._arrival.set()
         try:
             yield
         finally:
-            guest.waiting, guest.heard = guest.waiting - 1, _now()
+            guest.waiting, guest.heard = guest.waiting - 1, monotonic()
 
     def _here(self) -> list[ClientId]:
-        limit = _now() - self._lease
+        limit = monotonic() - self._lease
         return sorted(site for site, guest in self._gathered.items() if guest.waiting or guest.heard >= limit)
 
     def _status_before(self) -> RunStatus:
-        here, now = set(self._here()), _now()
+        here, now = set(self._here()), monotonic()
         guests = sorted(self._gathered.items())
         sites = tuple(_describe(site, guest, now, here=site in here) for site, guest in guests)
         rounds = cast(int, self._wanted.get("rounds", 0))
@@ -277,8 +277,3 @@ def _describe(site: ClientId, guest: Guest, now: float, *, here: bool) -> SiteSt
     ago = 0.0 if guest.waiting else round(now - guest.heard, 1)
     phase: SitePhase = "waiting" if here else "away"
     return SiteStatus(site, "here" if here else "away", ago, phase, phase)
-
-
-def _now() -> float:
-    """The clock that leases are measured by."""
-    return asyncio.get_running_loop().time()

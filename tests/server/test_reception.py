@@ -75,7 +75,7 @@ async def test_a_site_that_falls_silent_before_the_run(monkeypatch: pytest.Monke
     """The run waits for sites that are here: a killed one is away after a lease."""
     now = 100.0
     monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
-    monkeypatch.setattr(module, "_now", lambda: now)
+    monkeypatch.setattr(module, "monotonic", lambda: now)
     desk = Reception("fedavg", wanted={"lease_seconds": 4.0})
     await desk.join("a", DESCRIPTION)
     now = 104.0
@@ -95,7 +95,7 @@ async def test_a_site_that_falls_silent_before_the_run(monkeypatch: pytest.Monke
 async def test_a_call_that_waits_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a call is held, its site is here; when its line breaks, for one more lease."""
     now = 100.0
-    monkeypatch.setattr(module, "_now", lambda: now)
+    monkeypatch.setattr(module, "monotonic", lambda: now)
     desk = Reception("fedavg", wanted={"lease_seconds": 4.0})
     waiting = asyncio.create_task(desk.join("a", DESCRIPTION))
     await asyncio.sleep(0)
