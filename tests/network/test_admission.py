@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,6 @@ from pfl_common.identity import write_join_file
 from tests.network.federation import Federation
 
 OTHER_NAME = "the invitation is for a site of another name than the data folder's"
-
-
-@pytest.fixture
-async def federation(tmp_path: Path) -> AsyncIterator[Federation]:
-    """A running coordinator."""
-    folder = tmp_path / "federation"
-    folder.mkdir()
-    one = Federation(folder)
-    await one.start()
-    yield one
-    await one.stop()
 
 
 def invite(federation: Federation, name: str, *, again: bool = False) -> Path:

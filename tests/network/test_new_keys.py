@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,6 @@ from tests.network.federation import HASTY, Federation
 
 DIGITS = Description((1, 28, 28), ("0", "1"), 120)
 NAME = "hospital_a"
-
-
-@pytest.fixture
-async def federation(tmp_path: Path) -> AsyncIterator[Federation]:
-    """A running coordinator."""
-    folder = tmp_path / "federation"
-    folder.mkdir()
-    one = Federation(folder)
-    await one.start()
-    yield one
-    await one.stop()
 
 
 class Killed(Exception):
