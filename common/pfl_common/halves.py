@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, Protocol, TypeAlias
 
 import torch
@@ -24,6 +25,8 @@ from pfl_common.tensors import Kept, State, load_into
 
 Metrics: TypeAlias = dict[str, float]
 Batch: TypeAlias = tuple[Tensor, Tensor]
+Tail: TypeAlias = Literal["fold", "drop", "keep"]
+"""What becomes of an epoch's last batch when it is not full."""
 
 STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 """For every Config: an unknown setting is an error, and the text below a field is its documentation."""
@@ -43,8 +46,12 @@ class Settings:
     """m: momentum of SGD; its memory starts empty in every round."""
     weight_decay: float = 0.0
     """L2 penalty of SGD."""
+    tail: Tail = "fold"
+    """A last batch that is not full: under half of B it joins the one before it if the network has batch norm (fold), is
+    left out (drop), or is a batch of its own (keep). A site with less than one batch uses all it has.
+    """
     drop_last: bool = False
-    """Leave out a last batch that is not full (a site with less than one batch uses all it has)."""
+    """The same as `tail = drop`, under the name that the FedCP and GPFL settings have for it; wins over `tail`."""
     bn_policy: BnPolicy = "local_stats"
     """What batch-norm layers share: share_all, local_stats (statistics stay) or local_bn (all stays)."""
     aggregation: Literal["samples", "uniform"] = "samples"
@@ -115,13 +122,23 @@ class LocalData:
         """Chance for one purpose in this round at this site; the same words give the same draws."""
         return seeding.generator(self.seed, self.site, task.round, *purpose)
 
-    def batches(self, task: Task, epoch: int, *, size: int, drop_last: bool = False) -> Iterator[Batch]:
+    def batches(self, task: Task, epoch: int, *, size: int, tail: Tail = "keep") -> Iterator[Batch]:
         """One epoch of training batches in an order of its own for (site, round, epoch)."""
         order = torch.randperm(len(self.train), generator=self.generator(task, "shuffle", epoch))
-        full = len(order) - len(order) % size
-        end = full if drop_last and full else len(order)
-        for start in range(0, end, size):
-            yield self.train.take(order[start : min(start + size, end)])
+        edges = cut(len(order), size, tail)
+        for start, end in pairwise(edges):
+            yield self.train.take(order[start:end])
+
+
+def cut(samples: int, size: int, tail: Tail) -> list[int]:
+    """The places at which an epoch is cut into batches: its first sample, each batch's end."""
+    full, rest = divmod(samples, size)
+    edges = [size * number for number in range(full + 1)]
+    if not rest or (full and tail == "drop"):
+        return edges
+    if full and tail == "fold" and 2 * rest < size:
+        edges.pop()
+    return [*edges, samples]
 
 
 class Participant(nn.Module):

@@ -167,7 +167,7 @@ def test_a_number_of_epochs_of_its_own() -> None:
 def test_a_last_batch_of_one_is_skipped_where_there_is_batch_norm() -> None:
     """The variance of one sample is not defined; without batch norm the sample counts."""
     for norm, expected in ((True, [3, 3]), (False, [3, 3, 1])):
-        participant, counted = build(norm=norm, batch=3), []
+        participant, counted = build(norm=norm, batch=3, tail="keep"), []
         participant.progress = counted.append
         run(participant, build_data(7))
 
@@ -215,16 +215,39 @@ def test_every_sample_comes_once_in_every_epoch() -> None:
 @pytest.mark.parametrize(("count", "expected"), [(7, [3, 3]), (6, [3, 3]), (3, [3]), (2, [2]), (1, [1])])
 def test_dropping_the_last_batch(count: int, expected: list[int]) -> None:
     """A batch that is not full is left out, but a site that has less than one batch uses all it has."""
-    assert expected == [len(batch) for batch in places(build_data(count), size=3, drop_last=True)]
+    assert expected == [len(batch) for batch in places(build_data(count), size=3, tail="drop")]
 
 
-def test_the_loop_drops_the_last_batch_if_told() -> None:
-    """The setting reaches the batches."""
-    participant, counted = build(batch=3, drop_last=True), []
+@pytest.mark.parametrize(
+    ("count", "expected"), [(8, [4, 4]), (9, [4, 5]), (10, [4, 4, 2]), (11, [4, 4, 3]), (5, [5]), (1, [1])]
+)
+def test_folding_the_last_batch(count: int, expected: list[int]) -> None:
+    """One sample of four joins the batch before it; half a batch and more stay one of their own."""
+    batches = places(build_data(count), size=4, tail="fold")
+
+    assert expected == [len(batch) for batch in batches]
+    assert list(range(count)) == sorted(place for batch in batches for place in batch)
+
+
+@pytest.mark.parametrize(
+    ("norm", "settings", "expected"),
+    [
+        (True, {}, [4, 5]),
+        (False, {}, [4, 4, 1]),
+        (True, {"tail": "keep"}, [4, 4]),  # a batch of one has no variance
+        (False, {"tail": "keep"}, [4, 4, 1]),
+        (False, {"tail": "drop"}, [4, 4]),
+        (False, {"drop_last": True}, [4, 4]),
+        (True, {"drop_last": True, "tail": "fold"}, [4, 4]),
+    ],
+)
+def test_what_becomes_of_the_last_batch(norm: bool, settings: dict[str, Json], expected: list[int]) -> None:
+    """Nine samples in batches of four: each value of `tail`, with batch norm and without; `drop_last` wins."""
+    participant, counted = build(norm=norm, batch=4, **settings), []
     participant.progress = counted.append
-    run(participant, build_data(7))
+    run(participant, build_data(9))
 
-    assert [3, 3] == counted
+    assert expected == counted
 
 
 def test_orders_are_keyed_by_site_round_epoch_and_seed() -> None:
