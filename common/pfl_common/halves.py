@@ -47,8 +47,8 @@ class Settings:
     weight_decay: float = 0.0
     """L2 penalty of SGD."""
     tail: Tail = "fold"
-    """A last batch that is not full: under half of B it joins the one before it if the network has batch norm (fold), is
-    left out (drop), or is a batch of its own (keep). A site with less than one batch uses all it has.
+    """A last batch that is not full: under half of B it joins the one before it if the network has batch norm (fold),
+    it is left out (drop), or it is a batch of its own (keep). A site with less than one batch uses all it has.
     """
     drop_last: bool = False
     """The same as `tail = drop`, under the name that the FedCP and GPFL settings have for it; wins over `tail`."""
