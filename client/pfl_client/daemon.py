@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -89,7 +90,8 @@ class Daemon:
         description = await self._twice(lambda: self._bench.describe(self._folder))
         for warning in description.warnings:
             log.warning("data", warning=warning)
-        return description
+        # As it comes from the trainer it would tell whoever has the same files that this site has them.
+        return replace(description, data=self._envelopes.veil(description.data))
 
     async def _take_part(self, joined: Joined, spec: RunSpec) -> Over | None:
         """One run from joining it to its end; None when the coordinator has another one by now. A site that stays

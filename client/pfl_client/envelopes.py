@@ -56,3 +56,6 @@ class Envelopes(Protocol):
 
     def confirm(self, receipt: Receipt) -> None:
         """Refuse a receipt that is not the coordinator's own word."""
+
+    def veil(self, fingerprint: str) -> str:
+        """What may be said of the fingerprint of this site's data: it changes when that does, and tells no more."""

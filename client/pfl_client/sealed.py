@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +19,19 @@ from pfl_common.run import Header
 
 
 class SealedEnvelopes:
-    """The site's keys, and the coordinator's card once it has been met."""
+    """The site's keys, and the coordinator's card once it has been met.
+
+    `secret` never leaves the site and outlives its keys; without one nothing is said of the data's fingerprint.
+    """
 
     def __init__(
-        self, keyring: Keyring, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        keyring: Keyring,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        secret: bytes = b"",
     ) -> None:
-        self._keyring, self._clock = keyring, clock
+        self._keyring, self._clock, self._secret = keyring, clock, secret
         self._keys = keyring.envelope_keys()
         self._coordinator: Card | None = None
         self._mine: tuple[bytes, Card] | None = None
@@ -71,6 +80,12 @@ class SealedEnvelopes:
     def confirm(self, receipt: Receipt) -> None:
         """Ed25519 over run, task, site and digest."""
         sealing.verify_receipt(self._known(), receipt, receipt.signature)
+
+    def veil(self, fingerprint: str) -> str:
+        """HMAC: without the key nobody can tell whether some known folder is this one."""
+        if not (fingerprint and self._secret):
+            return ""
+        return hmac.new(self._secret, fingerprint.encode(), hashlib.sha256).hexdigest()
 
     def _own(self) -> Card:
         # Only its key is used, so that its time may be over: it never leaves this site.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shutil
 import signal
 from contextlib import aclosing, suppress
@@ -26,7 +27,7 @@ from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
 from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
-from pfl_common.identity import IdentityError, Keyring, discovery
+from pfl_common.identity import IdentityError, Keyring, discovery, private
 from pfl_common.messages import Over
 
 log = structlog.get_logger("pfl.site")
@@ -114,7 +115,7 @@ class Site:
             DataFolder(self._data, self._admission.name, strict=strict, device=device),
             link=link,
             bench=TrainerProcess(folder / "trainer", warm=settings.trainer == "warm"),
-            envelopes=SealedEnvelopes(admitted.keyring),
+            envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
             state=folder,
             stays=settings.stay,
         )
@@ -146,6 +147,13 @@ class Site:
         if explained is None and isinstance(error, Stranger) and self._admission.was_let_in:
             return Unavailable(error.seen, expected=error.expected, advice=error.advice)
         return explained or error
+
+
+def own_secret(file: Path) -> bytes:
+    """What the fingerprint of this site's data is keyed with; made once."""
+    if not file.exists():
+        private.write(file, secrets.token_bytes(32))
+    return private.read(file)
 
 
 def _look_around(keyring: Keyring, folder: Path) -> Surroundings:

@@ -6,16 +6,17 @@ What no program of ours would have said raises ValueError or KeyError here, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from pydantic import JsonValue, TypeAdapter
 
 from pfl_common.messages import Event, Level, Point, Seal, SitePhase, SiteStatus
-from pfl_common.run import Direction, Header, Kind, Task
+from pfl_common.run import Direction, Header, Kind, Moments, Task, Values
 from pfl_common.wire import coordinator_pb2 as pb
 
 SITE_PHASES: tuple[SitePhase, ...] = get_args(SitePhase)
 LEVELS: tuple[Level, ...] = get_args(Level)
+VALUES: tuple[Values, ...] = get_args(Values)
 
 MOST_GROUPS, LONGEST_GROUP = 64, 255
 """A group is a branch of what a method sends: it has a few, with names of its own."""
@@ -129,6 +130,18 @@ def _hear_groups(said: Sequence[str]) -> tuple[str, ...]:
     if len(said) > MOST_GROUPS or any(len(group) > LONGEST_GROUP for group in said):
         raise ValueError(f"{len(said)} groups")
     return tuple(said)
+
+
+def hear_values(said: pb.Values, kind: Literal["image", "array"]) -> Values:
+    """How numbers are stored; a site of an older release does not say."""
+    if said == pb.VALUES_UNSPECIFIED:
+        return "bytes" if kind == "image" else "numbers"
+    return choose(word(pb.Values.Name(said), "VALUES_"), VALUES)
+
+
+def hear_moments(said: pb.Moments) -> Moments:
+    """Sums over a site's training samples."""
+    return Moments(said.count, tuple(said.sums), tuple(said.squares))
 
 
 def say_seal(seal: Seal) -> pb.Seal:

@@ -21,6 +21,10 @@ from pfl_common.remembered import remembered
 Json: TypeAlias = JsonValue
 ClientId: TypeAlias = str
 Direction: TypeAlias = Literal["down", "up"]
+Values: TypeAlias = Literal["bytes", "wide", "unit", "byte_floats", "signed", "numbers"]
+"""How a sample's numbers are stored: pictures of 8 bits, of 16 bits, of floats in 0..1, in 0..255, of any other floats;
+or plain numbers that are no picture.
+"""
 
 
 class Kind(enum.StrEnum):
@@ -94,6 +98,12 @@ class Model:
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     encoder_projector: bool = False
+    low: float = 0.0
+    high: float = 0.0
+    """The range of raw values that becomes 0..1 at every site; both 0: pictures in bytes, as they are."""
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+    """What is taken away from each number of the input and what it is then divided by; empty: nothing is."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,8 @@ class RunSpec:
     repeatable: bool = True
     manifests: dict[str, Manifest] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    data: dict[ClientId, str] = field(default_factory=dict)
+    """The fingerprint of each site's data, as the site gave it; a site that gives none is not named."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""
@@ -152,6 +164,16 @@ def parcel_key(kind: Kind, phase: str, direction: Direction) -> str:
 
 
 @dataclass(frozen=True)
+class Moments:
+    """Sums over a site's training samples, from which all sites' mean and deviation follow."""
+
+    count: int
+    """How many numbers each sum is over."""
+    sums: tuple[float, ...]
+    squares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Description:
     """What a site says of its data when it registers; class names decide the run's common class list."""
 
@@ -160,6 +182,16 @@ class Description:
     samples: int | None = None
     kind: Literal["image", "array"] = "image"
     warnings: tuple[str, ...] = ()
+    sizes: tuple[tuple[int, int, int], ...] = ()
+    """Pictures: height, width and how many there are, the most common sizes first."""
+    values: Values = "bytes"
+    low: float = 0.0
+    high: float = 0.0
+    """Smallest and largest number of the training part."""
+    moments: Moments | None = None
+    """Numbers that are no pictures: sums for standardising them alike at all sites."""
+    data: str = ""
+    """Changes when the data do, and says nothing else: no other site and no coordinator can compute it."""
 
     def to_json(self) -> str:
         """The canonical text."""

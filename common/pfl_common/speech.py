@@ -106,6 +106,12 @@ def say_description(description: Description) -> pb.JoinRequest:
         classes=description.classes,
         samples=description.samples,
         warnings=description.warnings,
+        sizes=[pb.PictureSize(height=high, width=wide, count=n) for high, wide, n in description.sizes],
+        values=f"VALUES_{description.values.upper()}",
+        low=description.low,
+        high=description.high,
+        moments=None if description.moments is None else pb.Moments(**asdict(description.moments)),
+        data=description.data,
     )
 
 
@@ -118,6 +124,12 @@ def hear_description(said: pb.JoinRequest) -> Description:
             samples=said.samples if said.HasField("samples") else None,
             kind=_INPUTS[said.input],
             warnings=tuple(said.warnings),
+            sizes=tuple((size.height, size.width, size.count) for size in said.sizes),
+            values=phrases.hear_values(said.values, _INPUTS[said.input]),
+            low=said.low,
+            high=said.high,
+            moments=phrases.hear_moments(said.moments) if said.HasField("moments") else None,
+            data=said.data,
         )
 
 

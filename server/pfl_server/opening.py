@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import torch
 
-from pfl_common import methods
+from pfl_common import methods, sources
 from pfl_common.config import dump
 from pfl_common.errors import RunFailed
 from pfl_common.run import ClientId, Description, Manifest, Participation, RunSpec
@@ -46,6 +46,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         threads=settings.threads,
         repeatable=settings.threads == 1,
         versions=versions(),
+        data={site: sites[site].data for site in sorted(sites) if sites[site].data},
     )
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.
     quick = replace(spec, settings={**spec.settings, "epochs": 1})
@@ -74,6 +75,7 @@ def versions() -> dict[str, str]:
     """What decides a result's bits besides the specification: they are promised within one such class."""
     return {
         "pfl": version("pfl-net"),
+        "code": sources.digest(),
         "torch": torch.__version__,
         "machine": platform.machine(),
         "cpu": torch.backends.cpu.get_cpu_capability(),

@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
-from pfl_common import speech
+from pfl_common import descriptions, speech
 from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
 from pfl_common.messages import Assignment, Receipt
@@ -108,7 +108,10 @@ class _SiteCalls:
         }
 
     async def _join(self, site: ClientId, said: pb.JoinRequest) -> Message:
-        joined = await self._desk.join(site, speech.hear_description(said))
+        _check_size("that describe data", said.ByteSize(), most=descriptions.MOST_BYTES)
+        description = speech.hear_description(said)
+        descriptions.check(description)
+        joined = await self._desk.join(site, description)
         if joined is not None:
             self._bulk.announce(joined.init.digest, "init")
         return speech.say_joined(joined)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pfl_common import speech
 from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import KeyPair, Keyring
 from pfl_common.messages import Mark, Over
-from pfl_common.run import Description
+from pfl_common.run import Description, Moments
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.transport import GrpcServer
 from tests.network.cutting_proxy import CuttingProxy
@@ -101,6 +102,24 @@ async def test_a_site_that_is_not_taken_hears_why(federation: Federation, code: 
     async with federation.link("hospital_a") as link:
         with pytest.raises(NotAdmitted, match="hospital_a has the class horse"):
             await link.join(Description((1, 28, 28), ("horse",)))
+
+
+@pytest.mark.parametrize(
+    ("lie", "code"),
+    [
+        (replace(DIGITS, low=float("nan")), "bad_request"),
+        (replace(DIGITS, sizes=((28, 28, 0),)), "bad_request"),
+        (replace(DIGITS, kind="array", moments=Moments(2, (3.0,), (1.0,)), high=3), "bad_request"),
+        (replace(DIGITS, warnings=("w" * (1 << 20),)), "too_large"),
+    ],
+)
+async def test_a_lie_about_data_reaches_no_desk(federation: Federation, lie: Description, code: str) -> None:
+    """A description that cannot be true, or that is longer than any, ends at the port with a code."""
+    async with federation.link("hospital_a") as link:
+        with pytest.raises(NotAdmitted, match="expected: ") as refused:
+            await link.join(lie)
+    assert code == refused.value.code
+    assert {} == federation.desk.joined
 
 
 async def test_a_fault_of_the_coordinator_tells_nothing(federation: Federation) -> None:

@@ -9,10 +9,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from pfl_common import codec, methods
+from pfl_common import codec, methods, sources
 from pfl_common.halves import Averaging, Participant, Settings
 from pfl_common.methods import Method, fedavg
-from pfl_common.run import ClientId, Kind, Manifest, Task
+from pfl_common.run import ClientId, Kind, Manifest, RunSpec, Task
 from pfl_common.tensors import State
 from pfl_server import opening
 from pfl_server.books import build_template
@@ -99,3 +99,13 @@ def test_a_large_model_is_rehearsed_apart(tmp_path: Path, monkeypatch: pytest.Mo
     here = opening.freeze(settings, sites, run="run-1")
     monkeypatch.setattr(opening, "REHEARSED_HERE", 0)
     assert here == opening.freeze(settings, sites, run="run-1")
+
+
+def test_a_run_is_pinned_to_its_data_and_to_the_code(tmp_path: Path) -> None:
+    """The fingerprints of the sites that gave one, and the digest of the product's own files."""
+    settings = ServerSettings(method="fedavg", backbone="mlp", state=tmp_path)
+    sites = {"b": replace(DESCRIPTION, data="0b"), "a": replace(DESCRIPTION, data="0a"), "c": DESCRIPTION}
+    spec = opening.freeze(settings, sites, run="run-1")
+    assert {"a": "0a", "b": "0b"} == spec.data
+    assert sources.digest() == spec.versions["code"]
+    assert spec == RunSpec.from_json(spec.to_json())

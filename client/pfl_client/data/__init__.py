@@ -6,8 +6,11 @@ position; the file's name stands in `advice`, which only the site's own terminal
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pfl_client.bench import DataFolder
 from pfl_client.data import arrays, pictures
+from pfl_client.data.fingerprint import fingerprint
 from pfl_client.data.layout import ArrayFiles, find
 from pfl_common.halves import LocalData, Samples
 from pfl_common.run import Description, RunSpec
@@ -16,9 +19,10 @@ from pfl_common.run import Description, RunSpec
 def describe(folder: DataFolder) -> Description:
     """Look at the data folder: shape, class names, counts, and what is odd about it."""
     found = find(folder)
-    if isinstance(found, ArrayFiles):
-        return arrays.describe(found, folder)
-    return pictures.describe(found, folder)
+    read = (
+        arrays.describe(found, folder) if isinstance(found, ArrayFiles) else pictures.describe(found, folder)
+    )
+    return replace(read, data=fingerprint(found.files, below=folder.path))
 
 
 def load(folder: DataFolder, spec: RunSpec) -> LocalData:

@@ -48,6 +48,11 @@ class PictureFolders:
         """How many files there are."""
         return sum(len(part) for part in self.parts.values())
 
+    @property
+    def files(self) -> list[Path]:
+        """All of them."""
+        return [picture.path for part in self.parts.values() for picture in part]
+
 
 @dataclass(frozen=True)
 class ArrayFiles:
@@ -55,6 +60,11 @@ class ArrayFiles:
 
     parts: dict[str, Path]
     classes: Path | None
+
+    @property
+    def files(self) -> list[Path]:
+        """All of them."""
+        return [*self.parts.values(), *([self.classes] if self.classes else [])]
 
 
 Listed: TypeAlias = dict[str, list[tuple[str, Path]]]

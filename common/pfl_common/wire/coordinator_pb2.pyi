@@ -32,6 +32,16 @@ class Input(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INPUT_UNSPECIFIED: _ClassVar[Input]
     INPUT_IMAGE: _ClassVar[Input]
     INPUT_ARRAY: _ClassVar[Input]
+
+class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    VALUES_UNSPECIFIED: _ClassVar[Values]
+    VALUES_BYTES: _ClassVar[Values]
+    VALUES_WIDE: _ClassVar[Values]
+    VALUES_UNIT: _ClassVar[Values]
+    VALUES_BYTE_FLOATS: _ClassVar[Values]
+    VALUES_SIGNED: _ClassVar[Values]
+    VALUES_NUMBERS: _ClassVar[Values]
 KIND_UNSPECIFIED: Kind
 KIND_TRAIN: Kind
 KIND_EVALUATE: Kind
@@ -46,6 +56,13 @@ ENDING_FAILED: Ending
 INPUT_UNSPECIFIED: Input
 INPUT_IMAGE: Input
 INPUT_ARRAY: Input
+VALUES_UNSPECIFIED: Values
+VALUES_BYTES: Values
+VALUES_WIDE: Values
+VALUES_UNIT: Values
+VALUES_BYTE_FLOATS: Values
+VALUES_SIGNED: Values
+VALUES_NUMBERS: Values
 
 class Done(_message.Message):
     __slots__ = ()
@@ -122,18 +139,50 @@ class Seal(_message.Message):
     def __init__(self, wrap: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("input", "shape", "classes", "samples", "warnings")
+    __slots__ = ("input", "shape", "classes", "samples", "warnings", "sizes", "values", "low", "high", "moments", "data")
     INPUT_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    MOMENTS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
     input: Input
     shape: _containers.RepeatedScalarFieldContainer[int]
     classes: _containers.RepeatedScalarFieldContainer[str]
     samples: int
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, input: _Optional[_Union[Input, str]] = ..., shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., samples: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    sizes: _containers.RepeatedCompositeFieldContainer[PictureSize]
+    values: Values
+    low: float
+    high: float
+    moments: Moments
+    data: str
+    def __init__(self, input: _Optional[_Union[Input, str]] = ..., shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., samples: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., sizes: _Optional[_Iterable[_Union[PictureSize, _Mapping]]] = ..., values: _Optional[_Union[Values, str]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., moments: _Optional[_Union[Moments, _Mapping]] = ..., data: _Optional[str] = ...) -> None: ...
+
+class PictureSize(_message.Message):
+    __slots__ = ("height", "width", "count")
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    height: int
+    width: int
+    count: int
+    def __init__(self, height: _Optional[int] = ..., width: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Moments(_message.Message):
+    __slots__ = ("count", "sums", "squares")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    SQUARES_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    sums: _containers.RepeatedScalarFieldContainer[float]
+    squares: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, count: _Optional[int] = ..., sums: _Optional[_Iterable[float]] = ..., squares: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class JoinAnswer(_message.Message):
     __slots__ = ("gathering", "joined")

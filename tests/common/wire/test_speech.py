@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from google.protobuf.message import Message
@@ -24,7 +25,7 @@ from pfl_common.messages import (
     RunStatus,
     SiteStatus,
 )
-from pfl_common.run import Description, Header, Kind, Task
+from pfl_common.run import Description, Header, Kind, Moments, Task, Values
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import refusal_pb2
 
@@ -42,6 +43,7 @@ work = st.one_of(
     st.builds(Over, st.sampled_from(["finished", "stopped", "failed"]), words),
     st.builds(Assignment, tasks, headers, blobs),
 )
+anything = st.floats(allow_nan=False)
 descriptions = st.builds(
     Description,
     st.lists(numbers, max_size=3).map(tuple),
@@ -49,6 +51,12 @@ descriptions = st.builds(
     st.none() | sizes,
     st.sampled_from(["image", "array"]),
     names,
+    st.lists(st.tuples(numbers, numbers, sizes), max_size=3).map(tuple),
+    st.sampled_from(get_args(Values)),
+    anything,
+    anything,
+    st.none() | st.builds(Moments, sizes, st.lists(anything).map(tuple), st.lists(anything).map(tuple)),
+    words,
 )
 reals = st.floats(allow_nan=False)
 lines = st.builds(
@@ -121,6 +129,19 @@ def test_work_is_heard_as_said(value: Assignment | Over | None) -> None:
 def test_a_description_is_heard_as_said(value: Description) -> None:
     """Not knowing the number of samples is not the same as none."""
     assert value == speech.hear_description(over_the_wire(speech.say_description(value)))
+
+
+@pytest.mark.parametrize(("given", "values"), [("INPUT_IMAGE", "bytes"), ("INPUT_ARRAY", "numbers")])
+def test_an_older_site_says_nothing_of_its_numbers(given: str, values: str) -> None:
+    """What all sites of its release had is taken for it."""
+    heard = speech.hear_description(pb.JoinRequest(input=given, shape=[4]))
+    assert (values, 0.0, 0.0, None, ()) == (
+        heard.values,
+        heard.low,
+        heard.high,
+        heard.moments,
+        heard.sizes,
+    )
 
 
 @given(st.none() | st.builds(Joined, words, blobs))

@@ -1,0 +1,106 @@
+"""Whether what a site says of its data can be true: its words come over the wire and decide what all sites build.
+
+What is bounded here bounds the call too. Refused is what no site of ours would say, with what was expected instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from pfl_common.errors import Refused
+from pfl_common.run import Description, Moments
+
+MOST_BYTES = 1 << 20
+"""All that a site says of its data."""
+MOST_SIZES, LONGEST_SIDE = 16, 100_000
+MOST_MOMENTS = 4096
+"""Features that are told apart; data with more are standardised by one mean and one deviation."""
+MOST_DIMENSIONS, LARGEST_DIMENSION = 8, 1 << 31
+MOST_CLASSES, LONGEST_CLASS = 20_000, 1000
+MOST_WARNINGS, LONGEST_WARNING = 64, 8000
+WHITEST = 65535
+"""The largest number of a picture of 16 bits."""
+
+_ROUNDING = 1e-6
+"""Sums of floats in another order differ by less than this share."""
+
+
+def check(description: Description) -> None:
+    """Refuse a description that cannot be true."""
+    _check_names(description)
+    _check_shape(description)
+    _check_values(description)
+    _check_sizes(description)
+    if description.moments is not None:
+        _check_moments(description, description.moments)
+
+
+def _check_names(description: Description) -> None:
+    classes, warnings = description.classes, description.warnings
+    _expect(len(classes) <= MOST_CLASSES, f"{len(classes)} classes", f"at most {MOST_CLASSES}")
+    longest = max(map(len, classes), default=0)
+    _expect(longest <= LONGEST_CLASS, f"a class name of {longest} letters", f"at most {LONGEST_CLASS}")
+    _expect(len(set(classes)) == len(classes), "a class that is named twice", "each class once")
+    _expect(len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings", f"at most {MOST_WARNINGS}")
+    longest = max(map(len, warnings), default=0)
+    _expect(longest <= LONGEST_WARNING, f"a warning of {longest} letters", f"at most {LONGEST_WARNING}")
+    hexadecimal = re.fullmatch(r"[0-9a-f]{0,64}", description.data) is not None
+    _expect(hexadecimal, "a fingerprint of another form", "at most 64 digits 0-9 a-f")
+
+
+def _check_shape(description: Description) -> None:
+    shape = description.shape
+    _expect(len(shape) <= MOST_DIMENSIONS, f"{len(shape)} dimensions", f"at most {MOST_DIMENSIONS}")
+    outside = [length for length in shape if not 1 <= length <= LARGEST_DIMENSION]
+    _expect(not outside, f"a sample of shape {shape}", f"dimensions of 1 to {LARGEST_DIMENSION}")
+
+
+def _check_values(description: Description) -> None:
+    low, high, values = description.low, description.high, description.values
+    _expect(
+        math.isfinite(low) and math.isfinite(high) and low <= high,
+        f"values from {low:g} to {high:g}",
+        "two finite numbers, the smaller one first",
+    )
+    _expect((values == "numbers") <= (description.kind == "array"), f"images of {values}", "a kind of pixels")
+    if values in ("bytes", "wide"):
+        most = WHITEST if values == "wide" else 255
+        _expect(low >= 0 and high <= most, f"{values} from {low:g} to {high:g}", f"values from 0 to {most}")
+
+
+def _check_sizes(description: Description) -> None:
+    sizes = description.sizes
+    _expect(len(sizes) <= MOST_SIZES, f"{len(sizes)} sizes of pictures", f"at most {MOST_SIZES}")
+    for height, width, count in sizes:
+        sides = min(height, width) >= 1 and max(height, width) <= LONGEST_SIDE
+        _expect(sides, f"pictures of {height}x{width}", f"sides of 1 to {LONGEST_SIDE} pixels")
+        _expect(count >= 1, f"{count} pictures of {height}x{width}", "at least one of each size")
+    different = len({size[:2] for size in sizes})
+    _expect(different == len(sizes), "a size of pictures that is counted twice", "each size once")
+
+
+def _check_moments(description: Description, moments: Moments) -> None:
+    count, features = moments.count, len(moments.sums)
+    _expect(count >= 1, f"sums over {count} numbers", "at least one")
+    _expect(
+        features == len(moments.squares) and 1 <= features <= MOST_MOMENTS,
+        f"{features} sums and {len(moments.squares)} sums of squares",
+        f"as many of both, 1 to {MOST_MOMENTS}",
+    )
+    largest = max(abs(description.low), abs(description.high))
+    slack = count * largest * _ROUNDING
+    for total, square in zip(moments.sums, moments.squares, strict=True):
+        finite = math.isfinite(total) and math.isfinite(square)
+        _expect(finite, "a sum that is no finite number", "finite numbers")
+        within = count * description.low - slack <= total <= count * description.high + slack
+        _expect(within, f"a sum of {total:g} over {count} numbers", "one that their range allows")
+        # The mean of squares is no less than the square of the mean, and no more than the largest square.
+        least, most = (total / count) ** 2 * (1 - _ROUNDING), largest**2 * (1 + _ROUNDING)
+        possible = least <= square / count <= most
+        _expect(possible, f"{square:g} as the sum of squares, {total:g} as the sum", "two that fit together")
+
+
+def _expect(true: bool, seen: str, expected: str) -> None:  # reads as a sentence
+    if not true:
+        raise Refused("bad_request", f"a description of data with {seen}; expected: {expected}")

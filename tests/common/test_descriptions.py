@@ -1,0 +1,80 @@
+"""What a site says of its data is refused in words if it cannot be true."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from pfl_common.descriptions import check
+from pfl_common.errors import Refused
+from pfl_common.run import Description, Moments
+
+PICTURES = Description(
+    (3, 40, 48), ("cat", "dog"), 7, sizes=((40, 48, 5), (100, 200, 2)), low=0, high=255, data="ab" * 32
+)
+NUMBERS = Description(
+    (2,),
+    ("cat", "dog"),
+    3,
+    "array",
+    values="numbers",
+    low=-1.0,
+    high=4.0,
+    moments=Moments(3, (6.0, -1.5), (14.0, 1.25)),
+)
+
+
+@pytest.mark.parametrize(
+    "true",
+    [PICTURES, NUMBERS, replace(PICTURES, values="wide", high=4095), Description((4,), ("a",), 3, "array")],
+)
+def test_what_can_be_true_is_taken(true: Description) -> None:
+    """Whole descriptions, and one of a site that says as little as an older one did."""
+    check(true)
+
+
+@pytest.mark.parametrize(
+    ("lie", "seen"),
+    [
+        (replace(PICTURES, sizes=((0, 48, 5),)), "pictures of 0x48; expected: sides of 1"),
+        (replace(PICTURES, sizes=((40, 100_001, 5),)), "pictures of 40x100001"),
+        (replace(PICTURES, sizes=((40, 48, 0),)), "0 pictures of 40x48"),
+        (replace(PICTURES, sizes=((40, 48, 1), (40, 48, 2))), "counted twice"),
+        (replace(PICTURES, sizes=tuple((8, 8 + n, 1) for n in range(17))), "17 sizes of pictures"),
+        (replace(PICTURES, low=math.nan), "values from nan to 255"),
+        (replace(PICTURES, low=-math.inf), "values from -inf"),
+        (replace(PICTURES, low=9, high=8), "values from 9 to 8"),
+        (replace(PICTURES, high=256), "bytes from 0 to 256"),
+        (replace(PICTURES, values="wide", high=65536), "wide from 0 to 65536"),
+        (replace(PICTURES, values="numbers"), "images of numbers"),
+        (replace(PICTURES, data="g" * 64), "a fingerprint of another form"),
+        (replace(PICTURES, data="a" * 65), "a fingerprint of another form"),
+        (replace(PICTURES, shape=(3, 0, 48)), "a sample of shape"),
+        (replace(PICTURES, shape=(1,) * 9), "9 dimensions"),
+        (replace(PICTURES, classes=("cat", "cat")), "a class that is named twice"),
+        (replace(PICTURES, classes=("c" * 1001,)), "a class name of 1001 letters"),
+        (replace(PICTURES, classes=tuple(map(str, range(20_001)))), "20001 classes"),
+        (replace(PICTURES, warnings=("w",) * 65), "65 warnings"),
+        (replace(PICTURES, warnings=("w" * 8001,)), "a warning of 8001 letters"),
+        (replace(NUMBERS, moments=Moments(-1, (6.0, 0.0), (14.0, 1.0))), "sums over -1 numbers"),
+        (replace(NUMBERS, moments=Moments(0, (6.0, 0.0), (14.0, 1.0))), "sums over 0 numbers"),
+        (replace(NUMBERS, moments=Moments(3, (), ())), "0 sums and 0 sums of squares"),
+        (replace(NUMBERS, moments=Moments(3, (1.0,) * 4097, (1.0,) * 4097)), "4097 sums"),
+        (replace(NUMBERS, moments=Moments(3, (1.0, 1.0), (1.0,))), "2 sums and 1 sums of squares"),
+        (replace(NUMBERS, moments=Moments(3, (math.nan,), (14.0,))), "no finite number"),
+        (replace(NUMBERS, moments=Moments(3, (1.0,), (math.inf,))), "no finite number"),
+        (replace(NUMBERS, moments=Moments(3, (13.0,), (60.0,))), "a sum of 13 over 3 numbers"),
+        (replace(NUMBERS, moments=Moments(3, (6.0,), (11.9,))), "as the sum of squares"),
+        (replace(NUMBERS, moments=Moments(3, (6.0,), (49.0,))), "as the sum of squares"),
+        (replace(NUMBERS, moments=Moments(3, (0.0,), (-1.0,))), "as the sum of squares"),
+    ],
+)
+def test_a_lie_is_refused_in_words(lie: Description, seen: str) -> None:
+    """With a code that is counted, what was seen and what was expected."""
+    with pytest.raises(Refused, match=re.escape(seen)) as refused:
+        check(lie)
+    assert "bad_request" == refused.value.code
+    assert "expected: " in refused.value.words
