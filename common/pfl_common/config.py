@@ -87,7 +87,10 @@ def _in_words(error: ValidationError, what: str) -> SettingError:
     owner = "" if _is_program(what) else f"{what}: "
     bounds = {bound: f"{value:g}" for bound, value in first.get("ctx", {}).items() if bound in _BOUNDS}
     ours = _EXPECTED.get(first["type"], "").format(**bounds)
-    return SettingError(f"{owner}setting {name!r} is {first['input']!r}", expected=ours or first["msg"])
+    return SettingError(
+        f"{owner}setting {name!r} is {first['input']!r}",
+        expected=ours or first["msg"].removeprefix("Value error, "),
+    )
 
 
 def _is_program(what: str) -> bool:

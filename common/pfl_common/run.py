@@ -8,12 +8,13 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
 
 from pfl_common.errors import SettingError
 from pfl_common.remembered import remembered
@@ -90,6 +91,27 @@ class Participation:
         return cls(fixed=tuple(sorted(name.strip() for name in text.split(",") if name.strip())), drop=drop)
 
 
+MAJORITY: Literal["majority"] = "majority"
+"""More than half of the expected updates, and at least two where two are expected."""
+
+
+def _read_quorum(said: object) -> float | str:
+    """A quorum as it is typed; one error for all that is none, whichever part of the type it misses."""
+    if said == MAJORITY:
+        return MAJORITY
+    try:
+        share = math.nan if isinstance(said, bool) else float(str(said))
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ValueError("majority (more than half, at least two), or a share: above 0, up to 1 for all")
+    return share
+
+
+Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read_quorum)]
+"""How many of the expected updates close a round: a share of them, or `majority`."""
+
+
 @dataclass(frozen=True)
 class Model:
     """The network every site builds."""
@@ -120,7 +142,7 @@ class RunSpec:
     seed: int
     roster: tuple[ClientId, ...]
     participation: Participation = field(default_factory=Participation)
-    quorum: float = 1.0
+    quorum: Quorum = MAJORITY
     round_seconds: float = 3600.0
     lease_seconds: float = 15.0
     candidates: Literal["roster", "present"] = "roster"

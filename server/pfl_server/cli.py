@@ -34,9 +34,7 @@ def serve(
     participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
     drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
     candidates: Annotated[str | None, typer.Option(help="roster or present.")] = None,
-    quorum: Annotated[
-        float | None, typer.Option(help="Share of expected updates that closes a round.")
-    ] = None,
+    quorum: Annotated[str | None, typer.Option(help="Updates that close a round: majority or share.")] = None,
     round_seconds: Annotated[float | None, typer.Option(help="Deadline of a round.")] = None,
     lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,

@@ -163,7 +163,9 @@ def make_state_folder(state: Path) -> None:
 
 def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings) -> str | None:
     """The specification of a run, if these settings ask for it and not for another."""
-    text, asked = journal.spec(), json.loads((folder / "asked.json").read_text())
+    # A setting that the release which began the run did not have yet was not asked for in any other way.
+    unsaid = json.loads(json.dumps(ServerSettings().run_part()))
+    text, asked = journal.spec(), unsaid | json.loads((folder / "asked.json").read_text())
     wanted = json.loads(json.dumps(settings.run_part()))
     changed = _tell_changes(asked, wanted)
     over = journal.status()[0] not in ("running", "failed")

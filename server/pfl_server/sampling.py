@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pfl_common.draws import choose, uniform, whole
 from pfl_common.errors import RunFailed
-from pfl_common.run import ClientId, Participation
+from pfl_common.run import MAJORITY, ClientId, Participation, Quorum
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,13 @@ class Draw:
     cohort: tuple[ClientId, ...]
     drops: frozenset[ClientId]
 
-    def quorum(self, share: float) -> int:
-        """How many updates must be counted: a share of those expected to report, at least one of them."""
+    def quorum(self, rule: Quorum) -> int:
+        """How many updates must be counted: a share of those expected to report, at least one of them; of a majority
+        at least two, for the mean of one site is that site's own model.
+        """
         expected = len(self.cohort) - len(self.drops)
-        return min(expected, max(1, math.ceil(share * expected - 1e-9)))
+        wanted = max(2, expected // 2 + 1) if rule == MAJORITY else max(1, math.ceil(rule * expected - 1e-9))
+        return min(expected, wanted)
 
 
 def draw(rule: Participation, *, seed: int, number: int, candidates: Iterable[ClientId]) -> Draw:

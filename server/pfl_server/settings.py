@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from pfl_common.config import Port
 from pfl_common.halves import STRICT
+from pfl_common.run import MAJORITY, Quorum
 from pfl_server.disk import Durability
 
 HERE_ONLY = frozenset(
@@ -40,8 +41,8 @@ class ServerSettings:
     """Chance that a site that was asked trains but does not report."""
     candidates: Literal["roster", "present"] = "roster"
     """Draw from all registered sites, or from those that are here."""
-    quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the expected updates that closes a round; 1 waits for all."""
+    quorum: Quorum = MAJORITY
+    """Expected updates that close a round: majority (more than half, at least two) or a share; 1 waits for all."""
     round_seconds: Annotated[float, Field(gt=0)] = 3600.0
     """Deadline of a round."""
     lease_seconds: Annotated[float, Field(gt=0)] = 15.0

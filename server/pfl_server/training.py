@@ -224,7 +224,7 @@ class Training:
         """
         async for silent in self._silences(opened.round):
             # Whoever stops the run does not want to wait for the deadline of a site that is dead.
-            patient = self._spec.quorum >= 1 and not self._stopping
+            patient = self._spec.quorum == 1 and not self._stopping
             if not patient and len(silent) == len(opened.round.awaited):
                 for site in silent:
                     self._fleet.give_up(site, "lease")

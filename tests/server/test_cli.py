@@ -112,7 +112,13 @@ def test_a_preset_is_that_of_the_method_in_the_file(tmp_path: Path) -> None:
 def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
     """As the settings have it: an operator sees for how many sites a coordinator waits, and where it listens."""
     said = serve("--help")
-    by_itself = {"method": "dualfed", "sites": "2", "rounds": "30", "quorum": "0.5", "lease_seconds": "15"}
+    by_itself = {
+        "method": "dualfed",
+        "sites": "2",
+        "rounds": "30",
+        "quorum": "majority",
+        "lease_seconds": "15",
+    }
     by_itself |= {"port": "7443", "enrol_port": "7444", "http_port": "7480", "state": "pfl-state"}
     shown = options_in(said)
     assert by_itself == {name: shown.get(name) for name in by_itself}

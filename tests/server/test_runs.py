@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -56,6 +57,24 @@ def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
     runs.begin(settings(tmp_path, method="dualfed", set={"lambda": 0.5}), SITES).journal.close()
     said = "others: method was dualfed, now fedavg; set lambda was 0.5, now not given\n"
     with pytest.raises(StateError, match=said):
+        runs.unfinished(settings(tmp_path))
+
+
+def test_a_setting_that_an_older_release_did_not_have(tmp_path: Path, runs: Runs) -> None:
+    """A run it began goes on, unless the setting is asked for now; a default that has changed since is told."""
+    begun = runs.begin(settings(tmp_path), SITES)
+    begun.journal.close()
+    note = tmp_path / "runs" / begun.spec.id / "asked.json"
+    asked = json.loads(note.read_text())
+    del asked["largest_norm"]
+    note.write_text(json.dumps(asked))
+    found = runs.unfinished(settings(tmp_path))
+    assert begun.spec.id == found.spec.id
+    found.journal.close()
+    with pytest.raises(StateError, match=r"largest_norm was 1000000000\.0, now 5\.0"):
+        runs.unfinished(settings(tmp_path, largest_norm=5.0))
+    note.write_text(json.dumps(asked | {"quorum": 0.5}))
+    with pytest.raises(StateError, match=r"quorum was 0\.5, now majority"):
         runs.unfinished(settings(tmp_path))
 
 

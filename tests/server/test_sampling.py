@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pfl_common.errors import RunFailed
-from pfl_common.run import Participation
+from pfl_common.run import MAJORITY, Participation, Quorum
 from pfl_server.sampling import Draw, draw
 
 
@@ -90,10 +90,22 @@ def test_the_extremes_of_dropping() -> None:
         (3, 0, 1.0, 3),
         (3, 3, 1.0, 0),
         (5, 0, 0.01, 1),
+        (1, 0, MAJORITY, 1),
+        (2, 0, MAJORITY, 2),
+        (3, 0, MAJORITY, 2),
+        (4, 0, MAJORITY, 3),
+        (5, 0, MAJORITY, 3),
+        (5, 1, MAJORITY, 3),
+        (5, 3, MAJORITY, 2),
+        (5, 4, MAJORITY, 1),
+        (5, 5, MAJORITY, 0),
+        (100, 0, MAJORITY, 51),
     ],
 )
-def test_the_quorum_counts_who_is_expected(cohort: int, drops: int, share: float, expected: int) -> None:
-    """A share of those who shall report, rounded up, at least one, none if all were drawn to drop out."""
+def test_the_quorum_counts_who_is_expected(cohort: int, drops: int, share: Quorum, expected: int) -> None:
+    """A share of those who shall report, rounded up, at least one, none if all were drawn to drop out; a majority is
+    more than half, and two where two are expected.
+    """
     assert expected == Draw(tuple(names(cohort)), frozenset(names(drops))).quorum(share)
 
 

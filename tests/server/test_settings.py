@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from pfl_common.config import settle
 from pfl_common.errors import SettingError
+from pfl_common.run import MAJORITY, RunSpec
 from pfl_server.settings import HERE_ONLY, ServerSettings
 
 
@@ -21,6 +23,9 @@ from pfl_server.settings import HERE_ONLY, ServerSettings
         ("drop", -0.1),
         ("quorum", 0),
         ("quorum", 2),
+        ("quorum", "half"),
+        ("quorum", "50%"),
+        ("quorum", True),
         ("round_seconds", 0),
         ("lease_seconds", -1),
         ("evaluate_every", 0),
@@ -41,6 +46,20 @@ def test_text_becomes_numbers() -> None:
     """As a TOML file or the environment gives it."""
     chosen = settle(ServerSettings, {"rounds": "7", "quorum": "1", "state": "x"}, what="pfl-server")
     assert (7, 1.0, Path("x")) == (chosen.rounds, chosen.quorum, chosen.state)
+
+
+def test_a_run_asks_for_a_majority_unless_told() -> None:
+    """What an operator gets by saying nothing, and what a specification means that says nothing: the same."""
+    assert (
+        MAJORITY == ServerSettings().quorum == next(f.default for f in fields(RunSpec) if f.name == "quorum")
+    )
+    chosen = [
+        settle(ServerSettings, {"quorum": said}, what="pfl-server").quorum for said in ("majority", ".5")
+    ]
+    assert [MAJORITY, 0.5] == chosen
+    with pytest.raises(SettingError) as error:
+        settle(ServerSettings, {"quorum": "half"}, what="pfl-server")
+    assert "majority (more than half, at least two), or a share" in error.value.expected
 
 
 def test_every_port_there_is() -> None:

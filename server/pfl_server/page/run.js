@@ -68,6 +68,7 @@ function tell(name, value) {
   if (name.endsWith("_seconds")) return span(value);
   if (name === "shape") return value.join(" × ");
   if (name === "evaluate_every") return value === 1 ? "round" : `${value} rounds`;
+  if (value === "majority") return "more than half, at least two";
   if (SHARES.includes(name)) return shares(value);
   if (typeof value !== "object") return String(value);
   const parts = Object.entries(value).map(([key, part]) => `${key} = ${typeof part === "object" ? JSON.stringify(part) : part}`);
