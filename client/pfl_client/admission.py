@@ -22,6 +22,7 @@ from pfl_common.identity import (
     Keyring,
     check_site_name,
     discovery,
+    keep_name,
     read_join_file,
     site_name,
 )
@@ -39,6 +40,8 @@ _OTHER_KEYS = "other_keys"
 _KEYS_NOT_TAKEN = (_OTHER_KEYS, "card")
 """Refusals that may mean: this site was let in with other keys since, or its coordinator is an older copy."""
 _KEYS, _NEW_KEYS = "keys", "keys.new"
+_CLAIM = "data.txt"
+"""In a site's folder: whose data its state is of."""
 BEFORE_ANY_LAST_DAY = datetime.min.replace(tzinfo=UTC)
 
 
@@ -62,6 +65,14 @@ class Admission:
         self.was_let_in = False
         """Before this start: the address it has was right once."""
 
+    def settle_name(self) -> str:
+        """What this site is called, before anybody is asked: an invitation says it."""
+        if self._settings.join is not None:
+            invited = read_join_file(self._settings.join, now=BEFORE_ANY_LAST_DAY).site
+            self._check_invited(invited)
+            self.name = invited
+        return self.name
+
     async def identify(self) -> Admitted:
         """Who am I, and who is the coordinator: from an invitation, or from this machine's own coordinator."""
         now = datetime.now(UTC)
@@ -69,6 +80,7 @@ class Admission:
             return await self._identify_invited(self._settings.join, now)
         found = await asyncio.to_thread(discovery.find, self._settings.server)
         self.door = (found.addresses.enrolment, found.ca_pem)
+        self._check_new(self._settings.state_folder / found.federation_id)
         folder = self._own_folder(found.federation_id)
         keyring = self._open_keys(folder)
         if not keyring.enrolled or keyring.expired(now):
@@ -117,17 +129,33 @@ class Admission:
             ) from None
         return folder
 
-    def claim(self, note: Path) -> None:
+    def _check_new(self, sites: Path) -> None:
+        """A folder has one name: who reaches it by another, as by a link to it, must not be a second site by that."""
+        if self._settings.name or (sites / self.name / _CLAIM).exists():
+            return
+        for note in sorted(sites.glob(f"*/{_CLAIM}")):
+            if _is_same(Path(note.read_text()), self._data):
+                known = note.parent.name
+                raise SettingError(
+                    f"{self._data} takes part already, as the site {known}: it is the folder {self._data.resolve()}",
+                    expected="one name for one data folder",
+                    advice=f"to go on with that site's keys and model: --name {known}; "
+                    f"to begin anew as another site: --name {self.name}",
+                )
+
+    def claim(self, folder: Path) -> None:
         """A folder keeps its name: another one that happens to be called alike must not go on with its state."""
+        note = folder / _CLAIM
         before = Path(note.read_text()) if note.exists() else self._data
         named = bool(self._settings.name or self._settings.join)
-        if before != self._data and before.is_dir() and not named:
+        if not _is_same(before, self._data) and before.is_dir() and not named:
             raise SettingError(
                 f"another data folder is already called {self.name} here: {before}",
                 expected=f"a name of its own for {self._data}",
                 advice=f"give it one: --name {self.name}_2; if both are the same site: --name {self.name}",
             )
-        note.write_text(str(self._data))
+        # What a link leads to, not the link: led elsewhere, it is another folder that is called alike.
+        note.write_text(str(self._data.resolve()))
 
     async def enrol_anew(self, before: Admitted, refusal: NotAdmitted | Refused) -> Admitted:
         """Other keys for a site whose own are not taken, if its join file is one that these have not tried.
@@ -175,6 +203,11 @@ class Admission:
                 expected="the name that was invited",
                 advice="leave --name out, or ask the operator for: pfl invite " + self._settings.name,
             )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one folder."""
+    return one.resolve() == other.resolve()
 
 
 async def _redeem(invitation: Invitation, before: Admitted) -> None:
@@ -226,7 +259,7 @@ def find_data(settings: ClientSettings) -> Path:
         raise SettingError(
             "no data folder was named", expected="--data FOLDER", advice="for example --data ./hospital_a"
         )
-    folder = settings.data.resolve()
+    folder = keep_name(settings.data)
     if not folder.is_dir():
         raise DataError(
             f"--data {settings.data} is no folder",

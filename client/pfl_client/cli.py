@@ -30,6 +30,13 @@ def serve(
         Path | None,
         typer.Option(help="Where sites keep their own state, if not in the user's state directory."),
     ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds to wait for a coordinator that is not there yet, 0 for none "
+            "[60 on its own machine, 0 with --join]."
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,

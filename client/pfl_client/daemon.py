@@ -59,8 +59,9 @@ class Daemon:
         envelopes: Envelopes,
         state: Path,
         stays: bool = False,
+        description: Description | None = None,
     ) -> None:
-        self._stays = stays
+        self._stays, self._description = stays, description
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
         self._envelopes = envelopes
         self.watch = Watch(folder.site, left=read_left(state / "runs"))
@@ -87,7 +88,9 @@ class Daemon:
 
     async def _look(self) -> Description:
         self.watch.doing = "reading data"
-        description = await self._twice(lambda: self._bench.describe(self._folder))
+        description = self._description
+        if description is None:
+            description = await self._twice(lambda: self._bench.describe(self._folder))
         for warning in description.warnings:
             log.warning("data", warning=warning)
         # As it comes from the trainer it would tell whoever has the same files that this site has them.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from pfl_common.config import Port
+
+WAIT_SECONDS = 60.0
+"""For who starts a site and its coordinator in two terminals, in either order."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
@@ -28,6 +31,10 @@ class ClientSettings:
     """Where the site keeps its own state; empty: the user's state directory."""
     device: str = "auto"
     """Where to train: auto, cpu or cuda."""
+    wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Seconds to wait at the start for a coordinator that is not there yet; empty: 60 on its own machine, and none with
+    an invitation.
+    """
     trainer: Literal["warm", "per-task"] = "warm"
     """Keep the trainer between tasks, or start one for each and give its memory back."""
     stay: bool = False
@@ -40,6 +47,13 @@ class ClientSettings:
     """Port of metrics and health; 0 takes a free one."""
     log_format: str = "text"
     """How the log is written to standard error: text (auto is the same; coloured on a terminal) or json."""
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long to wait at the start for the coordinator."""
+        if self.wait is not None:
+            return self.wait
+        return WAIT_SECONDS if self.join is None else 0.0
 
     @property
     def state_folder(self) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 from cryptography import x509
 
-from pfl_client import clocks
+from pfl_client import beforehand, clocks
 from pfl_client.admission import Admission, Admitted, find_data
 from pfl_client.bench import DataFolder, TrainerLost
 from pfl_client.daemon import Daemon
@@ -29,6 +29,7 @@ from pfl_client.transport import GrpcLink
 from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
 from pfl_common.identity import IdentityError, Keyring, discovery, private
 from pfl_common.messages import Over
+from pfl_common.run import Description
 
 log = structlog.get_logger("pfl.site")
 
@@ -44,6 +45,7 @@ class Site:
         self._admission = Admission(settings, self._data)
         self._stopping = asyncio.Event()
         self._daemon: Daemon | None = None
+        self._description: Description | None = None
 
     async def serve(self) -> Over | None:
         """Take part until the end of the run; None when a signal ended it."""
@@ -80,10 +82,10 @@ class Site:
         self._stopping.set()
 
     async def _story(self) -> Over:
-        admitted = await self._admission.identify()
+        admitted = await self._identify()
         lock = self._admission.hold(admitted)
         try:
-            self._admission.claim(admitted.folder / "data.txt")
+            self._admission.claim(admitted.folder)
             while True:
                 try:
                     return await self._take_part(admitted)
@@ -91,6 +93,20 @@ class Site:
                     admitted = await self._admission.enrol_anew(admitted, refusal)
         finally:
             lock.release()
+
+    async def _identify(self) -> Admitted:
+        """Get in. While the coordinator is not there the data are looked at first: nobody waits with wrong ones."""
+        try:
+            return await self._admission.identify()
+        except Unavailable as absent:
+            folder = self._data_folder(self._admission.settle_name())
+            self._description = await beforehand.look_at(folder)
+            return await beforehand.wait(
+                self._admission.identify, absent, seconds=self._settings.wait_seconds
+            )
+
+    def _data_folder(self, name: str) -> DataFolder:
+        return DataFolder(self._data, name, strict=self._settings.strict_data, device=self._settings.device)
 
     async def _take_part(self, admitted: Admitted) -> Over:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
@@ -110,14 +126,14 @@ class Site:
 
     def _put_together(self, admitted: Admitted, link: MovingLink) -> Daemon:
         settings, folder = self._settings, admitted.folder
-        strict, device = settings.strict_data, settings.device
         self._daemon = Daemon(
-            DataFolder(self._data, self._admission.name, strict=strict, device=device),
+            self._data_folder(self._admission.name),
             link=link,
             bench=TrainerProcess(folder / "trainer", warm=settings.trainer == "warm"),
             envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
             state=folder,
             stays=settings.stay,
+            description=self._description,
         )
         return self._daemon
 

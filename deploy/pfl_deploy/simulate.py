@@ -129,5 +129,12 @@ def _named(folders: Sequence[Path]) -> dict[ClientId, Path]:
                 expected="one name per site",
                 advice="rename one of the folders",
             )
+        same = next((other for other in sites.values() if other.samefile(folder)), None)
+        if same is not None:
+            raise SettingError(
+                f"{same} and {folder} are the same data folder",
+                expected="data of its own for each site",
+                advice="remove one of the two links, or copy the data if two sites are to have the same",
+            )
         sites[name] = folder
     return dict(sorted(sites.items()))

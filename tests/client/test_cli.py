@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pfl_client import beforehand
 from pfl_client.cli import main
+from pfl_client.settings import ClientSettings
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret, write_join_file
 from tests.client.runs import write_arrays
 from tests.words import Spoken, check_clear, options_in, speak
@@ -61,6 +63,8 @@ def publish(home: Path, name: str, *, host: str = "127.0.0.1") -> Found:
         (("--data", ".", "--log-format", "xml"), 2, ("no log format 'xml'", "auto, json, text")),
         (("--data", ".", "--http-port", "99999"), 2, ("setting 'http_port' is 99999", "65535 or less")),
         (("--data", ".", "--http-port", "-1"), 2, ("setting 'http_port' is -1", "0 or more")),
+        (("--data", ".", "--wait", "-1"), 2, ("setting 'wait' is -1", "0 or more")),
+        (("--data", ".", "--wait", "inf"), 2, ("setting 'wait' is inf", "a finite number")),
     ],
 )
 def test_a_wrong_word_ends_the_program(
@@ -95,19 +99,53 @@ def test_the_log_format_may_come_from_anywhere(
     check_clear(join("--data", folder), 2, "no log format 'yaml'")
     (home / "site.toml").write_text('log_format = "toml"\n')
     check_clear(join("--data", folder, "--config", home / "site.toml"), 2, "no log format 'toml'")
-    check_clear(join("--data", folder, "--log-format", "json"), 75, "no coordinator of this user runs")
+    check_clear(
+        join("--data", folder, "--log-format", "json", "--wait", "0"), 75, "no coordinator of this user runs"
+    )
 
 
 def test_no_coordinator(folder: Path) -> None:
-    """Without one on this machine the two ways on are named."""
-    check_clear(join("--data", folder), 75, "no coordinator of this user runs", "pfl-server", "--join FILE")
+    """Without one on this machine the two ways on are named, at once if nobody is to be waited for."""
+    said = join("--data", folder, "--wait", "0")
+    check_clear(said, 75, "no coordinator of this user runs", "pfl-server", "--join FILE")
+    assert "waiting" not in said.text
+
+
+def test_no_coordinator_within_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it is waited for is said at once, with how long; then the same words as without waiting."""
+    monkeypatch.setattr(beforehand, "LOOK_SECONDS", 0.01)
+    said = join("--data", folder, "--wait", "0.1")
+    check_clear(said, 75, "the coordinator is not there yet, waiting for it", "for_seconds=0.1")
+    assert 2 == said.text.count("no coordinator of this user runs"), "where the wait began, and as it ended"
+
+
+@pytest.mark.parametrize("file", ["", "notes.txt"])
+def test_wrong_data_are_not_waited_with(home: Path, file: str) -> None:
+    """They are looked at before a coordinator that is not there is waited for."""
+    (home / "hospital_b").mkdir()
+    if file:
+        (home / "hospital_b" / file).touch()
+    said = join("--data", home / "hospital_b")
+    check_clear(said, 3, "the data folder")
+    assert "waiting" not in said.text
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [((), 60.0), (("join",), 0.0), (("join", "wait"), 7.0), (("wait",), 7.0)],
+    ids=["its own machine", "invited", "invited and told", "told"],
+)
+def test_how_long_a_coordinator_is_waited_for(words: tuple[str, ...], seconds: float) -> None:
+    """A minute for the one of this machine, which may be the next terminal's; no invited site waits unasked."""
+    given: dict[str, Path | float] = {"join": Path("a.join"), "wait": 7.0}
+    assert seconds == ClientSettings(**{word: given[word] for word in words}).wait_seconds
 
 
 def test_two_coordinators(home: Path, folder: Path) -> None:
     """With two the program lists them and asks which; a wrong answer lists them again."""
     one, other = publish(home, "one"), publish(home, "other")
     listed = (one.described, other.described, "--server ")
-    check_clear(join("--data", folder), 2, "2 running", *listed)
+    check_clear(join("--data", folder), 2, "2 running", *listed)  # no wait makes them one
     check_clear(join("--data", folder, "--server", "nobody"), 2, "that fits --server nobody", *listed)
 
 
@@ -115,7 +153,7 @@ def test_two_coordinators(home: Path, folder: Path) -> None:
 def test_a_coordinator_that_does_not_answer(home: Path, folder: Path, host: str) -> None:
     """Its enrolment port is named, and what may be in the way; so is a name that leads nowhere."""
     found = publish(home, "one", host=host)
-    said = join("--data", folder)
+    said = join("--data", folder, "--wait", "0")
     check_clear(said, 75, "enrolment port does not answer", found.addresses.enrolment, "firewall")
 
 

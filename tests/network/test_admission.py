@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.admission import Admission, Admitted
+from pfl_client.admission import Admission, Admitted, find_data
 from pfl_client.settings import ClientSettings
-from pfl_common.errors import StateError
-from pfl_common.identity import write_join_file
+from pfl_common.errors import SettingError, StateError
+from pfl_common.identity import discovery, write_join_file
 from tests.network.federation import Federation
 
 OTHER_NAME = "the invitation is for a site of another name than the data folder's"
@@ -68,3 +68,61 @@ async def test_a_second_daemon_for_one_site(federation: Federation, tmp_path: Pa
     assert invited != ("--name" in refused.value.advice)
     first.release()
     admission.hold(admitted).release()
+
+
+@pytest.fixture
+def reached(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> Federation:
+    """A coordinator of the same user, found on this machine."""
+    monkeypatch.setattr(discovery, "find", lambda server: federation.found)
+    return federation
+
+
+async def come(tmp_path: Path, data: str, **settings: object) -> str:
+    """A site is let in with this data folder and takes its state folder; gives its name."""
+    folder = find_data(ClientSettings(data=tmp_path / data))
+    admission = Admission(ClientSettings(data=folder, state=tmp_path / "sites", **settings), folder)
+    admitted = await admission.identify()
+    admission.claim(admitted.folder)
+    assert tmp_path / "sites" / admitted.keyring.federation_id / admission.name == admitted.folder
+    return admission.name
+
+
+def link(tmp_path: Path, name: str, target: str) -> None:
+    """A data folder on another disk, and a link to it; an earlier link of this name goes."""
+    (tmp_path / target).mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to(tmp_path / target)
+
+
+async def test_a_link_is_the_site_and_not_its_target(reached: Federation, tmp_path: Path) -> None:
+    """It comes again under its name, by whatever path; data moved to another disk are the same site's."""
+    link(tmp_path, "hospital_a", "disk7/x")
+    assert "hospital_a" == await come(tmp_path, "hospital_a") == await come(tmp_path, "disk7/../hospital_a")
+    (tmp_path / "disk7" / "x").rename(tmp_path / "disk7" / "y")
+    link(tmp_path, "hospital_a", "disk7/y")
+    assert "hospital_a" == await come(tmp_path, "hospital_a")
+
+
+async def test_a_site_that_was_named_by_its_target(reached: Federation, tmp_path: Path) -> None:
+    """One folder by two names is one site: which of them it shall be is asked, before anybody hears of a second one."""
+    link(tmp_path, "hospital_a", "disk7/x")
+    assert "x" == await come(tmp_path, "disk7/x")
+    with pytest.raises(SettingError, match="takes part already, as the site x") as refused:
+        await come(tmp_path, "hospital_a")
+    assert ("--name x;" in refused.value.advice, "--name hospital_a" in refused.value.advice) == (True, True)
+    assert ["x"] == [path.parent.name for path in tmp_path.glob("sites/*/*/keys")]
+    assert "x" == await come(tmp_path, "hospital_a", name="x")
+    assert "hospital_a" == await come(tmp_path, "hospital_a", name="hospital_a")
+    assert "hospital_a" == await come(tmp_path, "hospital_a"), "it was said once"
+
+
+async def test_a_link_that_leads_elsewhere(reached: Federation, tmp_path: Path) -> None:
+    """Other data under the same name do not go on with the first ones' model, unless that is said."""
+    link(tmp_path, "hospital_a", "disk7/x")
+    await come(tmp_path, "hospital_a")
+    link(tmp_path, "hospital_a", "disk7/y")
+    with pytest.raises(
+        SettingError, match=r"another data folder is already called hospital_a here: .*disk7/x"
+    ):
+        await come(tmp_path, "hospital_a")
+    assert "hospital_a" == await come(tmp_path, "hospital_a", name="hospital_a")

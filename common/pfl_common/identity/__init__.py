@@ -27,7 +27,7 @@ from pfl_common.identity.join_file import (
     write_join_file,
 )
 from pfl_common.identity.keyring import Keyring
-from pfl_common.identity.names import check_site_name, site_name
+from pfl_common.identity.names import check_site_name, keep_name, site_name
 from pfl_common.identity.proofs import new_secret
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "federation_id",
     "find",
     "host_and_port",
+    "keep_name",
     "new_secret",
     "peer_of",
     "publish",

@@ -15,9 +15,18 @@ _ILLEGAL_CHARACTER = re.compile(r"[^a-z0-9_-]")
 _CHOOSE_ANOTHER = "choose another name: pfl invite hospital_a, or pfl-client --name hospital_a"
 
 
+def keep_name(folder: Path) -> Path:
+    """A folder's whole path under the name it was given: a link `hospital_a` to `/mnt/disk7/x` stays `hospital_a`."""
+    named = folder.resolve() if folder.name in ("", "..") else folder
+    return named.parent.resolve() / named.name
+
+
 def site_name(folder: Path) -> str:
-    """The name a site gets from its data folder when none is given: `./Hospital A` is `hospital_a`."""
-    shown = folder.resolve().name
+    """The name a site gets from its data folder when none is given: `./Hospital A` is `hospital_a`.
+
+    A link gives its own name, not that of the folder it leads to.
+    """
+    shown = keep_name(folder).name
     name = _ILLEGAL_CHARACTER.sub("_", shown.lower()).lstrip("_-")[:LONGEST]
     if not name:
         raise IdentityError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pfl_common.errors import DataError, StateError
+from pfl_common.identity import keep_name
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "digits"
 ROUNDS = 40
@@ -54,7 +55,7 @@ class Plan:
     def sites(self) -> tuple[Path, ...]:
         """The data folders, by name."""
         inside = self.data.iterdir() if self.data.is_dir() else ()
-        found = tuple(sorted(path.resolve() for path in inside if path.is_dir()))
+        found = tuple(sorted(keep_name(path) for path in inside if path.is_dir()))
         if len(found) < 2:
             raise DataError(
                 f"{self.data} holds {len(found)} data folders",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pfl_common.identity import IdentityError, check_site_name, site_name
+from pfl_common.identity import IdentityError, check_site_name, keep_name, site_name
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,18 @@ def test_a_folder_given_as_a_dot_still_has_its_name(tmp_path: Path, monkeypatch:
     folder.mkdir()
     monkeypatch.chdir(folder)
     assert "hospital_b" == site_name(Path("."))
+
+
+def test_a_link_keeps_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hospital_a` that leads to `disk7/x` is hospital_a; its place is that of the link, whole and without links."""
+    (tmp_path / "disk7" / "x").mkdir(parents=True)
+    (tmp_path / "here").symlink_to(tmp_path / "disk7")
+    (tmp_path / "hospital_a").symlink_to(tmp_path / "disk7" / "x")
+    monkeypatch.chdir(tmp_path)
+    assert "hospital_a" == site_name(Path("./hospital_a"))
+    assert tmp_path / "hospital_a" == keep_name(Path("hospital_a"))
+    assert tmp_path / "disk7" / "x" == keep_name(Path("here/x")) == keep_name(Path("hospital_a/../x"))
+    assert tmp_path == keep_name(Path("hospital_b/.."))
 
 
 @pytest.mark.parametrize("folder", ["病院", "/", "Coordinator"])
