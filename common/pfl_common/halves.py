@@ -102,6 +102,10 @@ class Samples:
             yield self.take(torch.arange(start, min(start + size, len(self))))
 
 
+def _nothing() -> Samples:
+    return Samples(torch.empty(0), torch.empty(0, dtype=torch.int64))
+
+
 @dataclass(frozen=True)
 class LocalData:
     """A site's data and its randomness, both of which stay where they are."""
@@ -112,6 +116,8 @@ class LocalData:
     classes: int
     site: ClientId
     seed: int
+    shifted: Samples = field(default_factory=_nothing)
+    """A second test of samples that came about otherwise than `train` and `test`: measured, never learnt from."""
 
     @property
     def counts(self) -> Tensor:

@@ -15,10 +15,10 @@ from pfl_common.messages import Scores
 
 BINS = 101
 WIDTH = 5 + BINS
-MOST = 32
-"""Evaluations in one report: two points, two splits, and more views than any method has heads."""
+MOST = 48
+"""Evaluations in one report: two points, three splits, and more views than any method has heads."""
 
-_NAME = re.compile(r"(pre|post)/(test|validation|train)/[a-z0-9_]{1,32}")
+_NAME = re.compile(r"(pre|post)/(test|validation|shifted|train)/[a-z0-9_]{1,32}")
 
 
 def vector(correct: int, samples: int, loss: float) -> list[float]:

@@ -77,7 +77,10 @@ def split(
     domains: Annotated[str, typer.Option(help="For digits: which domains, with commas.")] = "",
     train: Annotated[int, typer.Option(help="For digits: training images per domain.")] = 1000,
     validation_images: Annotated[int, typer.Option(help="For digits: validation images per domain.")] = 200,
-    test: Annotated[int, typer.Option(help="For digits: test images per domain.")] = 500,
+    test: Annotated[int, typer.Option(help="For digits: test images per domain, drawn like training.")] = 500,
+    shifted: Annotated[
+        int | None, typer.Option(help="For digits: test images drawn otherwise; else as many as --test.")
+    ] = None,
     partition: Annotated[
         str, typer.Option(help="iid, pathological, dirichlet, fixed-dirichlet, two-classes.")
     ] = ("dirichlet"),
@@ -97,7 +100,7 @@ def split(
     splitting.check_out(out)
     if dataset == "digits":
         names = [name.strip() for name in domains.split(",") if name.strip()] or list(SIX)
-        sizes = Sizes(train=train, validation=validation_images, test=test)
+        sizes = Sizes(train=train, validation=validation_images, test=test, shifted=shifted)
         workshop = Workshop(seed, sizes, splitting.open_stock(cache))
         made = splitting.split_domains(out, workshop, names=names, form=kind)
     else:

@@ -85,7 +85,7 @@ NUMBERS = (
         "gauge",
         "Accuracy over the sites of the last evaluation.",
         ("split", "view", "statistic"),
-        "split: test, validation, train; view: combined or one head's name; "
+        "split: test, shifted, validation, train; view: combined or one head's name; "
         "statistic: macro (mean of sites), micro (mean of samples), std, worst_decile, variation (std / macro)",
     ),
     Number(

@@ -87,7 +87,7 @@ def test_an_honest_report() -> None:
         {
             f"{point}/{split}/combined": scores.vector(5, 7, 1.25)
             for point in ("pre", "post")
-            for split in ("test", "validation")
+            for split in ("test", "shifted", "validation")
         }
     )
     scores.check({})
@@ -130,5 +130,5 @@ def test_names_that_no_evaluation_has(name: str) -> None:
 def test_too_many_evaluations() -> None:
     """A report is small."""
     many = {f"pre/test/v{n}": scores.vector(3, 4, 0.5) for n in range(scores.MOST + 1)}
-    with pytest.raises(ValueError, match="33 evaluations"):
+    with pytest.raises(ValueError, match="49 evaluations"):
         scores.check(many)

@@ -1,8 +1,11 @@
 """Which kind of data folder this is, and what lies where in it; no file is opened here.
 
-train.npz  test.npz  [validation.npz]  [classes.json]          arrays
-train/<class>/*  test/<class>/*  [validation/<class>/*]        images in parts
-<class>/*                                                      images that we divide ourselves
+train.npz  test.npz  [validation.npz] [shifted.npz] [classes.json]             arrays
+train/<class>/*  test/<class>/*  [validation/<class>/*] [shifted/<class>/*]    images in parts
+<class>/*                                                                      images that we divide ourselves
+
+`test` is drawn like `train`; `shifted` is a second test of samples that came about otherwise: another device,
+another year.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pfl_client.bench import DataFolder
 from pfl_client.data.division import divide
 from pfl_common.errors import DataError
 
-PARTS = ("train", "validation", "test")
+PARTS = ("train", "validation", "test", "shifted")
 FORMATS = (
     "train.npz and test.npz, or folders of images as train/<class>/ and test/<class>/, or <class>/ alone"
 )
@@ -77,6 +80,8 @@ def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
     _check_folder(path)
     files = {part: path / f"{part}.npz" for part in PARTS if (path / f"{part}.npz").is_file()}
     folders = {part: path / part for part in PARTS if (path / part).is_dir()}
+    if folders.keys() == {"shifted"}:
+        folders = {}  # the name of a class, like any other
     if files and folders:
         raise DataError(
             "the data folder holds both "

@@ -31,7 +31,9 @@ def remark(counts: Mapping[str, Counter[str]], folder: DataFolder) -> list[str]:
         warnings.append("no test samples: this site's accuracy will not be measured")
     elif without := sorted(train.keys() - test.keys()):
         warnings.append(f"no test samples of {enumerate_names(without)}")
-    if unseen := sorted((test.keys() | counts["validation"].keys()) - train.keys()):
+    if unseen := sorted(
+        (test.keys() | counts["validation"].keys() | counts["shifted"].keys()) - train.keys()
+    ):
         warnings.append(f"no training samples of {enumerate_names(unseen)}")
     return warnings
 

@@ -94,9 +94,10 @@ def calibrate(participant: Participant, samples: Samples) -> None:
 
 
 def score(participant: Participant, data: LocalData, point: str) -> Scores:
-    """Each head's accuracy and loss on the test set, and on the validation set when there is one."""
+    """Each head's accuracy and loss on the test set, and on the validation and the shifted set where there is one."""
     scores: Scores = {}
-    for split, samples in (("test", data.test), ("validation", data.validation)):
+    parts = {"test": data.test, "validation": data.validation, "shifted": data.shifted}
+    for split, samples in parts.items():
         if len(samples):
             for view, values in _measure(participant, samples).items():
                 scores[f"{point}/{split}/{view}"] = values

@@ -309,6 +309,7 @@ def _on_device(local: LocalData, device: str) -> LocalData:
         train=local.train.to(device),
         validation=local.validation.to(device),
         test=local.test.to(device),
+        shifted=local.shifted.to(device),
     )
 
 

@@ -9,9 +9,11 @@
 | `street`    | printed digits on photographs, with neighbours, tilted, blurred, noisy; it is **not** SVHN |
 | `hand`      | handwriting typefaces, dark ink on paper |
 
-All pictures are 32x32x3 uint8. No MNIST digit is in two domains; test digits come from MNIST's own test set.
-Drawn test pictures use other typeface families and other parts of the photographs than training pictures.
-Validation pictures are made like training pictures. The cut of optdigits is the same for every seed.
+All pictures are 32x32x3 uint8. No MNIST digit is in two domains or in two parts; tested digits come from MNIST's
+own test set. Validation and test pictures are made like training pictures. Domains made here have one part more,
+`shifted`: a second test, of pictures made otherwise (typefaces of other families, other parts of the photographs).
+The two real ones have none: whatever would be called so would be invented. The cut of optdigits is the same for
+every seed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from pfl_deploy.datasets.labelled import ClientData, Form, Indices, Labelled, La
 from pfl_deploy.datasets.sources import DIGITS, Stock
 
 SIX = ("mnist", "mnist_m", "optdigits", "synth", "street", "hand")
-SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test", "shifted")
+SHIFTED = ("mnist_m", "synth", "street", "hand")
+"""The domains that have a shifted test part."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,22 @@ class Sizes:
     train: int = 1000
     validation: int = 200
     test: int = 500
+    shifted: int | None = None
+    """As many as test, if nothing else is said."""
 
     def __post_init__(self) -> None:
-        if self.train < 1 or self.validation < 0 or self.test < 1:
+        if self.train < 1 or self.validation < 0 or self.test < 1 or self.of("shifted") < 0:
             raise SettingError(
-                f"sizes {self}", expected="at least 1 for train and test, 0 or more for validation"
+                f"sizes {self}",
+                expected="at least 1 for train and test, 0 or more for validation and shifted",
             )
 
     def of(self, split: str) -> int:
         """The number for one split by its name."""
-        return {"train": self.train, "validation": self.validation, "test": self.test}[split]
+        shifted = self.test if self.shifted is None else self.shifted
+        return {"train": self.train, "validation": self.validation, "test": self.test, "shifted": shifted}[
+            split
+        ]
 
 
 @dataclass(frozen=True)
@@ -101,24 +111,35 @@ _Draw: TypeAlias = Callable[[int, Brush], Picture]
 
 
 def _assemble(shop: Workshop, name: str, parts: Mapping[str, Labelled], **notes: object) -> ClientData:
-    sizes = {split: shop.sizes.of(split) for split in SPLITS}
+    sizes = {split: len(part) for split, part in parts.items()}
     origin = {"domain": name, "seed": shop.seed, "sizes": sizes, **notes}
-    return ClientData(DIGITS, parts["train"], parts["test"], parts.get("validation"), origin)
+    return ClientData(
+        DIGITS,
+        parts["train"],
+        parts["test"],
+        parts["validation"],
+        shifted=parts.get("shifted"),
+        origin=origin,
+    )
+
+
+def _splits(name: str) -> tuple[str, ...]:
+    return SPLITS if name in SHIFTED else SPLITS[:-1]
 
 
 def mnist_share(domain: str, split: str, count: int, *, seed: int) -> Indices:
     """Which MNIST digits a domain may use: `mnist` has the first half of a drawn order, `mnist_m` the second.
 
-    Training and validation digits are indices into MNIST's training set, 25,000 and 5,000 in each half;
-    test digits are indices into its test set, 5,000 in each half.
+    Training and validation digits are indices into MNIST's training set, 25,000 and 5,000 in each half; tested
+    digits are indices into its test set, 5,000 in each half, of which `mnist_m` keeps 2,500 for its shifted part.
     """
     half = ("mnist", "mnist_m").index(domain)
-    pool = "test" if split == "test" else "train"
+    pool = _mnist_pool(split)
     order = np.random.default_rng(derive("pfl split", seed, "mnist order", pool)).permutation(
         10_000 if pool == "test" else 60_000
     )
     mine: Indices = order.reshape(2, -1)[half]
-    start, room = {"train": (0, 25_000), "validation": (25_000, 5_000), "test": (0, 5_000)}[split]
+    start, room = _MNIST_ROOMS[domain][split]
     if count > room:
         raise SettingError(
             f"{count} {split} pictures asked of {domain}", expected=f"at most {room}", advice="ask for fewer"
@@ -126,14 +147,30 @@ def mnist_share(domain: str, split: str, count: int, *, seed: int) -> Indices:
     return mine[start : start + count]
 
 
+_MNIST_ROOMS = {
+    "mnist": {"train": (0, 25_000), "validation": (25_000, 5_000), "test": (0, 5_000)},
+    "mnist_m": {
+        "train": (0, 25_000),
+        "validation": (25_000, 5_000),
+        "test": (0, 2_500),
+        "shifted": (2_500, 2_500),
+    },
+}
+
+
+def _mnist_pool(split: str) -> str:
+    """Which of MNIST's own two parts a split's digits come from."""
+    return "test" if split in ("test", "shifted") else "train"
+
+
 def _mnist(shop: Workshop) -> ClientData:
-    parts = {split: _framed_digits(shop, "mnist", split) for split in SPLITS}
+    parts = {split: _framed_digits(shop, "mnist", split) for split in _splits("mnist")}
     return _assemble(shop, "mnist", parts, licence=shop.mnist_source.licence)
 
 
 def _mnist_m(shop: Workshop) -> ClientData:
     parts = {}
-    for split in SPLITS:
+    for split in _splits("mnist_m"):
         digits = _framed_digits(shop, "mnist_m", split)
         brush = Brush(shop.generator("mnist_m", split), photos=_regions(shop.photographs, split))
         patches = [drawing.photo_patch(brush, SIDE, crop=(SIDE, 3 * SIDE)) for _ in range(len(digits))]
@@ -149,7 +186,7 @@ def _mnist_m(shop: Workshop) -> ClientData:
 
 
 def _framed_digits(shop: Workshop, domain: str, split: str) -> Labelled:
-    source = shop.mnist_source.test if split == "test" else shop.mnist_source.train
+    source = shop.mnist_source.test if _mnist_pool(split) == "test" else shop.mnist_source.train
     digits = source.take(mnist_share(domain, split, shop.sizes.of(split), seed=shop.seed))
     framed = np.pad(digits.x, ((0, 0), (2, 2), (2, 2)))
     return Labelled(np.repeat(framed[..., None], 3, axis=3), digits.y)
@@ -158,7 +195,7 @@ def _framed_digits(shop: Workshop, domain: str, split: str) -> Labelled:
 def _optdigits(shop: Workshop) -> ClientData:
     source = sources.optdigits()
     order = stratified_order(source.train.y)
-    train, validation, test = (shop.sizes.of(split) for split in SPLITS)
+    train, validation, test = (shop.sizes.of(split) for split in _splits("optdigits"))
     if train + validation + test > len(order):
         raise SettingError(
             f"{train + validation + test} pictures asked of optdigits",
@@ -197,23 +234,25 @@ def _enlarged(digits: Labelled) -> Labelled:
 
 
 def _drawn(shop: Workshop, name: str, draw: _Draw, cast: fonts.Cast) -> ClientData:
-    sides = {"train": cast.train, "validation": cast.train, "test": cast.test}
-    faces = {split: fonts.find_faces(families, shop.stock.fonts) for split, families in sides.items()}
+    usual = fonts.find_faces(cast.train, shop.stock.fonts)
+    other = fonts.find_faces(cast.shifted, shop.stock.fonts) if shop.sizes.of("shifted") else []
     parts = {}
-    for split in SPLITS:
+    for split in _splits(name):
         photographs = _regions(shop.photographs, split) if draw is drawing.street else ()
-        brush = Brush(shop.generator(name, split), faces[split], photographs)
+        brush = Brush(shop.generator(name, split), other if split == "shifted" else usual, photographs)
         labels = brush.rng.permutation(np.arange(shop.sizes.of(split), dtype=np.int64) % len(DIGITS))
         pictures = np.asarray([draw(int(digit), brush) for digit in labels], dtype=np.uint8)
         parts[split] = Labelled(pictures.reshape(-1, SIDE, SIDE, 3), labels)
-    used = {split: fonts.fingerprints(faces[split]) for split in ("train", "test")}
+    used = {
+        split: fonts.fingerprints(faces) for split, faces in (("train", usual), ("shifted", other)) if faces
+    }
     return _assemble(shop, name, parts, typefaces=used)
 
 
 def _regions(photographs: Sequence[Picture], split: str) -> list[Picture]:
-    """The upper two thirds of every photograph for training and validation, the lower third for testing."""
+    """The lower third of every photograph for the shifted test, the upper two thirds for everything else."""
     cuts = [len(photo) * 2 // 3 for photo in photographs]
-    return [p[cut:] if split == "test" else p[:cut] for p, cut in zip(photographs, cuts, strict=True)]
+    return [p[cut:] if split == "shifted" else p[:cut] for p, cut in zip(photographs, cuts, strict=True)]
 
 
 _MAKERS: dict[str, Callable[[Workshop], ClientData]] = {

@@ -1,6 +1,6 @@
 """The typefaces that digits are drawn with: a short fixed list, so that equal calls draw equal pictures.
 
-Faces for training and faces for testing come from different families. Nothing else that is installed is used.
+Faces of the shifted test part come from other families than all other faces. Nothing else that is installed is used.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Family:
 
 @dataclass(frozen=True)
 class Cast:
-    """Families to draw training (and validation) examples with, and families kept for the test examples."""
+    """Families to draw training, validation and test examples with, and families kept for the shifted test."""
 
     train: tuple[Family, ...]
-    test: tuple[Family, ...]
+    shifted: tuple[Family, ...]
 
 
 _MATPLOTLIB = "matplotlib"
@@ -39,7 +39,7 @@ SYNTH = Cast(
         Family(_MATPLOTLIB, ("DejaVuSerif.ttf", "DejaVuSerif-Bold.ttf", "DejaVuSerif-Italic.ttf")),
         Family(_MATPLOTLIB, ("cmr10.ttf", "cmb10.ttf", "cmti10.ttf")),
     ),
-    test=(
+    shifted=(
         Family(_MATPLOTLIB, ("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")),
         Family(_MATPLOTLIB, ("STIXGeneral.ttf", "STIXGeneralBol.ttf", "STIXGeneralItalic.ttf")),
         Family(_MATPLOTLIB, ("cmss10.ttf",)),
@@ -54,7 +54,7 @@ STREET = Cast(
         Family("fonts-dosis", ("Dosis-Medium.otf", "Dosis-Bold.otf")),
         Family("fonts-cabin", ("Cabin-Medium.otf", "Cabin-BoldItalic.otf")),
     ),
-    test=(
+    shifted=(
         Family("fonts-opendin", ("OSP-DIN.ttf",)),
         Family("fonts-national-park", ("NationalPark-Regular.otf", "NationalPark-Heavy.otf")),
         Family("fonts-oxygen", ("Oxygen-Sans.ttf", "Oxygen-Sans-Bold.ttf")),
@@ -77,7 +77,7 @@ HAND = Cast(
         Family("fonts-rufscript", ("Rufscript010.ttf",)),
         Family("fonts-kristi", ("Kristi.ttf",)),
     ),
-    test=(
+    shifted=(
         Family("fonts-sjfonts", ("SteveHand.ttf", "Delphine.ttf")),
         Family("fonts-tlwg-purisa-ttf", ("Purisa.ttf", "Purisa-Bold.ttf")),
         Family("fonts-smc-chilanka", ("Chilanka-Regular.otf",)),

@@ -62,8 +62,15 @@ class ClientData:
     test: Labelled
     validation: Labelled | None = None
     origin: Mapping[str, object] = field(default_factory=dict)
+    shifted: Labelled | None = None
+    """A second test part, made otherwise than all the others."""
 
     def splits(self) -> dict[str, Labelled]:
         """The non-empty parts by name."""
-        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        parts = {
+            "train": self.train,
+            "validation": self.validation,
+            "test": self.test,
+            "shifted": self.shifted,
+        }
         return {name: part for name, part in parts.items() if part is not None and len(part)}

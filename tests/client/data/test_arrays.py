@@ -60,6 +60,24 @@ def test_arrays_are_read(tmp_path: Path) -> None:
     assert (8, 0) == (len(read.test), len(read.validation))
 
 
+def test_a_shifted_test_is_read_where_there_is_one(tmp_path: Path) -> None:
+    """A part of its own, in the run's shape and classes, which takes nothing from the others."""
+    folder = DataFolder(write_arrays(tmp_path), "site-3")
+    before, without = data.describe(folder), data.load(folder, spec())
+    assert 0 == len(without.shifted)
+    x = np.full((5, 6, 6), 9, np.uint8)
+    np.savez(tmp_path / "shifted.npz", x=x, y=np.array([2, 1, 0, 1, 2]))
+    assert before == data.describe(folder)
+    read = data.load(folder, spec(classes=("ant", "owl", "dog", "cat")))
+    assert (5, 1, 6, 6) == tuple(read.shifted.x.shape)
+    assert [1, 2, 3, 2, 1] == read.shifted.y.tolist()
+    assert without.train.x.equal(read.train.x)
+    assert without.test.x.equal(read.test.x)
+    np.savez(tmp_path / "shifted.npz", x=x[:1], y=np.array([3]))
+    (tmp_path / "classes.json").write_text('["cat", "dog", "owl", "yak"]')
+    assert "no training samples of 'yak'" in data.describe(folder).warnings
+
+
 def test_colour_comes_with_channels_first(tmp_path: Path) -> None:
     """A red dot stays where it was."""
     x = np.zeros((2, 4, 5, 3), dtype=np.uint8)

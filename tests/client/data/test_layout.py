@@ -43,7 +43,7 @@ def test_an_empty_folder(tmp_path: Path) -> None:
     assert "mounted" in error.advice
 
 
-@pytest.mark.parametrize("name", ["test.npz", "validation.npz"])
+@pytest.mark.parametrize("name", ["test.npz", "validation.npz", "shifted.npz"])
 def test_arrays_without_a_train_part(tmp_path: Path, name: str) -> None:
     """Nothing is trained on test data."""
     write_arrays(tmp_path)

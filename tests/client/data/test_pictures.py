@@ -65,6 +65,23 @@ def test_images_come_in_the_order_of_their_names(small: Path) -> None:
     assert 0 == len(read.validation)
 
 
+def test_a_shifted_test_of_pictures(small: Path) -> None:
+    """`shifted/<class>/` beside the other parts is a second test."""
+    assert 0 == len(data.load(folder(small), spec()).shifted)
+    draw(small / "shifted" / "dog" / "s.png", colour=77)
+    read = data.load(folder(small), spec())
+    assert ([77], [1]) == (read.shifted.x[:, 0, 0, 0].tolist(), read.shifted.y.tolist())
+    assert (6, 2) == (len(read.train), len(read.test))
+
+
+def test_shifted_alone_is_the_name_of_a_class(tmp_path: Path) -> None:
+    """A folder that we divide ourselves may have a class of any name."""
+    for place, label in enumerate(("shifted", "whole")):
+        for n in range(8):
+            draw(tmp_path / label / f"{n}.png", colour=100 * place + n)
+    assert ("shifted", "whole") == data.describe(folder(tmp_path)).classes
+
+
 def test_the_order_does_not_depend_on_the_file_system(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that lists backwards gives the same samples."""
     before = data.load(folder(small), spec()).train.x

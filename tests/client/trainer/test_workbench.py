@@ -18,7 +18,7 @@ from pfl_client.bench import DataFolder, Done, Job
 from pfl_client.declined import Declined, DiskFull, Diverged, OutOfMemory, WrongShape
 from pfl_client.trainer import work, workbench
 from pfl_client.trainer.workbench import Workbench
-from pfl_common import codec, mapped
+from pfl_common import codec, mapped, methods
 from pfl_common.errors import SettingError
 from pfl_common.halves import Up
 from pfl_common.run import Kind
@@ -64,6 +64,29 @@ def test_training_gives_an_update_scores_and_a_generation(tmp_path: Path) -> Non
     assert WIDTH == len(done.scores["pre/test/combined"])
     assert {"load", "train", "encode"} == done.seconds.keys()
     assert (tmp_path / "kept-1.safetensors").is_file()
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_a_shifted_test_is_measured_and_changes_nothing_else(tmp_path: Path, method: str) -> None:
+    """With one and without one: the same update, the same model kept, and the same other numbers."""
+    outcomes = []
+    for place in ("without", "with"):
+        (tmp_path / place).mkdir()
+        desk = Desk(tmp_path / place, method)
+        if place == "with":
+            (desk.folder.path / "shifted.npz").write_bytes((desk.folder.path / "test.npz").read_bytes())
+        bench = open_bench(desk)
+        done = bench.work(desk.job(), ignore)
+        served = bench.work(desk.job(Kind.FINISH, 3, serve_as=tmp_path / place / "serving"), ignore)
+        outcomes.append((done.up, digest(tmp_path / place / "serving"), done.scores, served.scores))
+    without, with_it = outcomes
+    assert without[:2] == with_it[:2]
+    for before, after in zip(without[2:], with_it[2:], strict=True):
+        shifted = {name for name in after if "/shifted/" in name}
+        assert {name.replace("/test/", "/shifted/") for name in before} == shifted
+        assert before == {name: values for name, values in after.items() if name not in shifted}
+        # Here it holds the same samples as the test.
+        assert all(after[name] == after[name.replace("/shifted/", "/test/")] for name in shifted)
 
 
 def test_the_number_of_threads_is_pinned_where_the_work_is_done(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from pfl_deploy.datasets.sources import Stock
 def standing_in(tmp_path_factory):
     """A stock whose font folder has a matplotlib face under every name that the domains ask for."""
     folder = tmp_path_factory.mktemp("fonts")
-    faces = fonts.find_faces([*fonts.SYNTH.train, *fonts.SYNTH.test], [])
+    faces = fonts.find_faces([*fonts.SYNTH.train, *fonts.SYNTH.shifted], [])
     for cast in (fonts.STREET, fonts.HAND):
-        for side, own in ((cast.train, faces[:3]), (cast.test, faces[3:6])):
+        for side, own in ((cast.train, faces[:3]), (cast.shifted, faces[3:6])):
             names = [name for family in side for name in family.files]
             for number, name in enumerate(names):
                 (folder / name).symlink_to(own[number % len(own)])

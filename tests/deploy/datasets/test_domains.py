@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pfl_common.errors import SettingError
-from pfl_deploy.datasets import drawing
+from pfl_deploy.datasets import domains, drawing, sources
 from pfl_deploy.datasets.domains import (
+    SHIFTED,
     SIX,
     SPLITS,
     Sizes,
@@ -78,11 +80,48 @@ def test_drawn_domains_have_the_right_form(standing_in, name):
         assert (SMALL.of(split), 32, 32, 3) == part.x.shape
         assert np.uint8 == part.x.dtype
         assert [SMALL.of(split) // 10] * 10 == np.bincount(part.y, minlength=10).tolist()
-    assert SMALL.train + SMALL.validation + SMALL.test == len(
-        set.union(*map(distinct, data.splits().values()))
+    assert list(SPLITS) == list(data.splits())
+    assert 60 + 20 + 40 + 40 == len(set.union(*map(distinct, data.splits().values())))
+    assert {"train", "shifted"} == set(data.origin["typefaces"])
+    assert not set(data.origin["typefaces"]["train"]) & set(data.origin["typefaces"]["shifted"])
+
+
+@pytest.mark.parametrize("name", ["synth", "street", "hand"])
+def test_the_test_is_drawn_like_training_and_the_shifted_test_is_not(standing_in, name, monkeypatch):
+    """The same typefaces and the same parts of the photographs for all parts, others for `shifted`."""
+    photographs = [
+        np.broadcast_to(np.repeat(np.arange(3, dtype=np.uint8), 100)[:, None, None], (300, 200, 3))
+    ]
+    monkeypatch.setattr(sources, "photos", lambda: photographs)
+    brushes = []
+
+    def watched(rng, faces=(), photos=()):
+        brushes.append(
+            (set(map(Path.resolve, faces)), {int(v) for photo in photos for v in np.unique(photo)})
+        )
+        return drawing.Brush(rng, faces, photos)
+
+    monkeypatch.setattr(domains, "Brush", watched)
+    Workshop(seed=3, sizes=Sizes(10, 10, 10), stock=standing_in).make(name)
+    train, validation, test, shifted = brushes
+    assert train == validation == test
+    assert not train[0] & shifted[0]
+    assert not train[1] & shifted[1]
+    assert bool(train[1]) == bool(shifted[1]) == (name == "street")
+
+
+@pytest.mark.parametrize("name", ["synth", "street", "hand"])
+def test_a_shifted_test_that_nobody_wants_is_not_made(standing_in, name):
+    """Without it a domain has three parts, the same ones."""
+    with_it, without = (
+        Workshop(seed=3, sizes=Sizes(10, 10, 10, shifted), stock=standing_in).make(name)
+        for shifted in (20, 0)
     )
-    assert {"train", "test"} == set(data.origin["typefaces"])
-    assert not set(data.origin["typefaces"]["train"]) & set(data.origin["typefaces"]["test"])
+    assert 20 == len(with_it.splits()["shifted"])
+    assert ["train", "validation", "test"] == list(without.splits())
+    for split, part in without.splits().items():
+        assert part.x.tobytes() == with_it.splits()[split].x.tobytes()
+    assert {"train"} == set(without.origin["typefaces"])
 
 
 @pytest.mark.parametrize("name", ["synth", "street", "hand", "optdigits"])
@@ -103,12 +142,12 @@ def test_another_seed_draws_other_pictures(standing_in, name):
 
 
 def test_every_part_of_every_domain_has_chance_of_its_own():
-    """Three parts of six domains and two seeds: thirty-six different beginnings."""
+    """Four parts of six domains and two seeds: forty-eight different beginnings."""
     shops = [Workshop(seed=seed) for seed in (0, 1)]
     first = {
         shop.generator(name, split).integers(2**60) for shop in shops for name in SIX for split in SPLITS
     }
-    assert 36 == len(first)
+    assert 48 == len(first)
 
 
 def test_handwritten_pictures_show_their_label(standing_in):
@@ -136,6 +175,7 @@ def test_optdigits_is_cut_the_same_way_for_every_seed():
         assert part.x.tobytes() == second.splits()[split].x.tobytes()
         shares = np.bincount(part.y, minlength=10) / len(part)
         assert shares.tolist() == pytest.approx([0.1] * 10, abs=0.02)
+    assert ["train", "validation", "test"] == list(first.splits())
     parts = [distinct(part) for part in first.splits().values()]
     assert sum(map(len, parts)) == len(set.union(*parts))
 
@@ -164,11 +204,11 @@ def test_no_mnist_digit_is_in_two_places(seed):
     """All parts of both domains at their largest: together they are MNIST, each digit once."""
     taken = {
         (domain, split): set(mnist_share(domain, split, room, seed=seed).tolist())
-        for domain in ("mnist", "mnist_m")
-        for split, room in (("train", 25_000), ("validation", 5_000), ("test", 5_000))
+        for domain, tested in (("mnist", {"test": 5_000}), ("mnist_m", {"test": 2_500, "shifted": 2_500}))
+        for split, room in ({"train": 25_000, "validation": 5_000} | tested).items()
     }
-    from_train = [indices for (_, split), indices in taken.items() if split != "test"]
-    from_test = [indices for (_, split), indices in taken.items() if split == "test"]
+    from_train = [indices for (_, split), indices in taken.items() if split in ("train", "validation")]
+    from_test = [indices for (_, split), indices in taken.items() if split in ("test", "shifted")]
     assert set(range(60_000)) == set.union(*from_train)
     assert 60_000 == sum(map(len, from_train))
     assert set(range(10_000)) == set.union(*from_test)
@@ -179,6 +219,8 @@ def test_more_mnist_digits_than_there_are_is_an_error():
     """Instead of silently fewer."""
     with pytest.raises(SettingError, match=r"(?s)5001 test pictures.*at most 5000"):
         mnist_share("mnist", "test", 5_001, seed=0)
+    with pytest.raises(SettingError, match=r"(?s)2501 shifted pictures.*at most 2500"):
+        mnist_share("mnist_m", "shifted", 2_501, seed=0)
 
 
 def test_an_unknown_domain_names_the_nearest(tmp_path):
@@ -188,7 +230,7 @@ def test_an_unknown_domain_names_the_nearest(tmp_path):
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("sizes", [(0, 1, 1), (1, -1, 1), (1, 1, 0)])
+@pytest.mark.parametrize("sizes", [(0, 1, 1), (1, -1, 1), (1, 1, 0), (1, 1, 1, -1)])
 def test_sizes_that_make_no_sense_are_errors(sizes):
     """A site needs something to train on and something to test on."""
     with pytest.raises(SettingError, match="at least 1"):
@@ -198,3 +240,4 @@ def test_sizes_that_make_no_sense_are_errors(sizes):
 def test_there_are_six():
     """The names that documents and commands use."""
     assert ("mnist", "mnist_m", "optdigits", "synth", "street", "hand") == SIX
+    assert set(SIX) - {"mnist", "optdigits"} == set(SHIFTED)

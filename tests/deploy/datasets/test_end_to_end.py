@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 
 from pfl_deploy.datasets import drawing, sources
-from pfl_deploy.datasets.domains import Sizes, Workshop, mnist_share
+from pfl_deploy.datasets.domains import SHIFTED, SPLITS, Sizes, Workshop, mnist_share
 
 FOUR = ("mnist", "mnist_m", "optdigits", "synth")
 
@@ -28,7 +29,9 @@ def test_four_domains_from_real_data(tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     for domain in FOUR:
         assert list("0123456789") == json.loads((tmp_path / "one" / domain / "classes.json").read_text())
-        for split in ("train", "validation", "test"):
+        there = SPLITS if domain in SHIFTED else SPLITS[:-1]
+        assert set(there) == {file.stem for file in (tmp_path / "one" / domain).glob("*.npz")}
+        for split in there:
             with np.load(tmp_path / "one" / domain / f"{split}.npz") as stored:
                 assert (sizes.of(split), 32, 32, 3) == stored["x"].shape
                 assert (np.uint8, np.int64) == (stored["x"].dtype, stored["y"].dtype)
@@ -45,6 +48,18 @@ def test_four_domains_from_real_data(tmp_path):
         assert theirs.y.tolist() == mixed["y"].tolist()
 
 
+def test_no_source_digit_is_in_two_parts_or_domains(monkeypatch):
+    """By content: no ground hides the digits of mnist_m here, so the ink of both domains can be compared."""
+    monkeypatch.setattr(drawing, "photo_patch", lambda *_, **__: np.zeros((32, 32, 3), np.uint8))
+    shop = Workshop(seed=1, sizes=Sizes(400, 100, 300))
+    made = {name: shop.make(name) for name in ("mnist", "mnist_m", "optdigits")}
+    seen = Counter(x.tobytes() for data in made.values() for part in data.splits().values() for x in part.x)
+    assert 3 * 800 + 300 == len(seen) == seen.total()
+    tested = {x[2:30, 2:30, 0].tobytes() for data in (made["mnist"], made["mnist_m"]) for x in data.test.x}
+    tested |= {x[2:30, 2:30, 0].tobytes() for x in made["mnist_m"].shifted.x}
+    assert tested <= {x.tobytes() for x in sources.mnist().test.x}
+
+
 def test_mnist_m_is_the_difference_of_photograph_and_digit(monkeypatch):
     """On an even ground of 100: the ground where there is no ink, 155 under full ink, no wrapped byte."""
     monkeypatch.setattr(drawing, "photo_patch", lambda *_, **__: np.full((32, 32, 3), 100, np.uint8))
@@ -55,11 +70,11 @@ def test_mnist_m_is_the_difference_of_photograph_and_digit(monkeypatch):
     assert np.all(data.train.x[:, :2] == 100)
 
 
-def test_training_and_test_pictures_lie_over_different_parts_of_the_photographs(monkeypatch):
-    """With a photograph that is black above and white in its lower third, no white shows up in training."""
+def test_only_shifted_pictures_lie_over_different_parts_of_the_photographs(monkeypatch):
+    """With a photograph that is black above and white in its lower third, white shows up in `shifted` alone."""
     photograph = np.zeros((300, 200, 3), np.uint8)
     photograph[200:] = 255
     monkeypatch.setattr(sources, "photos", lambda: [photograph])
     data = Workshop(seed=1, sizes=Sizes(40, 20, 20)).make("mnist_m")
     frames = {split: set(np.unique(part.x[:, :2]).tolist()) for split, part in data.splits().items()}
-    assert {"train": {0}, "validation": {0}, "test": {255}} == frames
+    assert {"train": {0}, "validation": {0}, "test": {0}, "shifted": {255}} == frames

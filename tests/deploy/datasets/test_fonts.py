@@ -12,13 +12,14 @@ CASTS = {"synth": fonts.SYNTH, "street": fonts.STREET, "hand": fonts.HAND}
 
 
 @pytest.mark.parametrize("name", CASTS)
-def test_no_family_draws_both_training_and_test_pictures(name):
+def test_no_family_draws_both_training_and_shifted_pictures(name):
     """Not one file in common, and no package but matplotlib, which has several families."""
-    train, test = (
-        {file for family in side for file in family.files} for side in (CASTS[name].train, CASTS[name].test)
+    train, shifted = (
+        {file for family in side for file in family.files}
+        for side in (CASTS[name].train, CASTS[name].shifted)
     )
-    assert not train & test
-    packages = [{family.package for family in side} for side in (CASTS[name].train, CASTS[name].test)]
+    assert not train & shifted
+    packages = [{family.package for family in side} for side in (CASTS[name].train, CASTS[name].shifted)]
     assert packages[0] & packages[1] <= {"matplotlib"}
 
 

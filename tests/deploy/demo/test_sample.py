@@ -7,11 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pfl_deploy.datasets.domains import mnist_share
+from pfl_deploy.datasets.domains import SHIFTED, mnist_share
 from pfl_deploy.demo.plan import SAMPLE
 
 SITES = ("mnist", "mnist_m", "optdigits", "synth")
-SIZES = {"train": 200, "validation": 100, "test": 300}
+SIZES = {"train": 200, "validation": 100, "test": 250, "shifted": 200}
+PARTS = [(site, part) for site in SITES for part in SIZES if part != "shifted" or site in SHIFTED]
+TESTED = ("test", "shifted")
 THREE_MB = 3_000_000
 
 
@@ -25,10 +27,10 @@ def test_it_is_small() -> None:
     """All files together stay below 3 MB, and there are these four folders and no other."""
     assert set(SITES) == {path.name for path in SAMPLE.iterdir()}
     assert THREE_MB > sum(path.stat().st_size for path in SAMPLE.parent.rglob("*") if path.is_file())
+    assert set(PARTS) == {(file.parent.name, file.stem) for file in SAMPLE.rglob("*.npz")}
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("part", SIZES)
+@pytest.mark.parametrize(("site", "part"), PARTS)
 def test_each_part_holds_what_its_origin_says(site: str, part: str) -> None:
     """Colour pictures of 32x32 bytes, every class among them, as many as the command asked for."""
     x, y = load(site, part)
@@ -43,7 +45,7 @@ def test_each_part_holds_what_its_origin_says(site: str, part: str) -> None:
 
 def test_no_picture_is_in_two_places() -> None:
     """Neither in two parts of a site nor at two sites."""
-    seen = Counter(x.tobytes() for site in SITES for part in SIZES for x in load(site, part)[0])
+    seen = Counter(x.tobytes() for site, part in PARTS for x in load(site, part)[0])
     assert [] == [count for count in seen.values() if count > 1]
 
 
@@ -51,10 +53,10 @@ def test_no_mnist_digit_is_in_two_places() -> None:
     """The two sites made of MNIST draw from shares that do not meet, test digits from MNIST's own test set."""
     shares = {
         (site, part): set(mnist_share(site, part, SIZES[part], seed=0).tolist())
-        for site in ("mnist", "mnist_m")
-        for part in SIZES
+        for site, part in PARTS
+        if site.startswith("mnist")
     }
-    pools = [[key for key in shares if (key[1] == "test") == tested] for tested in (False, True)]
+    pools = [[key for key in shares if (key[1] in TESTED) == tested] for tested in (False, True)]
     for pool in pools:
         for first, second in combinations(pool, 2):
             assert set() == shares[first] & shares[second], f"{first} and {second}"
@@ -62,7 +64,9 @@ def test_no_mnist_digit_is_in_two_places() -> None:
 
 def test_the_photographs_hide_the_digits_only() -> None:
     """mnist_m's pictures are not those of mnist with another ground: no digit's strokes are the same."""
-    digits = {x[..., 0].tobytes() for part in SIZES for x in load("mnist", part)[0] > 127}
+    digits = {
+        x[..., 0].tobytes() for part in ("train", "validation", "test") for x in load("mnist", part)[0] > 127
+    }
     bright = {x[..., 0].tobytes() for part in SIZES for x in load("mnist_m", part)[0] > 127}
     assert set() == digits & bright
 
