@@ -175,7 +175,8 @@ class Daemon:
     def _tell_end(self, visit: Visit, over: Over) -> None:
         accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
         seen = {"status": over.status, "words": over.words, "model": str(visit.model or "none")}
-        log.info("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
+        say = log.error if over.status == "failed" else log.info
+        say("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
         if over.status != "failed" and not visit.marks():
             words = _WITHOUT_IT if visit.model is None else _NOT_ITS_OWN
             log.warning(words, what_to_do=_NEXT_TIME[self._stays])

@@ -79,6 +79,11 @@ def _worst(bins: list[float], count: int) -> float:
     return total / count
 
 
+def is_finite(report: Scores) -> bool:
+    """Whether a report holds numbers alone: one of a training that runs away does not."""
+    return all(math.isfinite(value) for values in report.values() for value in values)
+
+
 def check(report: Scores) -> None:
     """A peer's report says of few things what `vector` can say: a made-up one must not spoil or end a run."""
     if len(report) > MOST:

@@ -231,7 +231,10 @@ class Fleet:
         try:
             scores.check(report)
         except ValueError as error:
-            raise self.refuse("scores", f"{site}: {error}") from None
+            # It stays wrong: a site whose errand were not over would hand in the same again and again.
+            code = "scores" if scores.is_finite(report) else "not_finite"
+            self.settle(errand, SiteLost(f"refused:{code}"))
+            raise self.refuse(code, f"{site}: {error}") from None
         await self._journal.report.soon(key, site, report)
         if not errand.uploads:
             self.settle(errand, "")

@@ -51,6 +51,7 @@ class Observer:
             watch.round,
             spec.rounds,
             watch.attempt,
+            words=watch.words,
             awaited=watch.awaited,
             # A spread over accuracies of 0 is not defined, and neither JSON nor people have a word for that.
             scores={name: value for name, value in latest.items() if math.isfinite(value)},

@@ -193,7 +193,7 @@ class Reception:
         return replace(
             seen,
             status=self._ended or seen.status,
-            words=self._why or self._room.words,
+            words=self._why or self._room.words or seen.words,
             now=time(),
             events=self._events.newest(),
         )

@@ -50,6 +50,8 @@ class Watch:
     """What can be seen of a run from outside: plain numbers, read when somebody looks. Moments are Unix times."""
 
     status: str = "running"
+    words: str = ""
+    """What the operator has to know of the training under way; nothing while all is well."""
     started: float = 0.0
     round: int = 0
     attempt: int = 0

@@ -24,6 +24,7 @@ from pfl_server.books import Books
 from pfl_server.checkpoint import GENERATIONS
 from pfl_server.errands import SiteLost
 from pfl_server.events import Record
+from pfl_server.guarding import Guard
 from pfl_server.journal import Attempt
 from pfl_server.meter import Spell
 from pfl_server.observing import Observer
@@ -64,6 +65,7 @@ class Training:
         self._stopping, self._over = False, ""
         self._observer = Observer(books, self._room, self._record)
         self.watch, self.status = self._observer.watch, self._observer.status
+        self._guard = Guard(books, self._room, self._record.events, self.watch)
 
     async def run(self) -> None:
         """Play all rounds that are not committed yet, then let every site finish."""
@@ -162,10 +164,12 @@ class Training:
         leases = asyncio.create_task(self._watch_leases(opened, asks))
         self._evaluate_others(opened, draw.cohort)
         try:
-            return await self._settle(opened)
+            closed = await self._settle(opened)
         finally:
             for job in (*asks.values(), leases):
                 job.cancel()
+        await self._guard.judge(task, draw, round_, committed=closed is not None)
+        return closed
 
     def _open(
         self, task: Task, state: State, round_: Round, *, after: int, at: float | None = None
@@ -360,6 +364,7 @@ class Training:
         for missing in range(number + 1, last + 1):
             state = await self._remake(missing, committed[missing], state)
         await self._observer.recall()
+        await self._guard.recall()
         if last:
             await self._observer.sum_left(self._task(Kind.TRAIN, last, committed[last]))
             self._observer.resumed(last, over=self._over)

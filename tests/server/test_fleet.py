@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -108,12 +109,18 @@ async def test_a_report_does_not_complete_training(scene: Scene) -> None:
     assert [SCORES] == scene.books.journal.reports(TASK.key)
 
 
-async def test_a_made_up_report(scene: Scene) -> None:
-    """Numbers that no evaluation gives are refused and not summed."""
-    scene.ask()
+@pytest.mark.parametrize(("number", "code"), [(0.0, "scores"), (math.nan, "not_finite")])
+async def test_a_made_up_report(scene: Scene, number: float, code: str) -> None:
+    """Numbers that no evaluation gives are refused and not summed. The errand is over: whoever asks for work would get
+    the same task, and hand in the same, until the deadline.
+    """
+    asked = scene.ask()
     await scene.take()
-    made_up = {"pre/test/combined": [0.0] * 106}
-    assert "scores" == await refusal(lambda: scene.fleet.report("a", TASK.key, made_up))
+    made_up = {"pre/test/combined": [number] * 106}
+    assert code == await refusal(lambda: scene.fleet.report("a", TASK.key, made_up))
+    with pytest.raises(SiteLost) as lost:
+        await asked
+    assert f"refused:{code}" == lost.value.reason
     assert [] == scene.books.journal.reports(TASK.key)
 
 
