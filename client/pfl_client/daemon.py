@@ -104,6 +104,8 @@ class Daemon:
         visit = await self._with_room(lambda: self._open(spec))
         try:
             log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
+            for what, words in spec.chosen.items():
+                log.info("chosen for all sites", what=what, words=words)
             key = OPENING
             while True:
                 await self._enter(visit, spec, joined, key=key)

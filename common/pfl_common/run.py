@@ -120,9 +120,13 @@ class Model:
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     encoder_projector: bool = False
+    values: Values = "bytes"
+    """How the sites store their numbers; with "wide" some may have pictures of 8 bits, which stay as they are."""
     low: float = 0.0
     high: float = 0.0
-    """The range of raw values that becomes 0..1 at every site; both 0: pictures in bytes, as they are."""
+    """The range of raw values that becomes 0..1 at every site; both 0: numbers stay as they are."""
+    per_picture: bool = False
+    """Each picture by its own smallest and largest value instead: brightness cannot be compared then."""
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
     """What is taken away from each number of the input and what it is then divided by; empty: nothing is."""
@@ -152,6 +156,8 @@ class RunSpec:
     repeatable: bool = True
     manifests: dict[str, Manifest] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    """For people: what was chosen by the sites' data, and why."""
     data: dict[ClientId, str] = field(default_factory=dict)
     """The fingerprint of each site's data, as the site gave it; a site that gives none is not named."""
 

@@ -125,6 +125,8 @@ def simulate(
     drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Network.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
+    pixel_range: Annotated[str | None, typer.Option(help="auto, LOW..HIGH or per-picture.")] = None,
+    standardise: Annotated[str | None, typer.Option(help="Numbers of tables: agreed, or none.")] = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,

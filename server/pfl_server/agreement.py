@@ -1,23 +1,28 @@
-"""What sites agree on before a run: one class list by name, one input shape, one backbone."""
+"""What sites agree on before a run: one class list by name, one input shape, one backbone; and who does not fit in."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pfl_common.errors import DataError, Refused
-from pfl_common.run import ClientId, Description, Model
+from pfl_common.run import ClientId, Description, Model, Values
+from pfl_server import inputs
+from pfl_server.inputs import Range, Wish
 
+ORDERS_APART = 3
+"""Float numbers a thousand times larger or smaller than at the other sites are in another unit."""
 
-@dataclass(frozen=True)
-class Wish:
-    """What the operator fixed; whatever is empty is chosen from the data."""
-
-    backbone: str = ""
-    image_size: int = 0
-    encoder_projector: bool = False
+_STORED = {
+    "bytes": "pictures of 8 bits",
+    "wide": "pictures of 16 bits",
+    "unit": "pictures of floats from 0 to 1",
+    "byte_floats": "pictures of floats from 0 to 255",
+    "signed": "pictures of other floats",
+    "numbers": "numbers that are no pictures",
+}
 
 
 def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
@@ -27,6 +32,8 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
         listed = ", ".join(f"{site}: {d.kind}" for site, d in sorted(sites.items()))
         raise DataError(f"the sites hold different kinds of data ({listed})", expected="one kind for all")
     shape = _shape(sites, wish)
+    if odd := odd_ones(sites):
+        raise DataError("; ".join(words for _, words in sorted(odd.items())), expected="one kind for all")
     classes = common_classes(sites)
     if len(classes) < 2:
         raise DataError(
@@ -34,15 +41,34 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
             expected="at least two classes over all sites",
             advice="check the classes of each site's data, or wait for a site with another class: --sites",
         )
-    return Model(wish.backbone or default_backbone(shape), shape, classes, wish.encoder_projector)
+    scale, (mean, deviation) = inputs.choose_range(sites, wish), _standards(sites, wish)
+    return Model(
+        wish.backbone or default_backbone(shape),
+        shape,
+        classes,
+        wish.encoder_projector,
+        values=_values(sites),
+        low=scale.low,
+        high=scale.high,
+        per_picture=scale.per_picture,
+        mean=mean,
+        deviation=deviation,
+    )
 
 
 def common_classes(sites: Mapping[ClientId, Description]) -> tuple[str, ...]:
-    """Equal lists keep their order; otherwise all names, sorted: a class has the same index everywhere."""
+    """Equal lists keep their order; otherwise all names, sorted, numbers by their size: a class has the same index
+    everywhere.
+    """
     lists = {description.classes for description in sites.values()}
     if len(lists) == 1:
         return lists.pop()
-    return tuple(sorted({name for names in lists for name in names}))
+    return tuple(sorted({name for names in lists for name in names}, key=_by_number))
+
+
+def _by_number(name: str) -> tuple[bool, int, str]:
+    number = re.fullmatch(r"[0-9]{1,18}", name)
+    return number is None, int(name) if number else 0, name
 
 
 def default_backbone(shape: tuple[int, ...]) -> str:
@@ -50,6 +76,21 @@ def default_backbone(shape: tuple[int, ...]) -> str:
     if len(shape) != 3 or min(shape[1:]) < 16:
         return "mlp"
     return "cnn" if max(shape[1:]) <= 64 else "resnet18"
+
+
+def odd_ones(sites: Mapping[ClientId, Description]) -> dict[ClientId, str]:
+    """For each site whose data are of another form than most sites' what was seen, what was expected, what to do.
+
+    Kind, rank, place of the channels, how numbers are stored and, for floats, how large they are; not sizes of pictures
+    and not classes. Of two forms that are as common the one with more samples is the federation's.
+    """
+    if not sites:
+        return {}
+    usual = _most_usual(sites)
+    odd = {
+        site: _say_odd(site, own, usual) for site, own in sorted(sites.items()) if _form(own) != _form(usual)
+    }
+    return odd | _of_another_size({site: one for site, one in sites.items() if site not in odd})
 
 
 def fits(description: Description, model: Model, site: ClientId) -> None:
@@ -67,19 +108,101 @@ def fits(description: Description, model: Model, site: ClientId) -> None:
             "shape",
             f"{site} has samples of shape {description.shape}, the run has {model.shape}: check --data",
         )
+    if images and description.values not in {
+        model.values,
+        "bytes" if model.values == "wide" else model.values,
+    }:
+        raise Refused(
+            "shape",
+            f"{site} has {_STORED[description.values]}, the run was agreed on {_STORED[model.values]}: "
+            "store them alike, or begin a run with all sites present",
+        )
 
 
 def _shape(sites: Mapping[ClientId, Description], wish: Wish) -> tuple[int, ...]:
-    shapes = Counter(description.shape for _, description in sorted(sites.items()))
+    shapes = {description.shape for description in sites.values()}
     images = all(len(shape) == 3 for shape in shapes) and next(iter(sites.values())).kind == "image"
-    if not images:
-        if len(shapes) > 1:
-            listed = ", ".join(f"{site}: {d.shape}" for site, d in sorted(sites.items()))
-            raise DataError(
-                f"the sites disagree on the shape of a sample ({listed})", expected="one shape for all"
-            )
-        return next(iter(shapes))
-    # Colour wins over grey, as grey can be replicated; the most common size wins, then the larger one.
-    channels = max(shape[0] for shape in shapes)
-    size = max(shapes, key=lambda shape: (shapes[shape], math.prod(shape)))[1:]
-    return (channels, wish.image_size, wish.image_size) if wish.image_size else (channels, *size)
+    if images:
+        # Colour wins over grey, as grey can be replicated.
+        return max(shape[0] for shape in shapes), *inputs.choose_size(sites, wish)
+    if len(shapes) > 1:
+        listed = ", ".join(f"{site}: {d.shape}" for site, d in sorted(sites.items()))
+        raise DataError(
+            f"the sites disagree on the shape of a sample ({listed})", expected="one shape for all"
+        )
+    return next(iter(shapes))
+
+
+def _values(sites: Mapping[ClientId, Description]) -> Values:
+    """How the run's numbers are stored; of 8 and 16 bits the wider."""
+    values = {description.values for description in sites.values()}
+    return "wide" if "wide" in values else min(values)
+
+
+def _standards(
+    sites: Mapping[ClientId, Description], wish: Wish
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of the inputs; none for pictures that have a range."""
+    standardised = all(description.values in ("signed", "numbers") for description in sites.values())
+    if wish.standardise == "none" or not standardised or inputs.choose_range(sites, wish) != Range():
+        return (), ()
+    return inputs.agree_moments(sites)
+
+
+def _form(one: Description) -> tuple[object, ...]:
+    """What has to be equal at all sites."""
+    if one.kind == "image":
+        # 8 and 16 bits go together: each has a full scale of its own.
+        return "image", len(one.shape), "bytes" if one.values == "wide" else one.values
+    return "array", len(one.shape), one.shape
+
+
+def _most_usual(sites: Mapping[ClientId, Description]) -> Description:
+    votes: Counter[tuple[object, ...]] = Counter(_form(one) for one in sites.values())
+    samples: Counter[tuple[object, ...]] = Counter()
+    for one in sites.values():
+        samples[_form(one)] += one.samples or 0
+    return min((-votes[_form(one)], -samples[_form(one)], site, one) for site, one in sites.items())[-1]
+
+
+def _say_odd(site: ClientId, own: Description, usual: Description) -> str:
+    expected = f"expected: {_describe(usual)}, as most sites have"
+    return f"{site} has {_describe(own)}; {expected}; what to do: {_advise(own, usual)}"
+
+
+def _describe(one: Description) -> str:
+    if one.kind == "image":
+        return f"{_STORED[one.values]}, {one.low:g}..{one.high:g}" if one.high else _STORED[one.values]
+    return f"numbers of shape {one.shape} that are no pictures"
+
+
+def _advise(own: Description, usual: Description) -> str:
+    if own.kind == usual.kind == "image":
+        return "store the pictures as the other sites do, or say in data.json what range theirs have"
+    if own.kind == "array" and usual.kind == "image":
+        last = len(own.shape) == 3 and own.shape[2] in (1, 3)
+        layout = "channels_last" if last else "channels_first"
+        said = f'{{"kind": "image", "layout": "{layout}"}}'
+        return f"if they are pictures, say so in data.json: {said}; else check --data"
+    if own.kind == "image":
+        return 'if they are no pictures, say so in data.json: {"kind": "array"}; else check --data'
+    return "bring the samples to that shape, or check --data"
+
+
+def _of_another_size(sites: Mapping[ClientId, Description]) -> dict[ClientId, str]:
+    """Sites with floats a thousand times as large as at the site in the middle, or as small; of two none is in it."""
+    largest = {
+        site: max(abs(one.low), abs(one.high))
+        for site, one in sorted(sites.items())
+        if one.values in ("signed", "numbers")
+    }
+    known = sorted(size for size in largest.values() if size > 0)
+    if len(known) < 3:
+        return {}
+    middle = known[len(known) // 2]
+    return {
+        site: f"{site} has numbers up to {size:g}; expected: about {middle:g}, as most sites have; "
+        "what to do: bring them to the same unit, or check --data"
+        for site, size in largest.items()
+        if size > 0 and abs(math.log10(size / middle)) >= ORDERS_APART
+    }

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import structlog
 import typer
@@ -20,7 +20,18 @@ from pfl_common.errors import SettingError, nearest
 from pfl_common.halves import Settings
 from pfl_common.logs import configure_from
 from pfl_common.run import Participation
+from pfl_server.inputs import parse_range
 from pfl_server.settings import ServerSettings
+
+PixelRange: TypeAlias = Annotated[
+    str | None, typer.Option(help="Raw values that become black..white: auto, LOW..HIGH, per-picture.")
+]
+Standardise: TypeAlias = Annotated[
+    str | None, typer.Option(help="Numbers that are no pictures: agreed over the sites, or none.")
+]
+Advertise: TypeAlias = Annotated[
+    str | None, typer.Option(help="Names under which sites reach this machine, if not the host: a,b.")
+]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -40,7 +51,11 @@ def serve(
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
     largest_norm: Annotated[float | None, typer.Option(help="Largest norm of an update taken.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Network; chosen by the data if not given.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of images; 0: the most common, up to 224.")
+    ] = None,
+    pixel_range: PixelRange = None,
+    standardise: Standardise = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one trainer.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
@@ -51,9 +66,7 @@ def serve(
     enrol_port: Annotated[int | None, typer.Option(help="Port for enrolment.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of status page and metrics.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of status page and metrics.")] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="Names under which sites reach this machine, if not the host: a,b.")
-    ] = None,
+    advertise: Advertise = None,
     baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: Annotated[str | None, typer.Option(help="What the state survives: power or process.")] = None,
@@ -89,6 +102,7 @@ def run_server(given: dict[str, Any]) -> None:
 def check_words(settings: ServerSettings) -> Settings:
     """What is needed only when all sites have come is checked now; gives the method's settings."""
     Participation.parse(settings.participation)
+    parse_range(settings.pixel_range)
     if settings.backbone and settings.backbone not in models.names():
         raise SettingError(
             f"there is no backbone {settings.backbone!r}", expected=nearest(settings.backbone, models.names())

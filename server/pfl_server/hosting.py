@@ -203,3 +203,5 @@ def _announce(spec: RunSpec) -> None:
         sites=list(spec.roster),
         settings=spec.settings,
     )
+    for what, words in spec.chosen.items():
+        log.info("chosen", what=what, words=words)

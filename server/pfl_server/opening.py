@@ -15,8 +15,10 @@ from pfl_common import methods, sources
 from pfl_common.config import dump
 from pfl_common.errors import RunFailed
 from pfl_common.run import ClientId, Description, Manifest, Participation, RunSpec
-from pfl_server.agreement import Wish, agree
+from pfl_server import inputs
+from pfl_server.agreement import agree
 from pfl_server.books import build_template
+from pfl_server.inputs import Wish
 from pfl_server.rehearsal import rehearse
 from pfl_server.settings import ServerSettings
 
@@ -26,13 +28,20 @@ REHEARSED_HERE = 8 << 20
 
 def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
     """Agree the model with the sites, rehearse the method, pin everything."""
-    wish = Wish(settings.backbone, settings.image_size, settings.encoder_projector)
+    wish = Wish(
+        settings.backbone,
+        settings.image_size,
+        settings.encoder_projector,
+        pixel_range=settings.pixel_range,
+        standardise=settings.standardise,
+    )
+    model = agree(sites, wish)
     method = methods.load(settings.method)
     spec = RunSpec(
         id=run,
         method=method.name,
         settings=dump(method.settle(settings.set)),
-        model=agree(sites, wish),
+        model=model,
         rounds=settings.rounds,
         seed=settings.seed,
         roster=tuple(sorted(sites)),
@@ -46,6 +55,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         threads=settings.threads,
         repeatable=settings.threads == 1,
         versions=versions(),
+        chosen=inputs.explain(sites, wish, shape=model.shape, features=len(model.mean)),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
     )
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.

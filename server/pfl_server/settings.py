@@ -54,7 +54,13 @@ class ServerSettings:
     backbone: str = ""
     """Network; empty: chosen by the data's kind and size."""
     image_size: Annotated[int, Field(ge=0)] = 0
-    """Side of the run's images; 0: the most common size of the sites."""
+    """Side of the run's images; 0: the most common size over all sites, at most 224 on the longer side."""
+    pixel_range: str = "auto"
+    """Raw values of 16-bit or float pictures that become black and white: auto (agreed over the sites), LOW..HIGH, or
+    per-picture.
+    """
+    standardise: Literal["agreed", "none"] = "agreed"
+    """Numbers that are no pictures: by mean and deviation agreed over the sites, or none: as they are."""
     encoder_projector: bool = False
     """Put DualFed's projector behind the encoder of any method (equal capacity)."""
     threads: Annotated[int, Field(ge=1)] = 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from pfl_common.errors import DataError, Refused
-from pfl_common.run import Description, Model
-from pfl_server.agreement import Wish, agree, common_classes, default_backbone, fits
+from pfl_common.run import Description, Model, Values
+from pfl_server.agreement import agree, common_classes, default_backbone, fits, odd_ones
+from pfl_server.inputs import Wish
 
 
 def image(size: int, *classes: str, channels: int = 3) -> Description:
@@ -14,7 +18,7 @@ def image(size: int, *classes: str, channels: int = 3) -> Description:
 
 
 def table(width: int, *classes: str) -> Description:
-    return Description((width,), classes, kind="array")
+    return Description((width,), classes, kind="array", values="numbers")
 
 
 def test_equal_lists_keep_their_order() -> None:
@@ -34,17 +38,17 @@ def test_different_lists_become_one_sorted_by_name() -> None:
     "sizes, channels, wish, expected",
     [
         ((32, 32, 28), (3, 3, 3), 0, (3, 32, 32)),
-        ((28, 32), (3, 3), 0, (3, 32, 32)),
+        ((28, 32), (3, 3), 0, (3, 28, 28)),
         ((28, 28), (1, 3), 0, (3, 28, 28)),
         ((28, 64, 28), (1, 1, 1), 0, (1, 28, 28)),
         ((28, 32), (1, 1), 16, (1, 16, 16)),
     ],
-    ids=["most common", "then larger", "colour wins", "most common though smaller", "as wished"],
+    ids=["most common", "then smaller", "colour wins", "most common though smaller", "as wished"],
 )
 def test_the_size_of_images(
     sizes: tuple[int, ...], channels: tuple[int, ...], wish: int, expected: tuple[int, ...]
 ) -> None:
-    """Images are resized to one size: the wished one, else the most common, else the larger."""
+    """Images are resized to one size: the wished one, else the most common, else the smaller."""
     sites = {
         f"s{n}": image(size, "a", "b", channels=depth)
         for n, (size, depth) in enumerate(zip(sizes, channels, strict=True))
@@ -56,6 +60,77 @@ def test_tables_cannot_be_resized() -> None:
     """Sites with different columns cannot train one model; the error shows whose are which."""
     with pytest.raises(DataError, match=r"a: \(4,\), b: \(5,\)"):
         agree({"b": table(5, "x", "y"), "a": table(4, "x", "y")}, Wish())
+
+
+def test_names_that_are_numbers_are_sorted_as_numbers() -> None:
+    """2 comes before 10, and words after numbers."""
+    sites = {"a": image(32, "10", "2"), "b": image(32, "1", "other")}
+    assert ("1", "2", "10", "other") == common_classes(sites)
+
+
+def floats(values: Values, high: float, *, samples: int = 1) -> Description:
+    return replace(image(32, "a", "b"), values=values, high=high, samples=samples)
+
+
+@pytest.mark.parametrize(
+    ("odd", "seen", "todo"),
+    [
+        (
+            table(4, "a"),
+            r"odd has numbers of shape \(4,\) that are no pictures; expected: pictures of 8 bits",
+            "channels_first",
+        ),
+        (
+            Description((32, 32, 3), ("a",), kind="array", values="numbers"),
+            "that are no pictures",
+            "channels_last",
+        ),
+        (
+            floats("unit", 1.0),
+            r"odd has pictures of floats from 0 to 1, 0\.\.1; expected: pictures of 8 bits",
+            "data.json",
+        ),
+        (floats("byte_floats", 255.0), "odd has pictures of floats from 0 to 255", "data.json"),
+        (floats("signed", 3.0), "odd has pictures of other floats", "data.json"),
+    ],
+)
+def test_the_odd_one_is_told_why(odd: Description, seen: str, todo: str) -> None:
+    """What it has, what most have, what to do; nobody else is told anything."""
+    found = odd_ones({"odd": odd, "b": image(32, "a"), "c": image(600, "z", channels=1)})
+    assert ["odd"] == list(found)
+    assert re.search(seen, found["odd"])
+    assert todo in found["odd"]
+
+
+def test_eight_and_sixteen_bits_go_together() -> None:
+    """Each has a full scale of its own."""
+    wide = replace(image(32, "a", "b"), values="wide", high=4095)
+    assert {} == odd_ones({"a": wide, "b": image(32, "a", "b")})
+
+
+def test_tables_of_another_width_and_of_another_unit() -> None:
+    """Columns that others do not have, and numbers a thousand times as large."""
+    tables = {name: replace(table(4, "a", "b"), low=-1, high=9) for name in "abc"}
+    assert {} == odd_ones(tables | {"d": replace(tables["a"], high=8000)})
+    assert "expected: numbers of shape (4,)" in odd_ones(tables | {"d": table(5, "a")})["d"]
+    assert (
+        "d has numbers up to 9000; expected: about 9"
+        in odd_ones(tables | {"d": replace(tables["a"], high=9000)})["d"]
+    )
+    assert "up to 0.009" in odd_ones(tables | {"d": replace(tables["a"], low=0, high=0.009)})["d"]
+
+
+def test_of_two_forms_the_one_with_more_samples_is_the_federations() -> None:
+    """Whoever came first; without samples the first name decides."""
+    pair = {"b": floats("unit", 1, samples=9), "a": floats("bytes", 255, samples=8)}
+    assert ["a"] == list(odd_ones(pair)) == list(odd_ones(dict(reversed(pair.items()))))
+    assert {} == odd_ones({})
+
+
+def test_a_run_of_odd_ones_is_not_begun() -> None:
+    """Who gathers refuses them before; who does not is stopped here, with the site's name."""
+    with pytest.raises(DataError, match="b has pictures of floats from 0 to 1"):
+        agree({"a": floats("bytes", 255, samples=9), "b": floats("unit", 1)}, Wish())
 
 
 def test_one_class_in_the_whole_federation() -> None:

@@ -1,0 +1,195 @@
+"""What becomes of raw samples: one size, one range, one standardisation, chosen over all sites and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from pfl_common.errors import SettingError
+from pfl_common.run import ClientId, Description, Moments
+from pfl_server.agreement import agree, fits
+from pfl_server.inputs import Range, Wish, explain, parse_range
+
+PICTURES = Description((3, 40, 48), ("cat", "dog"), 5, sizes=((40, 48, 5),), high=255)
+WIDE = replace(PICTURES, values="wide", high=4095)
+TABLE = Description((3,), ("cat", "dog"), 4, "array", values="numbers")
+
+
+def sized(*sizes: tuple[int, int, int]) -> Description:
+    """A site with so many pictures of each size, the first of which it names."""
+    return replace(PICTURES, shape=(3, *sizes[0][:2]), sizes=sizes)
+
+
+def tables(*parts: np.ndarray) -> dict[ClientId, Description]:
+    """Sites that have summed their samples."""
+    return {f"s{n}": with_sums(part) for n, part in enumerate(parts)}
+
+
+def with_sums(part: np.ndarray) -> Description:
+    """A table's description as a site makes it."""
+    x = part.astype(np.float64)
+    moments = Moments(len(x), tuple(x.sum(0).tolist()), tuple((x**2).sum(0).tolist()))
+    return replace(TABLE, shape=(x.shape[1],), moments=moments, low=float(x.min()), high=float(x.max()))
+
+
+def told(sites: Mapping[ClientId, Description], wish: Wish) -> dict[str, str]:
+    """What a run says of its choices."""
+    model = agree(sites, wish)
+    return explain(sites, wish, shape=model.shape, features=len(model.mean))
+
+
+@pytest.mark.parametrize(
+    ("sites", "size"),
+    [
+        ([sized((100, 200, 3), (40, 48, 2)), sized((40, 48, 2))], (40, 48)),
+        ([sized((100, 200, 2), (40, 48, 2)), sized((100, 200, 1), (40, 48, 1))], (40, 48)),
+        ([sized((3000, 4000, 6))] * 6, (168, 224)),
+        ([sized((4000, 3000, 6))], (224, 168)),
+        ([sized((225, 1, 1))], (224, 1)),
+        ([sized((10000, 2, 1))], (224, 1)),
+        ([sized((224, 224, 1))], (224, 224)),
+        ([replace(sized((40, 48, 5)), sizes=()), sized((60, 60, 4))], (40, 48)),
+    ],
+    ids=["all sites count", "tie: smaller", "capped", "upright", "thin", "thinner", "just", "an older site"],
+)
+def test_the_size_is_counted_over_all_sites_and_capped(
+    sites: list[Description], size: tuple[int, int]
+) -> None:
+    """The most common size of all pictures, not of most sites; its longer side is at most 224."""
+    assert (3, *size) == agree({f"s{n}": one for n, one in enumerate(sites)}, Wish()).shape
+
+
+def test_a_named_size_is_taken_as_it_is() -> None:
+    """Also above the cap."""
+    assert (3, 512, 512) == agree({"a": sized((3000, 4000, 6))}, Wish(image_size=512)).shape
+
+
+def test_the_backbone_follows_the_capped_size() -> None:
+    """A network for pictures that are resized, not for those on disk."""
+    assert "resnet18" == agree({"a": sized((3000, 4000, 6))}, Wish()).backbone
+    assert "cnn" == agree({"a": sized((3000, 4000, 6))}, Wish(image_size=64)).backbone
+
+
+def test_the_size_is_explained() -> None:
+    """How many pictures have it, that it was capped, what to do for another; or that it was named."""
+    words = told({"a": sized((3000, 4000, 6), (40, 48, 1))}, Wish())["image size"]
+    assert words.startswith(
+        "168x224 (height x width): 3000x4000 is the most common size, 6 of 7 pictures have it"
+    )
+    assert "brought to 224" in words
+    assert "--image-size N" in words
+    assert "as --image-size says" in told({"a": PICTURES}, Wish(image_size=32))["image size"]
+
+
+@pytest.mark.parametrize(
+    ("sites", "asked", "range_"),
+    [
+        ([PICTURES], "auto", Range()),
+        ([PICTURES], "0..4095", Range()),
+        ([WIDE, replace(WIDE, low=12, high=900)], "auto", Range(0, 4095)),
+        ([WIDE, PICTURES], "auto", Range(0, 4095)),
+        ([WIDE], "100..2000", Range(100, 2000)),
+        ([WIDE], "per-picture", Range(per_picture=True)),
+        ([replace(PICTURES, values="unit", high=0.9)], "auto", Range(0, 1)),
+        ([replace(PICTURES, values="byte_floats", high=200)], "auto", Range(0, 255)),
+        ([replace(PICTURES, values="signed", low=-3)], "auto", Range()),
+        ([replace(PICTURES, values="signed", low=-3)], "-3..3", Range(-3, 3)),
+    ],
+)
+def test_the_range_of_raw_values(sites: list[Description], asked: str, range_: Range) -> None:
+    """Agreed over the training parts of sites with 16 bits; bytes stay as they are; a named one wins."""
+    model = agree({f"s{n}": one for n, one in enumerate(sites)}, Wish(pixel_range=asked))
+    assert range_ == Range(model.low, model.high, model.per_picture)
+
+
+@pytest.mark.parametrize(
+    ("sites", "asked", "words"),
+    [
+        (
+            [WIDE],
+            "auto",
+            "0..4095 becomes black..white, the smallest and the largest value over the training parts of 1",
+        ),
+        ([WIDE, PICTURES], "auto", "8-bit pictures among them stay as they are"),
+        ([WIDE], "5..90", "5..90 becomes black..white, as --pixel-range says"),
+        ([WIDE], "per-picture", "brightness cannot be compared"),
+        ([PICTURES], "5..90", "--pixel-range 5..90 is for other pictures"),
+    ],
+)
+def test_the_range_is_explained(sites: list[Description], asked: str, words: str) -> None:
+    """What is black and what white, why, and an option that does nothing is said to."""
+    sites_ = {f"s{n}": one for n, one in enumerate(sites)}
+    assert words in told(sites_, Wish(pixel_range=asked))["pixel range"]
+
+
+def test_bytes_need_no_words() -> None:
+    """What everybody expects is not explained."""
+    assert "pixel range" not in told({"a": PICTURES}, Wish())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "4095..0", "5..5", "a..b", "per picture", "nan..1", "0..inf", "1e3..2e3"]
+)
+def test_a_range_that_is_none(text: str) -> None:
+    """The words say what one looks like, and the nearest word."""
+    with pytest.raises(SettingError, match="the pixel range is"):
+        parse_range(text)
+
+
+def test_means_and_deviations_are_those_of_all_samples_together() -> None:
+    """From the sums alone, as if the samples lay in one place; large numbers with small differences too."""
+    x = np.random.default_rng(1).normal([0, 5e3, 1e6], [1e-3, 40, 3], (30, 3))
+    model = agree(tables(x[:5], x[5:6], x[6:]), Wish())
+    np.testing.assert_allclose(model.mean, x.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(model.deviation, x.std(0), rtol=1e-3)
+
+
+def test_a_feature_that_never_changes_is_not_divided_away() -> None:
+    """Its deviation is 1, although sums of squares never give exactly 0."""
+    x = np.full((7, 3), [0.1, 0.0, 123456.7], np.float32)
+    assert (1.0, 1.0, 1.0) == agree(tables(x[:2], x[2:]), Wish()).deviation
+
+
+def test_who_came_first_changes_nothing() -> None:
+    """Equal to the bit, in whatever order the sites joined."""
+    x = np.random.default_rng(2).normal(0, 100, (40, 5))
+    sites = tables(x[:3], x[3:17], x[17:])
+    models = {agree(dict(order), Wish()) for order in permutations(sites.items())}
+    assert 1 == len(models)
+
+
+def test_standardising_can_be_left_out_by_name() -> None:
+    """Then nothing is taken away, and it is said."""
+    sites = tables(np.ones((4, 2)), np.zeros((2, 2)))
+    model = agree(sites, Wish(standardise="none"))
+    assert ((), ()) == (model.mean, model.deviation)
+    assert told(sites, Wish(standardise="none"))["standardise"].startswith("none")
+    assert "each of 2 features" in told(sites, Wish())["standardise"]
+
+
+def test_a_site_that_told_no_sums() -> None:
+    """Half a statistic is none: said, and nobody's numbers are changed."""
+    sites = tables(np.eye(3)) | {"older": replace(TABLE, low=0, high=1)}
+    assert ((), ()) == (agree(sites, Wish()).mean, agree(sites, Wish()).deviation)
+    assert "not all sites told" in told(sites, Wish())["standardise"]
+
+
+def test_a_range_that_is_named_replaces_standardising() -> None:
+    """Float pictures with a range are brought to 0..1 by it."""
+    signed = replace(PICTURES, values="signed", low=-1, high=2, moments=Moments(9, (3.0,), (8.0,)))
+    assert () == agree({"a": signed}, Wish(pixel_range="-1..2")).mean
+    assert (1 / 3,) == agree({"a": signed}, Wish()).mean
+
+
+def test_a_late_site_of_other_pixels_is_refused() -> None:
+    """The run has no range for them; pictures in bytes go with a run of 16 bits."""
+    bytes_, wide = agree({"a": PICTURES}, Wish()), agree({"a": WIDE}, Wish())
+    with pytest.raises(
+        Exception, match="late has pictures of 16 bits, the run was agreed on pictures of 8 bits"
+    ):
+        fits(WIDE, bytes_, "late")
+    fits(PICTURES, wide, "late")
