@@ -29,6 +29,8 @@ class DataFolder:
     site: str
     strict: bool = False
     device: str = "auto"
+    hold_out: float = 0.0
+    """Share of each class of the training part that becomes the validation part of a site that has none."""
 
 
 @dataclass(frozen=True)

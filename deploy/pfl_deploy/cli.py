@@ -157,24 +157,29 @@ def simulate(
 def compare(
     plan: Annotated[Path, typer.Argument(help="Comparison file (TOML).")],
     data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
-    jobs: Annotated[int, typer.Option(help="Runs at one time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at one time.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Write the table as JSON here too.")] = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep finished runs in this file; a comparison broken off goes on.")
     ] = None,
+    plots: Annotated[Path | None, typer.Option(help="Draw charts into this folder, as PNG and SVG.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Compare methods: settings chosen on validation data, mean and deviation over seeds."""
-    from pfl_deploy import compare as comparing
-    from pfl_deploy import showing
+    """Compare methods: settings chosen on validation data, several seeds, differences with intervals."""
+    from pfl_deploy.comparison.story import Asked
+    from pfl_deploy.comparison.story import compare as play
+    from pfl_deploy.comparison.table import as_markdown
 
-    asked = comparing.Comparison.read(plan)
-    comparing.check_place(out, "--out")
-    comparing.check_place(keep, "--keep")
-    runner = comparing.Trials(asked.common, data, kept=keep, tell=console.print)
-    table = comparing.compare(asked, runner, jobs=jobs)
+    # What a run says on its way goes to the other stream where the result is for a program.
+    said = Console(stderr=True, soft_wrap=True, highlight=False) if as_json else console
+    found = play(Asked(plan, data, jobs, out, keep, plots), said)
+    told = json.dumps(found.to_json(), indent=1, sort_keys=True)
     if out is not None:
-        out.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
-    console.print(showing.as_markdown(table), markup=False)
+        out.write_text(told + "\n")
+    if as_json:
+        console.print_json(told)
+    else:
+        console.print(as_markdown(found), markup=False)
 
 
 @app.command()

@@ -101,13 +101,3 @@ def _title(measure: str) -> str:
 def _weigh(measure: str) -> int:
     """How wide a column is."""
     return max(len("0.000"), *map(len, measure.split("/"))) + _RULES
-
-
-def as_markdown(table: Mapping[str, Any]) -> str:
-    """A comparison as a Markdown table, in percent."""
-    columns = list(next(iter(table.values()))["test"])
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for name, row in table.items():
-        cells = [f"{100 * row['test'][c]['mean']:.1f} ± {100 * row['test'][c]['std']:.1f}" for c in columns]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)

@@ -51,10 +51,15 @@ class Result:
 
 
 def simulate(
-    settings: ServerSettings, folders: Sequence[Path], state: Path, *, pinned: RunSpec | None = None
+    settings: ServerSettings,
+    folders: Sequence[Path],
+    state: Path,
+    *,
+    pinned: RunSpec | None = None,
+    hold_out: float = 0.0,
 ) -> Result:
     """Play a federation of these data folders; everything it keeps lies below `state`."""
-    return asyncio.run(play(open_host(settings, pinned=pinned), folders, state))
+    return asyncio.run(play(open_host(settings, pinned=pinned), folders, state, hold_out=hold_out))
 
 
 def open_host(
@@ -64,14 +69,14 @@ def open_host(
     return RunHost(settings, OpenEnvelopes(), pinned=pinned, script=script)
 
 
-async def play(host: RunHost, folders: Sequence[Path], state: Path) -> Result:
+async def play(host: RunHost, folders: Sequence[Path], state: Path, *, hold_out: float = 0.0) -> Result:
     """Bring these data folders to a coordinator and let its run end."""
     turn = asyncio.Lock()
     try:
-        sites = _named(folders)
+        sites = name_sites(folders)
         daemons = [
             Daemon(
-                DataFolder(folder, site, device="cpu"),
+                DataFolder(folder, site, device="cpu", hold_out=hold_out),
                 link=LoopbackLink(site, host.reception),
                 bench=LoopbackBench(turn),
                 envelopes=OpenEnvelopes(),
@@ -119,7 +124,8 @@ def find_sites(folder: Path) -> list[Path]:
     return found
 
 
-def _named(folders: Sequence[Path]) -> dict[ClientId, Path]:
+def name_sites(folders: Sequence[Path]) -> dict[ClientId, Path]:
+    """The data folders by the names their sites have, which must differ."""
     sites: dict[ClientId, Path] = {}
     for folder in folders:
         name = site_name(folder)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pfl_client.bench import DataFolder
 from pfl_client.data import arrays, pictures
 from pfl_client.data.fingerprint import fingerprint
+from pfl_client.data.hold_out import hold_out
 from pfl_client.data.layout import ArrayFiles, find
 from pfl_common.halves import LocalData, Samples
 from pfl_common.run import Description, RunSpec
@@ -34,4 +35,6 @@ def load(folder: DataFolder, spec: RunSpec) -> LocalData:
 
 
 def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> LocalData:
-    return LocalData(**parts, classes=len(spec.model.classes), site=folder.site, seed=spec.seed)
+    classes = spec.model.classes
+    held = hold_out(parts, folder.hold_out, site=folder.site, classes=classes)
+    return LocalData(**held, classes=len(classes), site=folder.site, seed=spec.seed)

@@ -1,0 +1,41 @@
+"""A validation part for a site that has none: a share of each class of its training samples, always the same ones.
+
+Which samples is drawn from the site's name, the class and the sample's place in it, never from a run's seed: what was
+held back in one run is held back in all, whatever method trains. Nothing is written into the data folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pfl_common import draws
+from pfl_common.halves import Samples
+
+
+def hold_out(
+    parts: dict[str, Samples], share: float, *, site: str, classes: Sequence[str]
+) -> dict[str, Samples]:
+    """Move a share of the training part to the validation part, unless there are validation samples already."""
+    if not share or len(parts["validation"]):
+        return parts
+    train = parts["train"]
+    held = torch.zeros(len(train), dtype=torch.bool)
+    for number in sorted(set(train.y.tolist())):
+        places = (train.y == number).nonzero().flatten()
+        held[places[_draw(len(places), share, site, classes[number])]] = True
+    return {**parts, "train": _keep(train, ~held), "validation": _keep(train, held)}
+
+
+def _draw(count: int, share: float, *words: str) -> list[int]:
+    """As many of a class as its share says, but of two or more at least one on either side."""
+    most = count - 1
+    wanted = min(max(round(share * count), 1), most)
+    ranked = sorted(range(count), key=lambda place: draws.derive("hold out", *words, place))
+    return ranked[:wanted]
+
+
+def _keep(samples: Samples, which: Tensor) -> Samples:
+    return Samples(samples.x[which], samples.y[which])

@@ -1,0 +1,1 @@
+"""`pfl compare`: several methods on one federation, settings chosen on validation data, several seeds."""

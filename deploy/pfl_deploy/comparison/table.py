@@ -1,0 +1,102 @@
+"""A comparison as Markdown, in percent: a table for each part of the data, then what has to be known to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pfl_deploy.comparison.paired import Paired
+from pfl_deploy.comparison.plan import say
+from pfl_deploy.comparison.result import REPORTED, Compared, Row
+from pfl_deploy.reporting import amounts
+
+
+def as_markdown(found: Compared) -> str:
+    """Tables and notes."""
+    parts = found.parts or ["test"]
+    made = [_table(found, part, titled=len(parts) > 1) for part in parts]
+    return "\n\n".join([*made, "\n".join(f"- {note}" for note in tell(found))])
+
+
+def _table(found: Compared, part: str, *, titled: bool) -> str:
+    sites = next((list(row.spread(part)) for row in found.rows if row.spread(part)), ["mean"])
+    head = ["", *sites, f"against {found.plan.reference}", "settings"]
+    lines = [_line(head), "|" + "---|" * len(head)]
+    lines += [_line([row.contestant.name, *_cells(found, row, part, sites)]) for row in found.rows]
+    title = f"{REPORTED[part].capitalize()}\n\n" if titled else ""
+    return title + "\n".join(lines)
+
+
+def _cells(found: Compared, row: Row, part: str, sites: list[str]) -> list[str]:
+    spread = row.spread(part)
+    shown = [_accuracy(spread[site].mean, spread[site].std) if site in spread else "" for site in sites]
+    if row.failed:
+        shown[-1] = f"failed: {row.failed}"
+    shared = found.plan.shared
+    own = {name: value for name, value in (row.choice.settings or {}).items() if shared.get(name) != value}
+    return [*shown, _against(found, row, part), say(own)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _accuracy(mean: float, std: float) -> str:
+    return f"{100 * mean:.1f} ± {100 * std:.1f}"
+
+
+def _against(found: Compared, row: Row, part: str) -> str:
+    """The difference, or why there is none; what differs beside the method stands in the same line."""
+    if row.contestant.name == found.plan.reference or row.failed:
+        return ""
+    if row.differences.hindering:
+        return f"not comparable: {'; '.join(row.differences.hindering)}"
+    if part not in row.against:
+        return ""
+    projector = [words for words in row.differences.own if words.startswith("encoder_projector")]
+    return _difference(row.against[part]) + "".join(f"; {words}" for words in projector)
+
+
+def _difference(paired: Paired) -> str:
+    if paired.low is None or paired.high is None:
+        return f"{amounts.points(paired.mean)} (one seed)"
+    return f"{amounts.points(paired.mean)} ({amounts.points(paired.low)} to {amounts.points(paired.high)})"
+
+
+def tell(found: Compared) -> Iterator[str]:
+    """What has to be known to read the tables."""
+    plan, seeds = found.plan, len(found.plan.seeds)
+    yield (
+        f"Percent of each site's own samples after {amounts.counted(plan.rounds, 'round')}: mean ± standard deviation "
+        f"over {amounts.counted(seeds, 'seed')}."
+    )
+    if seeds > 1:
+        yield (
+            f"Against {plan.reference}: difference of the means over sites, seed by seed, in points, with its 95 % "
+            f"interval (Student's t, n = {seeds})."
+        )
+    if plan.shared or plan.common:
+        yield f"All contestants: {say({**plan.common, **plan.shared})}."
+    if plan.chooses:
+        yield (
+            f"Settings were chosen by mean validation accuracy after {amounts.counted(plan.choosing_rounds, 'round')}, "
+            "with a seed of their own."
+        )
+    if held := found.checked.say_held():
+        yield f"{held[0].upper()}{held[1:]}."
+    for row in found.rows:
+        yield from _tell_row(row)
+    yield f"{found.runs} runs, {found.served} of them taken from the kept file."
+
+
+def _tell_row(row: Row) -> Iterator[str]:
+    name = row.contestant.name
+    for edge in row.choice.edges:
+        yield f"{name}: {edge.say()}."
+    if row.choice.failed and row.choice.settings is not None:
+        count = len(row.choice.tried)
+        words = "; ".join(f"{one.outcome.reason} ({say(one.trial.varied)})" for one in row.choice.failed)
+        yield f"{name}: {len(row.choice.failed)} of {count} settings tried failed: {words}."
+    if row.failed:
+        yield f"{name}: failed: {row.failed}."
+    if row.differences.own and row.against:
+        yield f"{name} differs from the reference in: {'; '.join(row.differences.own)}."

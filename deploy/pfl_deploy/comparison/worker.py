@@ -1,0 +1,125 @@
+"""One run of a comparison in a process of its own: torch's threads and generator belong to a process.
+
+The process reads a request from its standard input and writes what came of it to its standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any  # plain values from JSON
+
+from pfl_common.config import settle
+from pfl_common.errors import DataError, RunFailed, SettingError, StateError, UserError
+from pfl_deploy.comparison.outcome import Accuracies, Outcome
+from pfl_deploy.reporting.histories import Curve, History, find_histories
+from pfl_deploy.simulate import Result, find_sites, simulate
+from pfl_server.settings import ServerSettings
+
+PARTS = ("validation", "test", "shifted")
+"""Parts of a site's data that accuracy is told of; `shifted` where there is one."""
+_MENDABLE = {kind.exit_code: kind for kind in (SettingError, DataError, StateError)}
+"""What a worker found that a person can mend, by its exit code."""
+
+
+def play(request: Mapping[str, Any], name: str) -> Outcome:
+    """Play a run and give what came of it; what a person has to mend ends the comparison."""
+    command = [sys.executable, "-m", "pfl_deploy.comparison.worker"]
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
+    if done.returncode < 0:
+        return Outcome(failed=f"its process was ended by {_name_signal(-done.returncode)}", lasting=False)
+    if done.returncode in _MENDABLE and done.stdout:
+        words = json.loads(done.stdout)
+        kind = _MENDABLE[done.returncode]
+        raise kind(f"{name}: {words['seen']}", expected=words["expected"], advice=words["advice"])
+    if done.returncode:
+        raise RunFailed(f"{name}: {done.stderr.strip()[-2000:]}")
+    return Outcome.from_json(json.loads(done.stdout))
+
+
+def run_request(request: Mapping[str, Any]) -> Outcome:
+    """One simulation: its accuracies after the last round, or why there are none."""
+    folders = find_sites(Path(request["data"]))
+    with tempfile.TemporaryDirectory(prefix="pfl-compare-", dir=_memory()) as scratch:
+        place = Path(scratch)
+        settings = settle(
+            ServerSettings,
+            run_settings(request["server"]) | {"sites": len(folders), "state": str(place / "coordinator")},
+            what="compare",
+        )
+        try:
+            result = simulate(settings, folders, place / "sites", hold_out=request.get("hold_out", 0.0))
+        except RunFailed as failed:
+            return Outcome(failed=str(failed))
+        return read_outcome(result, place / "sites")
+
+
+def run_settings(server: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings. Every site counts in every round: which do must not depend on how busy the machine is."""
+    return {"quorum": 1.0, **server}
+
+
+def read_outcome(result: Result, sites: Path) -> Outcome:
+    """What the sites wrote down of a finished run."""
+    histories = find_histories([sites], result.spec.id, result.spec.hash)
+    accuracy: Accuracies = {}
+    for part in PARTS:
+        measure = f"pre/{part}/combined"
+        known = {site: history.end[measure] for site, history in histories.items() if measure in history.end}
+        if known:
+            accuracy[part] = known
+    return Outcome(accuracy, _mean_curve(histories, result.spec.rounds))
+
+
+def _mean_curve(histories: Mapping[str, History], rounds: int) -> dict[int, float]:
+    """At the rounds that all sites measured."""
+    curves = [_curve(history, rounds) for history in histories.values()]
+    shared = set.intersection(*(set(curve) for curve in curves)) if curves else set()
+    return {number: statistics.fmean(curve[number] for curve in curves) for number in sorted(shared)}
+
+
+def _curve(history: History, rounds: int) -> Curve:
+    for point in ("pre", "post"):
+        if curve := history.accuracy.get(f"{point}/test/combined"):
+            end = history.end.get("pre/test/combined")
+            return {**curve, **({} if end is None else {rounds: end})}
+    return {}
+
+
+def answer(request: str) -> int:
+    """The worker's process: the result, or words about what a person can mend; gives the exit code."""
+    try:
+        sys.stdout.write(json.dumps(run_request(json.loads(request)).to_json()))
+    except UserError as error:
+        sys.stdout.write(json.dumps({"seen": error.seen, "expected": error.expected, "advice": error.advice}))
+        return error.exit_code
+    return 0
+
+
+def _name_signal(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"{name}: the machine had no memory left?" if name == "SIGKILL" else name
+
+
+def _memory() -> Path | None:
+    """A folder in memory where there is one: these runs are thrown away, and syncing each round costs more than
+    training it (on a busy disk a run used a third of its core, in memory all of it)."""
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() and os.access(shared, os.W_OK) else None
+
+
+if __name__ == "__main__":
+    from pfl_common.logs import configure
+
+    configure(level="error")
+    raise SystemExit(answer(sys.stdin.read()))

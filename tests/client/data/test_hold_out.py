@@ -1,0 +1,53 @@
+"""A validation part for a site that has none: stratified, always the same samples, nothing lost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pfl_client.data.hold_out import hold_out
+from pfl_common.halves import Samples
+
+
+def make_parts(labels: list[int], *, validation: int = 0) -> dict[str, Samples]:
+    """Samples whose number is their place."""
+    y = torch.tensor(labels)
+    x = torch.arange(len(labels), dtype=torch.float32).unsqueeze(1)
+    return {
+        "train": Samples(x, y),
+        "validation": Samples(x[:validation], y[:validation]),
+        "test": Samples(x[:0], y[:0]),
+    }
+
+
+def divide(labels: list[int], share: float, *, site: str = "a") -> tuple[list[float], list[float]]:
+    """Which samples stay, and which are held back."""
+    found = hold_out(make_parts(labels), share, site=site, classes=("x", "y"))
+    return found["train"].x.flatten().tolist(), found["validation"].x.flatten().tolist()
+
+
+def test_every_sample_is_on_one_side_and_each_class_gives_its_share() -> None:
+    """A class of 20 gives 5 of a quarter, one of 8 gives 2."""
+    labels = [0] * 20 + [1] * 8
+    train, held = divide(labels, 0.25)
+    assert sorted([*train, *held]) == list(range(28))
+    assert [5, 2] == [sum(labels[int(place)] == number for place in held) for number in (0, 1)]
+
+
+@pytest.mark.parametrize(("count", "held"), [(1, 0), (2, 1), (3, 1)])
+def test_a_small_class_keeps_a_sample_on_either_side(count: int, held: int) -> None:
+    """One that has a single sample keeps it for training: or nobody would learn it."""
+    assert held == len(divide([0] * count, 0.2)[1])
+
+
+def test_the_same_samples_whatever_runs_and_others_at_another_site() -> None:
+    """They follow from the site, the class and the place alone."""
+    assert divide([0] * 40, 0.25) == divide([0] * 40, 0.25)
+    assert divide([0] * 40, 0.25) != divide([0] * 40, 0.25, site="b")
+
+
+@pytest.mark.parametrize(("share", "validation"), [(0.0, 0), (0.25, 2)])
+def test_nothing_is_held_back_unasked_or_beside_a_validation_part(share: float, validation: int) -> None:
+    """The site's own part is as good."""
+    parts = make_parts([0] * 8, validation=validation)
+    assert parts == hold_out(parts, share, site="a", classes=("x",))

@@ -1,0 +1,59 @@
+"""A run in a process of its own: what came of it is told, and what a person can mend ends the comparison in words."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pfl_common.errors import DataError, RunFailed
+from pfl_deploy.comparison import worker
+
+SERVER = {"method": "fedavg", "rounds": 1, "seed": 0, "backbone": "mlp", "set": {}}
+
+
+def test_a_run_that_fails_is_an_outcome(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the end of the comparison: why it failed is told, and that it would fail so again."""
+
+    def simulate(*words: object, **named: object) -> None:
+        raise RunFailed("round 1: training diverged")
+
+    monkeypatch.setattr(worker, "simulate", simulate)
+    outcome = worker.run_request({"server": SERVER, "data": str(data)})
+    assert ("round 1: training diverged", "training diverged", True) == (
+        outcome.failed,
+        outcome.reason,
+        outcome.lasting,
+    )
+
+
+def test_a_process_that_was_killed_is_tried_again_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine had no memory left then; it may have some tomorrow."""
+    killed = subprocess.CompletedProcess([], -9, "", "")
+    monkeypatch.setattr(worker.subprocess, "run", lambda *words, **named: killed)
+    outcome = worker.play({}, "together")
+    assert "its process was ended by SIGKILL: the machine had no memory left?" == outcome.failed
+    assert not outcome.lasting
+
+
+def test_a_fault_of_ours_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the process said, and whose run it was."""
+    broken = subprocess.CompletedProcess([], 1, "", "Traceback: ...")
+    monkeypatch.setattr(worker.subprocess, "run", lambda *words, **named: broken)
+    with pytest.raises(RunFailed, match="together: Traceback"):
+        worker.play({}, "together")
+
+
+def test_what_a_person_can_mend(tmp_path: Path) -> None:
+    """Its words and its exit code are those of a single run, with the contestant before them."""
+    with pytest.raises(DataError) as caught:
+        worker.play({"server": SERVER, "data": str(tmp_path / "nix")}, "together")
+    assert f"together: {tmp_path / 'nix'} holds no data folders" == caught.value.seen
+    assert "one folder per site" in caught.value.expected
+
+
+@pytest.mark.parametrize(("common", "quorum"), [({}, 1.0), ({"quorum": 0.5}, 0.5)])
+def test_every_site_counts_unless_told(common: dict[str, float], quorum: float) -> None:
+    """A busy machine must not change who is counted; a comparison that wants to lose sites says so."""
+    assert quorum == worker.run_settings({"method": "fedavg", **common})["quorum"]
