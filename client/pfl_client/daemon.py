@@ -20,7 +20,8 @@ from pfl_client.bench import Bench, DataFolder, Done, TrainerLost
 from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.heart import Heart
-from pfl_client.link import INIT, Link, NotAdmitted, Unreachable
+from pfl_client.link import INIT, Link, NotAdmitted, Traffic, Unreachable
+from pfl_client.progress import SiteProgress, tell_joined
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch, read_left
 from pfl_common.blanks import throw_away
@@ -60,11 +61,13 @@ class Daemon:
         state: Path,
         stays: bool = False,
         description: Description | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self._stays, self._description = stays, description
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
         self._envelopes = envelopes
         self.watch = Watch(folder.site, left=read_left(state / "runs"))
+        self.progress = SiteProgress(self.watch, traffic)
         self._longest_pause = LONGEST_PAUSE
         self._in_vain = 0
         self.comes_back = False
@@ -103,9 +106,7 @@ class Daemon:
         self._envelopes.meet(joined.card)
         visit = await self._with_room(lambda: self._open(spec))
         try:
-            log.info("joined", run=spec.id, method=spec.method, rounds=spec.rounds)
-            for what, words in spec.chosen.items():
-                log.info("chosen for all sites", what=what, words=words)
+            tell_joined(spec)
             key = OPENING
             while True:
                 await self._enter(visit, spec, joined, key=key)
@@ -177,8 +178,9 @@ class Daemon:
     def _tell_end(self, visit: Visit, over: Over) -> None:
         accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
         seen = {"status": over.status, "words": over.words, "model": str(visit.model or "none")}
+        done = self.progress.account()
         say = log.error if over.status == "failed" else log.info
-        say("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy)
+        say("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy, **done)
         if over.status != "failed" and not visit.marks():
             words = _WITHOUT_IT if visit.model is None else _NOT_ITS_OWN
             log.warning(words, what_to_do=_NEXT_TIME[self._stays])
@@ -205,6 +207,7 @@ class Daemon:
         """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word."""
         task = assignment.task
         self.watch.begin(task)
+        self.progress.begin(task)
         log.info("task", kind=task.kind.value, round=task.round, attempt=task.attempt)
         if newest := visit.is_ahead(task):
             ours, theirs = {"this_site_was_at_round": newest}, {"goes_on_from_round": task.since}
@@ -213,6 +216,7 @@ class Daemon:
             if not visit.has_answer(assignment.key, task):
                 await self._work(visit, assignment)
             await self._answer(visit, assignment)
+            self.progress.end(task, visit.scores(assignment.key))
             self._in_vain = 0
             return
         except DiskFull as full:
@@ -269,7 +273,12 @@ class Daemon:
             with self.watch.phase("open"):
                 down = await heart.during(visit.open, letter, assignment.blob)
             self.watch.give(assignment.task)
-            return await self._bench.work(visit.job(assignment, down), heart.beat)
+
+            def move(samples: int) -> None:
+                heart.beat(samples)
+                self.watch.move(samples)
+
+            return await self._bench.work(visit.job(assignment, down), move)
 
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """A trainer that dies is started once more; what kills it twice is not asked a third time."""

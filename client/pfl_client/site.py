@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import shutil
 import signal
+import sys
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,10 +28,11 @@ from pfl_client.moving import MovingLink
 from pfl_client.sealed import SealedEnvelopes
 from pfl_client.settings import ClientSettings
 from pfl_client.transport import GrpcLink
+from pfl_client.vault import ServingModel
 from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
 from pfl_common.identity import IdentityError, Keyring, discovery, private
 from pfl_common.messages import Over
-from pfl_common.run import Description
+from pfl_common.run import Description, Json
 
 log = structlog.get_logger("pfl.site")
 
@@ -43,9 +46,10 @@ class Site:
         self._settings = settings
         self._data = find_data(settings)
         self._admission = Admission(settings, self._data)
-        self._stopping = asyncio.Event()
+        self._stopping, self._ended_by = asyncio.Event(), "Ctrl-C"
         self._daemon: Daemon | None = None
         self._description: Description | None = None
+        self._folder: Path | None = None
 
     async def serve(self) -> Over | None:
         """Take part until the end of the run; None when a signal ended it."""
@@ -75,8 +79,22 @@ class Site:
             story.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await story
+            if self._stopping.is_set():
+                self._tell_stopped()
+
+    def _tell_stopped(self) -> None:
+        """What this site did until a signal ended it, where that lies, and how it goes on."""
+        told: dict[str, Json] = {}
+        if self._daemon is not None and self._folder is not None:
+            told, run = self._daemon.progress.account(), self._folder / "runs" / self._daemon.watch.run
+            if self._daemon.watch.run:
+                serving = ServingModel(run / "serving").current
+                told |= {"own_state": str(run)}
+                told |= {"model": str(serving) if serving.exists() else "none before the run's end"}
+        log.info(f"ended by {self._ended_by}", **told, go_on_with=typed())
 
     def _pause(self) -> None:
+        self._ended_by = "SIGTERM"
         if self._daemon is not None:
             self._daemon.comes_back = True
         self._stopping.set()
@@ -111,21 +129,24 @@ class Site:
     async def _take_part(self, admitted: Admitted) -> Over:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
         async with aclosing(self._link(admitted, traffic)) as link:
-            daemon = self._put_together(admitted, link)
+            daemon = self._put_together(admitted, link, traffic)
             numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
             health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
             port = health.start(self._settings.http_host, self._settings.http_port)
             seen = {"coordinator": admitted.address, "metrics": f"http://127.0.0.1:{port}/metrics"}
             log.info("site", name=self._admission.name, **seen)
-            renewal = asyncio.create_task(_renew(link))
+            beside = [asyncio.create_task(_renew(link)), asyncio.create_task(daemon.progress.live())]
             try:
                 return await daemon.run()
             finally:
-                renewal.cancel()
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
                 health.stop()
 
-    def _put_together(self, admitted: Admitted, link: MovingLink) -> Daemon:
+    def _put_together(self, admitted: Admitted, link: MovingLink, traffic: Traffic) -> Daemon:
         settings, folder = self._settings, admitted.folder
+        self._folder = folder
         self._daemon = Daemon(
             self._data_folder(self._admission.name),
             link=link,
@@ -134,6 +155,7 @@ class Site:
             state=folder,
             stays=settings.stay,
             description=self._description,
+            traffic=traffic,
         )
         return self._daemon
 
@@ -170,6 +192,11 @@ def own_secret(file: Path) -> bytes:
     if not file.exists():
         private.write(file, secrets.token_bytes(32))
     return private.read(file)
+
+
+def typed() -> str:
+    """The command that started this program: the same one goes on where it was."""
+    return shlex.join(["pfl-client", *sys.argv[1:]])
 
 
 def _look_around(keyring: Keyring, folder: Path) -> Surroundings:

@@ -116,6 +116,12 @@ class Watch:
     accuracy: dict[str, float] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     learning: dict[str, float] = field(default_factory=dict)
+    samples: int = 0
+    """Gone through in the training under way."""
+    usual_samples: int = 0
+    """Gone through in the last one that was done."""
+    trained: int = 0
+    """Rounds since this process began."""
     seconds: dict[str, Summed] = field(default_factory=lambda: {phase: Summed() for phase in PHASES})
     left: dict[str, Left] = field(default_factory=dict)
     """By run: what left for an earlier one has left too."""
@@ -143,7 +149,11 @@ class Watch:
 
     def give(self, task: Task) -> None:
         """The trainer has the task now."""
-        self.doing = _AT_WORK[task.kind]
+        self.doing, self.samples = _AT_WORK[task.kind], 0
+
+    def move(self, samples: int) -> None:
+        """The trainer has gone through so many samples more."""
+        self.samples += samples
 
     def decline(self, reason: str) -> None:
         """A task was not done."""
@@ -167,3 +177,4 @@ class Watch:
         self.device, self.memory = done.device, dict(done.memory)
         if task.kind is Kind.TRAIN:
             self.learning = dict(done.metrics)
+            self.trained, self.usual_samples = self.trained + 1, self.samples

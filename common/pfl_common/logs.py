@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import suppress
 from types import ModuleType
@@ -43,6 +44,60 @@ class Unfailing:
             self._stream.flush()
 
 
+class Terminal(Unfailing):
+    """A terminal whose last line may be a live one: wiped before anything else is written, and drawn again below."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._live, self._drawn, self._whole = "", False, True
+
+    def write(self, text: str) -> int:
+        """Write where the live line was; with the end of a line it is drawn again."""
+        self._wipe()
+        super().write(text)
+        self._whole = text.endswith("\n")
+        self._draw()
+        return len(text)
+
+    def show(self, text: str) -> None:
+        """Draw another live line; an empty one takes it away."""
+        self._live = text
+        self._wipe()
+        self._draw()
+        self.flush()
+
+    def _wipe(self) -> None:
+        if self._drawn:
+            super().write(_WIPE)
+        self._drawn = False
+
+    def _draw(self) -> None:
+        if self._live and self._whole:
+            # One that is wider would wrap, and could not be wiped. From the first column others may write over it.
+            super().write(self._live[: self._width() - 1] + "\r")
+            self._drawn = True
+
+    def _width(self) -> int:
+        with suppress(OSError, ValueError):
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        return 80
+
+
+_WIPE = "\r\x1b[2K"
+_screen: Terminal | None = None
+
+
+def can_show() -> bool:
+    """Whether there is a terminal for a live line: one that can wipe a line, and a log for people."""
+    return _screen is not None
+
+
+def show(text: str) -> None:
+    """Show a line below the log that each call replaces; an empty one goes. Nothing where there is no terminal."""
+    if _screen is not None:
+        _screen.show(text)
+
+
 def configure_from(word: str) -> None:
     """Set up logging as `--log-format` says; a word that says nothing is an error."""
     if word not in FORMATS:
@@ -56,7 +111,9 @@ def configure_from(word: str) -> None:
 
 def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -> None:
     """Set up logging for a program; everything goes to standard error."""
+    global _screen  # the program's one standard error
     terminal = style == "text" and sys.stderr.isatty()
+    _screen = Terminal(sys.stderr) if terminal and os.environ.get("TERM", "dumb") != "dumb" else None
     renderer: structlog.types.Processor
     if style == "json":
         renderer = structlog.processors.JSONRenderer(sort_keys=True)
@@ -70,5 +127,5 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Unfailing(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _screen or Unfailing(sys.stderr))),
     )

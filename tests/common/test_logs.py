@@ -83,3 +83,55 @@ def test_a_format_nobody_knows() -> None:
         SettingError, match=r"no log format 'jsn'\n.*did you mean 'json'\? known: auto, json, text"
     ):
         logs.configure_from("jsn")
+
+
+def screen(stream: io.StringIO) -> list[str]:
+    """What a person sees: the lines of a terminal, colours left out."""
+    lines = [""]
+    for part in re.split(r"(\r\x1b\[2K|\r|\n)", re.sub(r"\x1b\[\d*m", "", stream.getvalue())):
+        if part == "\n":
+            lines.append("")
+        elif part == "\r\x1b[2K":
+            lines[-1] = ""
+        elif part != "\r":
+            assert not lines[-1] or not part, "two texts on one line"
+            lines[-1] += part
+    return [line.partition("] ")[2] or line for line in lines]
+
+
+def test_a_live_line_stays_below_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is wiped for a line of the log and drawn again below; a new one replaces it, and at the end it is gone."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    logs.configure_from("text")
+    log = structlog.get_logger("pfl.test")
+    logs.show("training 1")
+    assert ["training 1"] == screen(stream)
+    log.info("here")
+    assert ["here", "training 1"] == screen(stream)
+    logs.show("training 2")
+    assert ["here", "training 2"] == screen(stream)
+    logs.show("")
+    log.info("there")
+    assert ["here", "there", ""] == screen(stream)
+    logs.show("x" * 200)
+    assert 79 == len(screen(stream)[-1]), "a line that wraps could not be wiped"
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "term"),
+    [(io.StringIO, "text", "xterm"), (Terminal, "json", "xterm"), (Terminal, "text", "dumb")],
+    ids=["a pipe", "json", "a dumb terminal"],
+)
+def test_no_live_line(monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], word: str, term: str) -> None:
+    """Where it could not be wiped, or nobody looks, nothing of it is written."""
+    stream = kind()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", term)
+    logs.configure_from(word)
+    assert not logs.can_show()
+    logs.show("training")
+    assert "" == stream.getvalue()
+    structlog.reset_defaults()
