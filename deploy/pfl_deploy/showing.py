@@ -88,9 +88,11 @@ def show_sites(table: Mapping[str, Mapping[str, float]], console: Console) -> No
         console.print(f"{len(measures) - fitting} more in a wider terminal; all of them with --json")
 
 
-def _rank(measure: str) -> tuple[bool, bool, str]:
-    """The test accuracy of the whole model is what is asked for; then the test accuracies of its parts."""
-    return "/test/" not in f"/{measure}/", not measure.endswith("/combined"), measure
+def _rank(measure: str) -> tuple[bool, bool, bool, str]:
+    """The test accuracies of the whole model are what is asked for, the shifted one second; then those of its parts."""
+    tested, shifted = (f"/{part}/" in f"/{measure}/" for part in ("test", "shifted"))
+    whole = measure.endswith("/combined")
+    return not (tested or (shifted and whole)), not whole, not tested, measure
 
 
 def _title(measure: str) -> str:

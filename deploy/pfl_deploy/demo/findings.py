@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TypedDict
@@ -43,6 +43,8 @@ class Method:
     start_seconds: float
     seconds: float
     processes: int
+    shifted: dict[str, float] = field(default_factory=dict)
+    """As `final`, on the second test of the sites that have one."""
 
     @property
     def mean(self) -> float:
@@ -90,6 +92,18 @@ class Findings:
     def real(self) -> Method:
         """The method that real processes trained: the one this demo is about."""
         return self.methods[-1]
+
+    @property
+    def rows(self) -> list[tuple[str, list[float]]]:
+        """What a table shows: a row a site and their mean, then the same for the shifted test data."""
+        shifted = [site for site in self.sites if all(site in method.shifted for method in self.methods)]
+        rows = [(site, [method.final[site] for method in self.methods]) for site in self.sites]
+        rows.append(("mean", [method.mean for method in self.methods]))
+        rows += [(f"{site}, shifted", [method.shifted[site] for method in self.methods]) for site in shifted]
+        if shifted:
+            means = [sum(method.shifted[site] for site in shifted) / len(shifted) for method in self.methods]
+            rows.append(("mean, shifted", means))
+        return rows
 
     @property
     def kinds(self) -> dict[str, Method]:
@@ -181,4 +195,9 @@ def _method(run: Trained) -> Method:
         start_seconds=run.start_seconds,
         seconds=run.seconds,
         processes=run.processes,
+        shifted={
+            site: curve[max(curve)]
+            for site, folder in run.folders.items()
+            if (curve := read_curve(folder, "shifted"))
+        },
     )

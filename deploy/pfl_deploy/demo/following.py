@@ -18,7 +18,7 @@ from pfl_deploy.reporting.histories import Curve, read_history, split_task
 
 _ROUND = re.compile(r"\bround closed\b.*\bround=(\d+)\b.*\bseconds=([\d.]+)")
 _OPENED = "round opened"
-_SCORE = re.compile(r"(pre|post)/test/(\w+)")
+_SCORE = re.compile(r"(pre|post)/(\w+)/(\w+)")
 
 
 @dataclass
@@ -77,8 +77,8 @@ def find_folders(plan: Plan, root: Path, pattern: str) -> dict[str, Path]:
     return {name: paths[-1] for name, paths in found.items() if paths}
 
 
-def read_curve(folder: Path, view: str = "combined") -> Curve:
-    """A site's own curve from its history.
+def read_curve(folder: Path, part: str = "test") -> Curve:
+    """A site's own curve from its history, on its test data or another part of them.
 
     A measurement before a round's training shows the state after the round before; one after the training
     and the last one of all show the state after their own round.
@@ -89,7 +89,7 @@ def read_curve(folder: Path, view: str = "combined") -> Curve:
         assert task, f"{folder}: a task is called {entry['task']!r}"
         for name, values in entry["scores"].items():
             score = _SCORE.fullmatch(name)
-            if score and score[2] == view:
+            if score and score.groups()[1:] == (part, "combined"):
                 before = score[1] == "pre" and task[1] == "train"
                 curve[task[0] - before] = values["accuracy"]
     return dict(sorted(curve.items()))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-PARTS = ("train", "validation", "test")
+PARTS = ("train", "validation", "test", "shifted")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from pfl_deploy.demo.plan import CONTESTANTS, Plan
 from pfl_deploy.demo.processes import Programs
 from pfl_deploy.demo.report import render
 
+SHIFTED = (
+    "shifted: a second test of pictures made otherwise than those a site trains on, where a site has one"
+)
 LONGEST_START, LONGEST_ROUND = 300.0, 120.0
 """Seconds: whatever takes longer than all of these together does not come to an end any more."""
 
@@ -88,11 +91,14 @@ def show(findings: Findings, console: Console) -> None:
     table = Table("site", title="accuracy on each site's own test data, in percent", title_justify="left")
     for method in findings.methods:
         table.add_column(method.title, justify="right")
-    for site in findings.sites:
-        table.add_row(site, *_row([method.final[site] for method in findings.methods]))
-    table.add_section()
-    table.add_row("mean", *_row([method.mean for method in findings.methods]))
+    for name, values in findings.rows:
+        mean = name.partition(",")[0] == "mean"
+        if mean:
+            table.add_section()
+        table.add_row(name, *_row(values), end_section=mean)
     console.print(table)
+    if any(method.shifted for method in findings.methods):
+        console.print(SHIFTED)
 
 
 def _row(values: list[float]) -> list[str]:

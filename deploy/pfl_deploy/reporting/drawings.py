@@ -43,7 +43,8 @@ def draw_all(facts: Facts) -> dict[str, Chart]:
     made: dict[str, Chart | None] = {
         "accuracy": accuracy(facts),
         "accuracy_over_bytes": accuracy_over_bytes(facts),
-        "validation": validation(facts),
+        "shifted": of_part(facts, "shifted"),
+        "validation": of_part(facts, "validation"),
         "views": views(run),
         "loss": loss(facts),
         "sites": sites(facts),
@@ -62,11 +63,10 @@ def accuracy(facts: Facts) -> LineChart | None:
     return _over_rounds("accuracy over rounds", facts, {t.kind: t.measured.headline[1] for t in facts.all})
 
 
-def validation(facts: Facts) -> LineChart | None:
-    """The same on validation data, by which settings may be chosen."""
-    names = {told.kind: told.measured.headline[0].replace("/test/", "/validation/") for told in facts.all}
-    curves = {told.kind: told.measured.curve(names[told.kind]) for told in facts.all}
-    return _over_rounds("accuracy on validation data", facts, curves) if curves["run"] else None
+def of_part(facts: Facts, part: str) -> LineChart | None:
+    """The same on other data: validation, by which settings may be chosen; shifted, the second test."""
+    curves = {told.kind: told.measured.curve(told.measured.measure(part)) for told in facts.all}
+    return _over_rounds(f"accuracy on {part} data", facts, curves) if curves["run"] else None
 
 
 def _over_rounds(title: str, facts: Facts, curves: Mapping[str, Sequence[Point]]) -> LineChart | None:

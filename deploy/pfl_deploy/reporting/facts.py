@@ -43,9 +43,13 @@ class Told:
 
     @property
     def finals(self) -> dict[ClientId, float]:
-        """Each known site's own accuracy at the end."""
-        headline = self.measured.headline[0]
-        known = {site: history.final(headline) for site, history in self.histories.items()}
+        """Each known site's own accuracy on test data at the end."""
+        return self.finals_of("test")
+
+    def finals_of(self, part: str) -> dict[ClientId, float]:
+        """The same on another part of the data, of the sites that have it."""
+        measure = self.measured.measure(part)
+        known = {site: history.final(measure) for site, history in self.histories.items()}
         return {site: value for site, value in known.items() if value is not None}
 
 
@@ -231,11 +235,13 @@ def _run_json(facts: Facts, told: Told) -> dict[str, Any]:
         "headline": headline,
         "final": _plain(measured.final),
         "best": _plain(measured.best),
+        "shifted": _plain(measured.final_of("shifted")),
         "curve": [asdict(point) for point in points],
         "measures": {name: [asdict(p) for p in measured.curve(name)] for name in measured.curves},
         "end": {name: asdict(point) for name, point in measured.end.items()},
         "spread": measured.spread,
         "accuracy_by_site": told.finals,
+        "shifted_by_site": told.finals_of("shifted"),
         "bytes": _bytes_json(told),
         "reached": [
             _plain(find_reached(told, target.accuracy, measured=facts.measured_bytes))

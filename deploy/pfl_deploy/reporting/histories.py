@@ -41,11 +41,11 @@ class History:
     """What the finished model reaches; empty before the run is over."""
     learning: Mapping[str, Curve]
 
-    def final(self, headline: str) -> float | None:
-        """The finished model's accuracy on test data, else the newest of the headline's."""
-        curve = self.accuracy.get(headline)
+    def final(self, measure: str) -> float | None:
+        """The finished model's accuracy on the data of a measure, else the newest of that measure."""
+        curve = self.accuracy.get(measure)
         newest = curve[max(curve)] if curve else None
-        return self.end.get("pre/test/combined", newest)
+        return self.end.get(f"pre/{measure.split('/')[1]}/combined", newest)
 
 
 def read_history(folder: Path) -> list[Entry]:

@@ -52,6 +52,15 @@ class Measured:
         points = self.headline[1]
         return self.end.get(f"pre/{HEADLINE}") or (points[-1] if points else None)
 
+    def measure(self, part: str) -> str:
+        """What the headline is for the test data, for another part of them: validation, shifted."""
+        return self.headline[0].replace("/test/", f"/{part}/")
+
+    def final_of(self, part: str) -> Point | None:
+        """As `final`, of another part; None where no site has one."""
+        points = self.curve(self.measure(part))
+        return self.end.get(f"pre/{part}/combined") or (points[-1] if points else None)
+
     @property
     def histogram(self) -> Mapping[int, int]:
         """How many sites reached which percent in what `final` tells."""

@@ -59,6 +59,12 @@ def summarise(facts: Facts) -> str:
     ]
     if others:
         words += f" That is {' and '.join(others)}."
+    shifted = facts.run.measured.final_of("shifted")
+    if shifted is not None:
+        words += (
+            f" On shifted test data, which came about otherwise than what is trained on, it reaches "
+            f"{amounts.percent(shifted.mean)} ({counted(shifted.sites, 'site')})."
+        )
     return words
 
 
@@ -124,6 +130,7 @@ def _accuracy(facts: Facts, charts: dict[str, Chart]) -> str:
     shown = {
         "accuracy": "Test data, over rounds",
         "accuracy_over_bytes": "Test data, over bytes",
+        "shifted": "Test data, shifted, over rounds",
         "validation": "Validation data, over rounds",
         "views": "By head of the network",
         "loss": "Loss on test data",
@@ -164,7 +171,12 @@ def _sites(facts: Facts, charts: dict[str, Chart]) -> str:
         )
         if name in charts
     ]
-    rows = [_fairness_row(told, facts) for told in facts.all if told.measured.final]
+    rows = [
+        _fairness_row(told, facts, part)
+        for part in ("test", "shifted")
+        for told in facts.all
+        if told.measured.final_of(part)
+    ]
     if not rows:
         return ""
     head = ["", "mean", "pooled", "deviation", "worst tenth", "variation", "sites", "less local", "run"]
@@ -176,26 +188,36 @@ def _sites(facts: Facts, charts: dict[str, Chart]) -> str:
         paragraph(
             "In percent, on test data, of the finished models or of the newest state that was measured. Pooled: all "
             "samples together. Deviation: the standard deviation over sites. Variation: deviation over mean. The worst "
-            "tenth is known to one percent.",
+            "tenth is known to one percent." + (_SHIFTED if facts.run.measured.final_of("shifted") else ""),
             "soft",
         ),
         _site_table(facts),
     )
 
 
-def _fairness_row(told: Told, facts: Facts) -> list[str]:
-    final, alone = told.measured.final, facts.find("local")
+_SHIFTED = (
+    " Shifted: the second test of the sites that have one, of samples that came about otherwise than what they train "
+    "on; its mean is over fewer sites where not all of them do."
+)
+
+
+def _fairness_row(told: Told, facts: Facts, part: str) -> list[str]:
+    final, alone = told.measured.final_of(part), facts.find("local")
     assert final is not None
-    other = alone.measured.final if alone else None
+    other = alone.measured.final_of(part) if alone else None
     gain = amounts.points(final.mean - other.mean, 2) if other and told.kind != "local" else ""
     shares = (final.mean, final.micro, final.deviation, final.worst_decile, final.variation)
     return [
-        told.name,
+        _title(told, part),
         *("" if share != share else f"{100 * share:.2f}" for share in shares),
         str(final.sites),
         gain,
         told.record.spec.id,
     ]
+
+
+def _title(told: Told, part: str) -> str:
+    return told.name if part == "test" else f"{told.name}, {part}"
 
 
 def _site_table(facts: Facts) -> str:
@@ -206,12 +228,14 @@ def _site_table(facts: Facts) -> str:
     others = [told for told in facts.beside if told.finals]
     alone = facts.find("local")
     by_gain = site_gains(facts)
+    shifted = {_title(told, "shifted"): found for told in facts.all if (found := told.finals_of("shifted"))}
     rows = [
         [
             site,
             _cell(finals, site),
             *(_cell(told.finals, site) for told in others),
             *([amounts.points(by_gain[site], 2) if site in by_gain else ""] if alone in others else []),
+            *(_cell(found, site) for found in shifted.values()),
         ]
         for site in sorted(finals)
     ]
@@ -220,6 +244,7 @@ def _site_table(facts: Facts) -> str:
         facts.run.name,
         *(told.name for told in others),
         *(["less local"] if alone in others else []),
+        *shifted,
     ]
     return _say_gains(by_gain) + long_table(head, rows, "sites")
 

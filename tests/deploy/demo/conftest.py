@@ -19,7 +19,9 @@ def cut(out: Path, *, sites: tuple[str, ...], train: int, test: int) -> Path:
     """Folders with the first pictures of some of the sample's sites."""
     for site in sites:
         (out / site).mkdir(parents=True)
-        for part, count in (("train", train), ("test", test)):
+        for part, count in (("train", train), ("test", test), ("shifted", test)):
+            if not (SAMPLE / site / f"{part}.npz").exists():
+                continue
             with np.load(SAMPLE / site / f"{part}.npz") as arrays:
                 np.savez(out / site / f"{part}.npz", x=arrays["x"][:count], y=arrays["y"][:count])
         (out / site / "classes.json").write_text((SAMPLE / site / "classes.json").read_text())

@@ -40,6 +40,23 @@ def test_accuracies_are_those_of_the_histories(method: str, played: Played) -> N
         assert f"{ROUNDS:06d}-1-finish" == last["task"]
         assert last["scores"]["pre/test/combined"]["accuracy"] == shown.final[site]
         assert ROUNDS == max(shown.curves[site])
+    assert {"mnist_m", "synth"} == set(shown.shifted)
+    for site, value in shown.shifted.items():
+        last = book(played, method, site, "history.jsonl")[-1]
+        assert last["scores"]["pre/shifted/combined"]["accuracy"] == value
+
+
+def test_both_tests_are_shown(played: Played) -> None:
+    """A row a site and their mean, then the same for the shifted test of those that have one."""
+    shown = [*SITES, "mean", "mnist_m, shifted", "synth, shifted", "mean, shifted"]
+    assert shown == [name for name, _ in played.findings.rows]
+    for text in (played.said, played.plan.report.read_text()):
+        places = [text.rindex(name) for name in shown[5:]]
+        assert sorted(places) == places
+    means = dict(played.findings.rows)
+    for place in range(3):
+        both = [means[f"{site}, shifted"][place] for site in ("mnist_m", "synth")]
+        assert sum(both) / 2 == pytest.approx(means["mean, shifted"][place])
 
 
 def test_the_run_went_over_real_processes(played: Played) -> None:
