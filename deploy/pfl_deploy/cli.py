@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal  # a command's words are of any type until they are settled
+from typing import Annotated, Any  # a command's words are of any type until they are settled
 
 import typer
 from rich.console import Console
@@ -74,39 +74,44 @@ def split(
         str, typer.Argument(help="digits (the six domains), mnist, fashion, cifar10 or optdigits.")
     ],
     out: Annotated[Path, typer.Option(help="Folder to write one folder per site to.")],
-    domains: Annotated[str, typer.Option(help="For digits: which domains, with commas.")] = "",
-    train: Annotated[int, typer.Option(help="For digits: training images per domain.")] = 1000,
-    validation_images: Annotated[int, typer.Option(help="For digits: validation images per domain.")] = 200,
-    test: Annotated[int, typer.Option(help="For digits: test images per domain, drawn like training.")] = 500,
+    domains: Annotated[
+        str | None, typer.Option(help="For digits: which domains, with commas. [default: all six]")
+    ] = None,
+    train: Annotated[
+        int | None, typer.Option(help="For digits: training images per domain. [default: 1000]")
+    ] = None,
+    validation_images: Annotated[
+        int | None, typer.Option(help="For digits: validation images per domain. [default: 200]")
+    ] = None,
+    test: Annotated[
+        int | None,
+        typer.Option(help="For digits: test images per domain, drawn like training. [default: 500]"),
+    ] = None,
     shifted: Annotated[
-        int | None, typer.Option(help="For digits: test images drawn otherwise; else as many as --test.")
+        int | None,
+        typer.Option(help="For digits: test images drawn otherwise. [default: as many as --test]"),
     ] = None,
     partition: Annotated[
-        str, typer.Option(help="iid, pathological, dirichlet, fixed-dirichlet, two-classes.")
-    ] = ("dirichlet"),
-    sites: Annotated[int, typer.Option(help="How many sites.")] = 10,
-    beta: Annotated[float, typer.Option(help="Dirichlet parameter.")] = 0.1,
-    classes_per_site: Annotated[int, typer.Option(help="For pathological.")] = 2,
-    validation: Annotated[float, typer.Option(help="Share of each training set held back.")] = 0.0,
+        str | None,
+        typer.Option(help="iid, pathological, dirichlet, fixed-dirichlet, two-classes. [default: dirichlet]"),
+    ] = None,
+    sites: Annotated[int | None, typer.Option(help="How many sites. [default: 10]")] = None,
+    beta: Annotated[
+        float | None, typer.Option(help="For dirichlet and fixed-dirichlet. [default: 0.1]")
+    ] = None,
+    classes_per_site: Annotated[int | None, typer.Option(help="For pathological. [default: 2]")] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of each training set held back. [default: 0.0]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The split follows from it, whatever the runs' seeds.")] = 0,
     form: Annotated[str, typer.Option(help="npz or images.")] = "npz",
     cache: Annotated[Path | None, typer.Option(help="Where fetched archives are kept.")] = None,
 ) -> None:
     """Make client folders from a real data set."""
+    words = {name: value for name, value in locals().items() if value is not None}
     from pfl_deploy import splitting
-    from pfl_deploy.datasets.domains import SIX, Sizes, Workshop
 
-    kind = _form(form)
-    splitting.check_out(out)
-    if dataset == "digits":
-        names = [name.strip() for name in domains.split(",") if name.strip()] or list(SIX)
-        sizes = Sizes(train=train, validation=validation_images, test=test, shifted=shifted)
-        workshop = Workshop(seed, sizes, splitting.open_stock(cache))
-        made = splitting.split_domains(out, workshop, names=names, form=kind)
-    else:
-        plan = splitting.Plan(partition, sites, seed, beta, classes_per_site, validation)
-        made = splitting.split_source(out, dataset, plan, form=kind, cache=cache)
-    for path in made:
+    for path in splitting.split(words):
         console.print(str(path))
 
 
@@ -241,16 +246,6 @@ def _replay(flags: Mapping[str, Any]) -> None:
         console.print(
             f"run {found.run} played again: the same bytes after round {found.round} (SHA-256 {found.sha256})"
         )
-
-
-def _form(text: str) -> Literal["npz", "images"]:
-    from pfl_common.errors import SettingError
-
-    if text == "npz":
-        return "npz"
-    if text == "images":
-        return "images"
-    raise SettingError(f"--form is {text!r}", expected="npz or images")
 
 
 def main() -> None:

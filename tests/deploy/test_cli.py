@@ -15,9 +15,11 @@ from rich.console import Console
 from pfl_common.run import RunSpec
 from pfl_deploy.cli import main
 from pfl_deploy.datasets import sources
+from pfl_deploy.datasets.archives import Pin
+from pfl_deploy.datasets.domains import Sizes
 from pfl_deploy.datasets.labelled import Source
 from pfl_deploy.showing import show_sites
-from pfl_deploy.splitting import PARTITIONS, SOURCES
+from pfl_deploy.splitting import OF_DIGITS, OF_LABELLED, PARTITIONS, SOURCES, Plan
 from tests.deploy.processes import write_site
 from tests.words import Spoken, check_clear, speak
 
@@ -141,6 +143,11 @@ def test_one_class_everywhere(here: Path) -> None:
     check_clear(said, 3, "the whole federation knows 1 class (ill)", "at least two classes over all sites")
 
 
+def fetch_nothing(pin: Pin, cache: Path) -> Path:
+    """What was typed is looked at first."""
+    raise AssertionError(f"{pin.name} was fetched")
+
+
 def cut_digits(stock: sources.Stock) -> Source:
     """The digits of scikit-learn as if their authors had cut them in two."""
     whole = sources.optdigits()
@@ -155,7 +162,8 @@ def test_a_split(here: Path, partition: str, monkeypatch: pytest.MonkeyPatch) ->
     """Every partition makes one folder per site, twice the same."""
     monkeypatch.setitem(SOURCES, "cut", cut_digits)
     for out in ("one", "two"):
-        said = pfl("split", "cut", "--out", out, "--partition", partition, "--sites", "5", "--beta", "0.5")
+        heeded = ("--beta", "0.5") if "dirichlet" in partition else ()
+        said = pfl("split", "cut", "--out", out, "--partition", partition, "--sites", "5", *heeded)
         check_clear(said, 0)
         assert [str(path) for path in sorted(Path(out).iterdir()) if path.is_dir()] == said.out.split()
     sites = sorted(path.name for path in Path("one").iterdir() if path.is_dir())
@@ -199,10 +207,26 @@ def test_a_split_into_images_that_a_simulation_takes(here: Path) -> None:
         (("optdigits", "--out", "o", "--partition", "dirichle"), ("'dirichle'", "did you mean 'dirichlet'?")),
         (("digits", "--out", "o", "--domains", "mnits"), ("no digit domain 'mnits'", "did you mean")),
         (("optdigits", "--out", "o", "--form", "png"), ("--form is 'png'", "npz or images")),
-        (("optdigits", "--out", "o", "--sites", "0"), ("0 sites", "1 to 1797 sites")),
+        (("digits", "--out", "o", "--domains", ","), ("--domains is ','", "some of mnist, mnist_m")),
+        (
+            ("digits", "--out", "o", "--domains", "synth,hand,synth"),
+            ("names synth twice", "each domain once"),
+        ),
+        (("digits", "--out", "o", "--train", "0"), ("train=0", "at least 1 for train and test")),
+        (("digits", "--out", "o", "--shifted", "-1"), ("shifted=-1", "0 or more for validation and shifted")),
+        (("digits", "--out", "o", "--test", "2501"), ("2501 test pictures asked of mnist_m", "at most 2500")),
+        (("digits", "--out", "o", "--train", "1500"), ("asked of optdigits", "at most 1797 in all")),
+        (("mnist", "--out", "o", "--partition", "dirichle"), ("'dirichle'", "did you mean 'dirichlet'?")),
+        (("mnist", "--out", "o", "--sites", "0"), ("--sites is 0", "1 or more")),
+        (("mnist", "--out", "o", "--beta", "nan"), ("--beta is nan", "a number above 0")),
+        (("mnist", "--out", "o", "--beta", "-1"), ("--beta is -1.0", "a number above 0")),
+        (("mnist", "--out", "o", "--validation", "1"), ("--validation is 1.0", "less than 1")),
+        (("mnist", "--out", "o", "--validation", "-0.1"), ("--validation is -0.1", "0 or more")),
+        (
+            ("mnist", "--out", "o", "--partition", "pathological", "--classes-per-site", "0"),
+            ("--classes-per-site is 0", "1 or more"),
+        ),
         (("optdigits", "--out", "o", "--sites", "100000"), ("100000 sites", "1 to 1797 sites")),
-        (("optdigits", "--out", "o", "--beta", "0"), ("beta 0.0", "a number above 0")),
-        (("optdigits", "--out", "o", "--validation", "2"), ("fraction 2.0", "less than 1")),
         (
             ("optdigits", "--out", "o", "--partition", "pathological", "--classes-per-site", "99"),
             ("99 classes", "1 to 10"),
@@ -213,10 +237,68 @@ def test_a_split_into_images_that_a_simulation_takes(here: Path) -> None:
         ),
     ],
 )
-def test_a_split_with_a_wrong_word(here: Path, words: tuple[str, ...], phrases: tuple[str, ...]) -> None:
-    """The word is named, and nothing is written."""
+def test_a_split_with_a_wrong_word(
+    here: Path, words: tuple[str, ...], phrases: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word is named, nothing is fetched and nothing is written."""
+    monkeypatch.setattr(sources, "obtain", fetch_nothing)
     check_clear(pfl("split", *words), 2, *phrases)
     assert not (here / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "phrases"),
+    [
+        (("digits", "--partition", "iid"), ("--partition says nothing to the data set digits", "mnist, fashion")),
+        (("digits", "--sites", "6"), ("--sites says nothing to the data set digits", "--domains, --train")),
+        (("digits", "--beta", "1"), ("--beta says nothing",)),
+        (("digits", "--classes-per-site", "2"), ("--classes-per-site says nothing",)),
+        (("digits", "--validation", "0.2"), ("--validation says nothing", "--validation-images")),
+        (("mnist", "--domains", "mnist"), ("--domains says nothing to the data set mnist", "--domains with digits")),
+        (("mnist", "--train", "300"), ("--train says nothing to the data set mnist", "--partition, --sites")),
+        (("fashion", "--test", "300"), ("--test says nothing to the data set fashion",)),
+        (("optdigits", "--validation-images", "200"), ("--validation-images says nothing", "with digits")),
+        (("cifar10", "--shifted", "10"), ("--shifted says nothing to the data set cifar10",)),
+        (("mnist", "--partition", "iid", "--beta", "1"), ("--beta says nothing to the partition iid", "dirichlet or")),
+        (("mnist", "--partition", "two-classes", "--beta", "1"), ("--beta says nothing to the partition two-classes",)),
+        (("mnist", "--classes-per-site", "2"), ("nothing to the partition dirichlet", "--partition pathological")),
+        (("digits", "--domains", "mnist,optdigits", "--shifted", "5"), ("--shifted says nothing to mnist, optdigits",)),
+        (("digits", "--domains", "synth", "--cache", "c"), ("--cache says nothing to synth", "mnist or mnist_m")),
+        (("optdigits", "--cache", "c"), ("--cache says nothing to optdigits", "mnist or cifar10")),
+    ],
+)  # fmt: skip
+def test_a_split_refuses_words_it_would_ignore(
+    here: Path, words: tuple[str, ...], phrases: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever types a word expects something of it, even if it is what would be done anyway."""
+    monkeypatch.setattr(sources, "obtain", fetch_nothing)
+    check_clear(pfl("split", *words, "--out", "o"), 2, *phrases, "leave it out")
+    assert not (here / "o").exists()
+
+
+def test_a_splits_help_names_the_defaults() -> None:
+    """They stand in two places: where they are used, and in the text of the help."""
+    said = " ".join(pfl("split", "--help").out.split())
+    lines = {line.split()[0]: line for line in said.split(" --")[1:]}
+    fields = {word: getattr(Sizes(), field) for word, field in OF_DIGITS.items() if word != "shifted"}
+    fields |= {word: getattr(Plan(), word) for word in OF_LABELLED}
+    for word, value in fields.items():
+        assert f"[default: {value}]" in lines[word.replace("_", "-")]
+    assert "[default: as many as" in lines["shifted"]
+    assert "[default: all six]" in lines["domains"]
+
+
+def test_what_a_split_keeps_of_its_words(here: Path) -> None:
+    """Beside the data stands what they were cut by, and nothing that was not heeded."""
+    check_clear(pfl("split", "optdigits", "--out", "iid", "--partition", "iid", "--sites", "2"), 0)
+    check_clear(
+        pfl("split", "optdigits", "--out", "d", "--sites", "2", "--beta", "5", "--validation", "0.1"), 0
+    )
+    iid, dirichlet = (
+        json.loads((here / out / "site_00" / "origin.json").read_text()) for out in ("iid", "d")
+    )
+    assert ("iid", set()) == (iid["partition"], {"beta", "validation", "classes_per_site"} & set(iid))
+    assert ("dirichlet", 5.0, 0.1) == (dirichlet["partition"], dirichlet["beta"], dirichlet["validation"])
 
 
 def test_a_split_into_a_file(here: Path) -> None:

@@ -82,6 +82,8 @@ class Workshop:
 
     def write(self, out: Path, *, names: Sequence[str] = SIX, form: Form = "npz") -> list[Path]:
         """One folder per domain below `out`; the domains are all made before the first is written."""
+        for name in names:
+            _check_enough(name, self.sizes)
         made = {name: self.make(name) for name in names}
         return [write_folder(out / name, data, form=form) for name, data in made.items()]
 
@@ -140,11 +142,23 @@ def mnist_share(domain: str, split: str, count: int, *, seed: int) -> Indices:
     )
     mine: Indices = order.reshape(2, -1)[half]
     start, room = _MNIST_ROOMS[domain][split]
+    _check_room(domain, split, count=count, room=room)
+    return mine[start : start + count]
+
+
+def _check_room(domain: str, split: str, *, count: int, room: int) -> None:
     if count > room:
         raise SettingError(
             f"{count} {split} pictures asked of {domain}", expected=f"at most {room}", advice="ask for fewer"
         )
-    return mine[start : start + count]
+
+
+def _check_enough(name: str, sizes: Sizes) -> None:
+    """Whether there are so many real digits, before any is fetched."""
+    for split, (_, room) in _MNIST_ROOMS.get(name, {}).items():
+        _check_room(name, split, count=sizes.of(split), room=room)
+    if name == "optdigits":
+        _check_optdigits(sizes, len(sources.optdigits().train))
 
 
 _MNIST_ROOMS = {
@@ -196,12 +210,7 @@ def _optdigits(shop: Workshop) -> ClientData:
     source = sources.optdigits()
     order = stratified_order(source.train.y)
     train, validation, test = (shop.sizes.of(split) for split in _splits("optdigits"))
-    if train + validation + test > len(order):
-        raise SettingError(
-            f"{train + validation + test} pictures asked of optdigits",
-            expected=f"at most {len(order)} in all, which is every one there is",
-            advice="ask for smaller sizes, or leave this domain out",
-        )
+    _check_optdigits(shop.sizes, len(order))
     # training digits from the far end, so that a larger test or validation part never moves them
     chosen = {
         "test": order[:test],
@@ -211,6 +220,16 @@ def _optdigits(shop: Workshop) -> ClientData:
     parts = {split: _enlarged(source.train.take(indices)) for split, indices in chosen.items()}
     note = "cut by class, not by writer: this copy has no writer numbers; the cut is the same for every seed"
     return _assemble(shop, "optdigits", parts, licence=source.licence, note=note)
+
+
+def _check_optdigits(sizes: Sizes, room: int) -> None:
+    asked = sum(sizes.of(split) for split in _splits("optdigits"))
+    if asked > room:
+        raise SettingError(
+            f"{asked} pictures asked of optdigits",
+            expected=f"at most {room} in all, which is every one there is",
+            advice="ask for smaller sizes, or leave this domain out",
+        )
 
 
 def stratified_order(labels: Labels) -> Indices:
