@@ -15,7 +15,7 @@ from pfl_common.config import layered, settle
 from pfl_common.defaults import showing
 from pfl_common.logs import configure_from
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = programs.make_app()
 
 
 @app.command(cls=showing(ClientSettings))
@@ -42,13 +42,12 @@ def serve(
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
-    http_port: Annotated[
-        int | None, typer.Option(help="Port of metrics and health; 0 takes a free one.")
-    ] = None,
+    http_port: Annotated[int | None, typer.Option(help="Their port; 0 takes a free one.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="text (auto is the same; coloured on a terminal) or json.")
     ] = None,
+    version: programs.Version = False,
 ) -> None:
     """Take part in a federation with the data of one folder, which never leaves this machine."""
     given = dict(locals())

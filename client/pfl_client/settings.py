@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from pfl_common.config import Port
+from pfl_common.config import STRICT, Port, Why
 
 WAIT_SECONDS = 60.0
 """For who starts a site and its coordinator in two terminals, in either order."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
+@dataclass(frozen=True, config=STRICT)
 class ClientSettings:
     """One site: where its data lie and which coordinator it belongs to."""
 
@@ -31,7 +31,7 @@ class ClientSettings:
     """Where the site keeps its own state; empty: the user's state directory."""
     device: str = "auto"
     """Where to train: auto, cpu or cuda."""
-    wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    wait: Annotated[float | None, Field(ge=0, le=2_592_000), Why("30 days are the most")] = None
     """Seconds to wait at the start for a coordinator that is not there yet; empty: 60 on its own machine, and none with
     an invitation.
     """

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import torch
-from pydantic import ConfigDict
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 from torch import Tensor, nn
 
 from pfl_common import seeding
+from pfl_common.config import STRICT as STRICT  # methods take it from here
+from pfl_common.config import Why
 from pfl_common.models import Backbone
 from pfl_common.partition import BnPolicy, travelling
 from pfl_common.run import ClientId, RunSpec, Task
@@ -28,23 +30,22 @@ Batch: TypeAlias = tuple[Tensor, Tensor]
 Tail: TypeAlias = Literal["fold", "drop", "keep"]
 """What becomes of an epoch's last batch when it is not full."""
 
-STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-"""For every Config: an unknown setting is an error, and the text below a field is its documentation."""
+Momentum: TypeAlias = Annotated[float, Field(ge=0, lt=1), Why("from 1 on old steps never fade")]
 
 
 @checked(frozen=True, config=STRICT)
 class Settings:
     """What every method lets a user choose; a method's Config adds its own symbols and its own defaults."""
 
-    epochs: int = 1
+    epochs: Annotated[int, Field(ge=1, le=1_000_000), Why("a round without a pass trains nothing")] = 1
     """E: passes over the site's training data in one round."""
-    batch: int = 32
+    batch: Annotated[int, Field(ge=1, le=65_536), Why("a step holds all its samples in memory")] = 32
     """B: samples in one step."""
-    lr: float = 0.01
+    lr: Annotated[float, Field(gt=0, le=1_000_000), Why("0 learns nothing, 1 is a large step")] = 0.01
     """eta: step size of SGD."""
-    momentum: float = 0.0
+    momentum: Momentum = 0.0
     """m: momentum of SGD; its memory starts empty in every round."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=1), Why("usual are 0 to 0.01")] = 0.0
     """L2 penalty of SGD."""
     tail: Tail = "fold"
     """A last batch that is not full: under half of B it joins the one before it if the network has batch norm (fold),

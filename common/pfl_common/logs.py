@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Literal, TextIO, cast
 
 from pfl_common.errors import SettingError, nearest
+from pfl_common.terminal import takes_colours
 
 # structlog loads rich and pygments for coloured tracebacks, which no log of ours shows: 3 MB of an idle site daemon.
 _modules = cast("dict[str, ModuleType | None]", sys.modules)
@@ -114,11 +115,12 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -
     global _screen  # the program's one standard error
     terminal = style == "text" and sys.stderr.isatty()
     _screen = Terminal(sys.stderr) if terminal and os.environ.get("TERM", "dumb") != "dumb" else None
+    coloured = style == "text" and takes_colours(sys.stderr)
     renderer: structlog.types.Processor
     if style == "json":
         renderer = structlog.processors.JSONRenderer(sort_keys=True)
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=terminal, pad_event_to=0)
+        renderer = structlog.dev.ConsoleRenderer(colors=coloured, pad_event_to=0)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -10,17 +10,24 @@ from pathlib import Path
 from typing import Annotated, Any  # a command's words are of any type until they are settled
 
 import typer
-from rich.console import Console
 
 from pfl_common import programs
 from pfl_common.logs import configure
+from pfl_common.terminal import console as make_console
+from pfl_server.cli import BackboneName, MethodName, SetPairs
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
-)
-console = Console(soft_wrap=True, highlight=False)
+app = programs.make_app()
+console = make_console()
 Server = Annotated[str | None, typer.Option(help="Which coordinator of this machine: address or id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def begin(ctx: typer.Context, version: programs.Version = False) -> None:  # noqa: ARG001  # its callback prints
+    """The hand tool: invite sites, look, stop, split data, simulate, compare, report."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -123,17 +130,17 @@ def simulate(
         Path | None,
         typer.Option(help="Play this run again (pfl-state/runs/RUN): the same bytes, or an error."),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="Which method trains.")] = None,
+    method: MethodName = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of the run.")] = None,
     seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
     participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
     drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Network.")] = None,
+    backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
     pixel_range: Annotated[str | None, typer.Option(help="auto, LOW..HIGH or per-picture.")] = None,
     standardise: Annotated[str | None, typer.Option(help="Numbers of tables: agreed, or none.")] = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
+    set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
     spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,
     as_json: AsJson = False,
@@ -162,7 +169,7 @@ def simulate(
 def compare(
     plan: Annotated[Path, typer.Argument(help="Comparison file (TOML).")],
     data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at one time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at one time.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Write the table as JSON here too.")] = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep finished runs in this file; a comparison broken off goes on.")
@@ -176,7 +183,7 @@ def compare(
     from pfl_deploy.comparison.table import as_markdown
 
     # What a run says on its way goes to the other stream where the result is for a program.
-    said = Console(stderr=True, soft_wrap=True, highlight=False) if as_json else console
+    said = make_console(stderr=True) if as_json else console
     found = play(Asked(plan, data, jobs, out, keep, plots), said)
     told = json.dumps(found.to_json(), indent=1, sort_keys=True)
     if out is not None:
@@ -189,7 +196,7 @@ def compare(
 
 @app.command()
 def demo(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of every run.")] = 40,
+    rounds: Annotated[int, typer.Option(min=1, max=999_999, help="Rounds of every run.")] = 40,
     out: Annotated[Path | None, typer.Option(help="New folder to write to; else a temporary one.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder with one data folder per site, if not the sample.")

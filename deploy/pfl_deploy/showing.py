@@ -15,8 +15,8 @@ from rich.table import Table
 from pfl_common.config import layered, settle
 from pfl_common.errors import SettingError
 from pfl_common.identity import site_name
-from pfl_common.run import RunSpec
-from pfl_server.cli import add_method_settings
+from pfl_common.run import Participation, RunSpec
+from pfl_server.checks import add_method_settings, check_words
 from pfl_server.settings import ServerSettings
 
 _RULES = 3
@@ -39,7 +39,10 @@ def server_settings(
         pinned = _read_spec(given["spec"])
         _check_roster(pinned, folders)
         values["method"] = pinned.method
-    return settle(ServerSettings, values, what="simulate"), pinned
+    settings = settle(ServerSettings, values, what="simulate")
+    check_words(settings)
+    Participation.parse(settings.participation).check_roster(map(site_name, folders))
+    return settings, pinned
 
 
 def _read_spec(file: Path) -> RunSpec:

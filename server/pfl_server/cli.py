@@ -3,91 +3,148 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import json
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import structlog
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from pfl_common import methods, models, programs
-from pfl_common.config import dump, layered, parse_pairs, settle
+from pfl_common import programs
+from pfl_common.completion import (
+    among,
+    complete_backbones,
+    complete_methods,
+    complete_presets,
+    complete_settings,
+)
+from pfl_common.config import dump, layered, settle
 from pfl_common.defaults import showing
-from pfl_common.errors import SettingError, nearest
-from pfl_common.halves import Settings
+from pfl_common.errors import SettingError
 from pfl_common.logs import configure_from
-from pfl_common.run import Participation
-from pfl_server.inputs import parse_range
+from pfl_common.terminal import console
 from pfl_server.settings import ServerSettings
 
-PixelRange: TypeAlias = Annotated[
-    str | None, typer.Option(help="Raw values that become black..white: auto, LOW..HIGH, per-picture.")
+app = programs.make_app()
+MethodName = Annotated[str | None, typer.Option(help="Which method trains.", autocompletion=complete_methods)]
+BackboneName = Annotated[
+    str | None,
+    typer.Option(help="Network; chosen by the data if not given.", autocompletion=complete_backbones),
 ]
-Standardise: TypeAlias = Annotated[
-    str | None, typer.Option(help="Numbers that are no pictures: agreed over the sites, or none.")
+SetPairs = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Method setting, name=value.", autocompletion=complete_settings),
 ]
-Advertise: TypeAlias = Annotated[
+PresetName = Annotated[
+    str | None, typer.Option(help="A named set of the method's settings.", autocompletion=complete_presets)
+]
+Candidates = Annotated[
+    str | None,
+    typer.Option(help="roster or present.", autocompletion=among(ServerSettings, "candidates")),
+]
+Advertised = Annotated[
     str | None, typer.Option(help="Names under which sites reach this machine, if not the host: a,b.")
 ]
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+Listing = Annotated[
+    bool, typer.Option("--list-methods", help="Print the methods; with a NAME, what each setting means.")
+]
+Listed = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]", help="With --list-methods: one method.", autocompletion=complete_methods
+    ),
+]
+DurabilityName = Annotated[
+    str | None,
+    typer.Option(
+        help="What the state survives: power or process.", autocompletion=among(ServerSettings, "durability")
+    ),
+]
+PixelRange = Annotated[
+    str | None, typer.Option(help="Raw values that become black..white: auto, LOW..HIGH, per-picture.")
+]
+Standardise = Annotated[
+    str | None,
+    typer.Option(
+        help="Numbers that are no pictures: agreed over the sites, or none.",
+        autocompletion=among(ServerSettings, "standardise"),
+    ),
+]
 
 
 @app.command(cls=showing(ServerSettings))
 def serve(
-    method: Annotated[str | None, typer.Option(help="Which method trains.")] = None,
+    method: MethodName = None,
     sites: Annotated[int | None, typer.Option(help="Sites to wait for before the run begins.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of the run.")] = None,
     seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
     participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
     drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
-    candidates: Annotated[str | None, typer.Option(help="roster or present.")] = None,
+    candidates: Candidates = None,
     quorum: Annotated[str | None, typer.Option(help="Updates that close a round: majority or share.")] = None,
     round_seconds: Annotated[float | None, typer.Option(help="Deadline of a round.")] = None,
     lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
     largest_norm: Annotated[float | None, typer.Option(help="Largest norm of an update taken.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Network; chosen by the data if not given.")] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="Side of images; 0: the most common, up to 224.")
-    ] = None,
+    backbone: BackboneName = None,
+    image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     pixel_range: PixelRange = None,
     standardise: Standardise = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one trainer.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Method setting, name=value.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A named set of the method's settings.")] = None,
+    set_: SetPairs = None,
+    preset: PresetName = None,
     state: Annotated[Path | None, typer.Option(help="State folder.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on for sites.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for sites; 0 takes a free one.")] = None,
     enrol_port: Annotated[int | None, typer.Option(help="Port for enrolment.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of status page and metrics.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of status page and metrics.")] = None,
-    advertise: Advertise = None,
+    advertise: Advertised = None,
     baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
-    durability: Annotated[str | None, typer.Option(help="What the state survives: power or process.")] = None,
+    durability: DurabilityName = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text (coloured on a terminal) or json.")] = None,
-    list_methods: Annotated[bool, typer.Option("--list-methods", help="Print the methods.")] = False,
+    list_methods: Listing = False,
+    name: Listed = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list-methods: print JSON.")] = False,
+    version: programs.Version = False,
 ) -> None:
     """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
-    if list_methods:
-        show_methods()
-        raise typer.Exit()
     given = dict(locals())
+    _list_if_asked(name, asked=list_methods, as_json=as_json)
     flags = {f.name: given[f.name] for f in fields(ServerSettings) if f.name in given}
     values = layered(ServerSettings, flags, config, prefix="PFL_")
-    run_server(add_method_settings(values, preset, set_ or ()))
+    run_server(_add_method_settings(values, preset, set_ or ()))
+
+
+def _add_method_settings(values: dict[str, Any], preset: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    from pfl_server.checks import add_method_settings  # torch: not for --help
+
+    return add_method_settings(values, preset, pairs)
+
+
+def _list_if_asked(name: str | None, *, asked: bool, as_json: bool) -> None:
+    if asked:
+        show_methods(name, as_json=as_json)
+        raise typer.Exit
+    if name is not None or as_json:
+        raise SettingError(
+            f"pfl-server is told {name or '--json'} without --list-methods",
+            expected="options, each with two dashes before its name",
+            advice="a method is named with --method NAME; what its settings mean: --list-methods NAME",
+        )
 
 
 def run_server(given: dict[str, Any]) -> None:
     """Check the settings, print what was chosen, serve until stopped."""
     settings = settle(ServerSettings, given, what="pfl-server")
     configure_from(settings.log_format)
+    from pfl_server.checks import check_words
+
     chosen = check_words(settings)
     log = structlog.get_logger("pfl.server")
     log.info("settings", method=settings.method, **dump(chosen))
@@ -99,41 +156,17 @@ def run_server(given: dict[str, Any]) -> None:
     raise typer.Exit(asyncio.run(serve_all()))
 
 
-def check_words(settings: ServerSettings) -> Settings:
-    """What is needed only when all sites have come is checked now; gives the method's settings."""
-    Participation.parse(settings.participation)
-    parse_range(settings.pixel_range)
-    if settings.backbone and settings.backbone not in models.names():
-        raise SettingError(
-            f"there is no backbone {settings.backbone!r}", expected=nearest(settings.backbone, models.names())
-        )
-    return methods.load(settings.method).settle(settings.set)
+def show_methods(name: str | None, *, as_json: bool) -> None:
+    """The methods there are, or what each setting of one means."""
+    from pfl_server import listing
 
-
-def show_methods() -> None:
-    """The table of methods: what each does and what can be set."""
-    table = Table("method", "what it does", "settings (default)", show_lines=True)
-    for name in methods.names():
-        method = methods.load(name)
-        title = method.doc.strip().partition("\n")[0]
-        defaults = ", ".join(f"{n}={v}" for n, v in dump(method.settle({})).items())
-        table.add_row(name, title, defaults)
-    Console().print(table)
-
-
-def add_method_settings(values: dict[str, Any], preset: str | None, pairs: Iterable[str]) -> dict[str, Any]:
-    """The method's own settings, strongest first: each `--set`, the preset, the file's `[set]`."""
-    chosen: dict[str, Any] = {}
-    if preset is not None:
-        method = methods.load(values.get("method", ServerSettings.method))
-        if preset not in method.presets:
-            raise SettingError(
-                f"{method.name} has no preset {preset!r}", expected=nearest(preset, method.presets)
-            )
-        chosen = dict(method.presets[preset])
-    chosen |= parse_pairs(pairs)
-    # Only if there is something to add: what the file says of `set` is checked as it stands.
-    return values | {"set": {**values.get("set", {}), **chosen}} if chosen else values
+    if as_json:
+        found = listing.list_all() if name is None else listing.describe(name)
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+    elif name is None:
+        listing.show_all(console())
+    else:
+        listing.show_one(name, console())
 
 
 def main() -> None:

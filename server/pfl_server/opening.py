@@ -37,6 +37,8 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
     )
     model = agree(sites, wish)
     method = methods.load(settings.method)
+    participation = Participation.parse(settings.participation, drop=settings.drop)
+    participation.check_roster(sites)
     spec = RunSpec(
         id=run,
         method=method.name,
@@ -45,7 +47,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         rounds=settings.rounds,
         seed=settings.seed,
         roster=tuple(sorted(sites)),
-        participation=Participation.parse(settings.participation, drop=settings.drop),
+        participation=participation,
         candidates=settings.candidates,
         quorum=settings.quorum,
         round_seconds=settings.round_seconds,

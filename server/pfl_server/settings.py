@@ -7,13 +7,12 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
-from pfl_common.config import Port
-from pfl_common.halves import STRICT
-from pfl_common.run import MAJORITY, Quorum
+from pfl_common.config import STRICT, Port, Why
+from pfl_common.run import MAJORITY, Participation, Quorum
 from pfl_server.disk import Durability
 
 HERE_ONLY = frozenset(
@@ -23,37 +22,44 @@ HERE_ONLY = frozenset(
 """Settings of this process; changing them does not make another run."""
 
 
+def _check_participation(text: str) -> str:
+    Participation.parse(text)
+    return text
+
+
 @dataclass(frozen=True, config=STRICT)
 class ServerSettings:
     """One coordinator and the run it holds."""
 
     method: str = "dualfed"
     """Which method trains; `--list-methods` prints them."""
-    sites: Annotated[int, Field(ge=1)] = 2
+    sites: Annotated[int, Field(ge=1, le=100_000)] = 2
     """How many sites to wait for before the run begins."""
-    rounds: Annotated[int, Field(ge=1)] = 30
+    rounds: Annotated[int, Field(ge=1, le=999_999)] = 30
     """T: rounds of the run."""
-    seed: int = 0
+    seed: Annotated[
+        int, Field(ge=0, le=2**53 - 1), Why("larger ones are rounded by some readers of JSON")
+    ] = 0
     """Everything drawn in the run follows from it."""
-    participation: str = "1.0"
+    participation: Annotated[str, AfterValidator(_check_participation)] = "1.0"
     """Share of sites asked in a round (0.5), a range drawn from (0.1..1.0) or names (a,b)."""
-    drop: Annotated[float, Field(ge=0, le=1)] = 0.0
+    drop: Annotated[float, Field(ge=0, lt=1), Why("with 1 no site ever reports")] = 0.0
     """Chance that a site that was asked trains but does not report."""
     candidates: Literal["roster", "present"] = "roster"
     """Draw from all registered sites, or from those that are here."""
     quorum: Quorum = MAJORITY
     """Expected updates that close a round: majority (more than half, at least two) or a share; 1 waits for all."""
-    round_seconds: Annotated[float, Field(gt=0)] = 3600.0
+    round_seconds: Annotated[float, Field(gt=0, le=2_592_000), Why("30 days are the most")] = 3600.0
     """Deadline of a round."""
-    lease_seconds: Annotated[float, Field(gt=0)] = 15.0
+    lease_seconds: Annotated[float, Field(gt=0, le=86_400), Why("a day is the most")] = 15.0
     """How long a site may show no progress once the others are done."""
-    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    evaluate_every: Annotated[int, Field(ge=1, le=999_999)] = 1
     """Sites that do not train measure the model every so many rounds."""
-    largest_norm: Annotated[float, Field(gt=0)] = 1e9
+    largest_norm: Annotated[float, Field(gt=0, le=1e38), Why("values are float32")] = 1e9
     """Largest Euclidean norm of an update's values; a larger one is refused: one site must not drown the sum."""
     backbone: str = ""
     """Network; empty: chosen by the data's kind and size."""
-    image_size: Annotated[int, Field(ge=0)] = 0
+    image_size: Annotated[int, Field(ge=0, le=4096), Why("0 takes the sites' own")] = 0
     """Side of the run's images; 0: the most common size over all sites, at most 224 on the longer side."""
     pixel_range: str = "auto"
     """Raw values of 16-bit or float pictures that become black and white: auto (agreed over the sites), LOW..HIGH, or
@@ -63,7 +69,7 @@ class ServerSettings:
     """Numbers that are no pictures: by mean and deviation agreed over the sites, or none: as they are."""
     encoder_projector: bool = False
     """Put DualFed's projector behind the encoder of any method (equal capacity)."""
-    threads: Annotated[int, Field(ge=1)] = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads of one trainer; another number than 1 gives other bits."""
     set: dict[str, Json] = field(default_factory=dict)
     """The method's own settings."""

@@ -59,12 +59,20 @@ def publish(home: Path, name: str, *, host: str = "127.0.0.1") -> Found:
         (("--data", ".", "--trainer", "hot"), 2, ("setting 'trainer' is 'hot'", "'warm' or 'per-task'")),
         (("--data", ".", "--name", "Hospital A"), 2, ("a site called 'Hospital A'", "--name hospital_a")),
         (("--data", ".", "--name", "operator"), 2, ("a site called 'operator'", "reserved")),
-        (("--dat", "."), 2, ("No such option: --dat", "--data")),
+        (("--dat", "."), 2, ("there is no option --dat", "did you mean --data", "pfl-client --help")),
         (("--data", ".", "--log-format", "xml"), 2, ("no log format 'xml'", "auto, json, text")),
-        (("--data", ".", "--http-port", "99999"), 2, ("setting 'http_port' is 99999", "65535 or less")),
-        (("--data", ".", "--http-port", "-1"), 2, ("setting 'http_port' is -1", "0 or more")),
-        (("--data", ".", "--wait", "-1"), 2, ("setting 'wait' is -1", "0 or more")),
-        (("--data", ".", "--wait", "inf"), 2, ("setting 'wait' is inf", "a finite number")),
+        (
+            ("--data", ".", "--http-port", "99999"),
+            2,
+            ("setting 'http_port' is 99999", "a whole number from 0 to 65535"),
+        ),
+        (
+            ("--data", ".", "--http-port", "-1"),
+            2,
+            ("setting 'http_port' is -1", "a whole number from 0 to 65535"),
+        ),
+        (("--data", ".", "--wait", "-1"), 2, ("setting 'wait' is -1", "a number from 0 to 2592000")),
+        (("--data", ".", "--wait", "inf"), 2, ("setting 'wait' is inf", "a number from 0")),
     ],
 )
 def test_a_wrong_word_ends_the_program(

@@ -156,7 +156,7 @@ async def test_closing_in_the_middle_is_a_loss(tmp_path: Path, trainer: TrainerP
 
 async def test_a_cold_trainer_ends_after_each_task(tmp_path: Path) -> None:
     """Its memory is given back, and a reason to decline comes through as what it is."""
-    desk = Desk(tmp_path, lr=1e30)
+    desk = Desk(tmp_path, lr=1e6, epochs=9)
     trainer = TrainerProcess(tmp_path / "state", warm=False)
     await trainer.open(desk.folder, desk.spec.to_json(), desk.init)
     first = trainer.pid

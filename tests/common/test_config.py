@@ -98,12 +98,12 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("epochs", "five", "a whole number"),
-        ("count", "0", "1 or more"),
-        ("share", "0", "more than 0"),
-        ("share", "1.5", "1 or less"),
-        ("share", "1e9", "1 or less"),
-        ("share", "much", "a number"),
+        ("epochs", "five", "a whole number from 1 to 1000000: a round without a pass trains nothing"),
+        ("count", "0", "a whole number, 1 or more"),
+        ("share", "0", "a number, more than 0 and at most 1"),
+        ("share", "1.5", "a number, more than 0 and at most 1"),
+        ("share", "1e9", "a number, more than 0 and at most 1"),
+        ("share", "much", "a number, more than 0 and at most 1"),
         ("switch", "perhaps", "true or false"),
     ],
 )

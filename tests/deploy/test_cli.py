@@ -105,7 +105,19 @@ def test_a_table_of_sites_can_be_read_in_any_width(width: int, columns: int) -> 
         (("--data", "data", "--method", "dualfde"), 2, ("no method 'dualfde'", "did you mean 'dualfed'?")),
         (("--data", "data", "--set", "lamda=1"), 2, ("dualfed has no setting 'lamda'", "'lambda'")),
         (("--data", "data", "--backbone", "cn"), 2, ("'cn'", "did you mean 'cnn'?")),
-        (("--data", "data", "--participation", "2"), 2, ("participation is '2'", "a ratio in (0, 1]")),
+        (
+            ("--data", "data", "--participation", "2"),
+            2,
+            ("participation is '2'", "a ratio above 0 and at most 1"),
+        ),
+        (("--data", "data", "--participation", "half"), 2, ("participation is 'half'", "write 0.5")),
+        (("--data", "data", "--participation", "hospital_c"), 2, ("names hospital_c", "known: hospital_a")),
+        (("--data", "data", "--set", "lr=-1"), 2, ("setting 'lr' is '-1'", "more than 0")),
+        (("--data", "data", "--rounds", "0"), 2, ("setting 'rounds' is 0", "from 1")),
+        (("--data", "data", "--drop", "1"), 2, ("setting 'drop' is 1.0", "no site ever reports")),
+        (("--data", "data", "--image-size", "3"), 2, ("'image_size' is 3", "8 or more")),
+        (("--data", "data", "--rounds", "many"), 2, ("--rounds is 'many'", "pfl simulate --help")),
+        (("--method", "fedavg"), 2, ("--data is missing", "one data folder per site")),
         (("--data", "data", "--spec", "no.json"), 2, ("--spec no.json cannot be read", "spec.json")),
         (("--data", "data", "--spec", "data/hospital_a/classes.json"), 2, ("is no specification of a run",)),
         (("--data", "data", "--config", "no.toml"), 2, ("--config no.toml cannot be read",)),
@@ -115,8 +127,38 @@ def test_a_table_of_sites_can_be_read_in_any_width(width: int, columns: int) -> 
 def test_a_simulation_with_a_wrong_word(
     here: Path, words: tuple[str, ...], code: int, phrases: tuple[str, ...]
 ) -> None:
-    """The word is named, with the nearest right one."""
+    """The word is named, with the nearest right one, and nothing has begun."""
     check_clear(pfl("simulate", *words), code, *phrases)
+    assert not (here / "pfl-simulation" / "coordinator" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "phrases"),
+    [
+        (("statu",), ("no command 'statu'", "did you mean status?", "pfl --help")),
+        (("--verson",), ("no option --verson", "did you mean --version")),
+        (("status", "--serve", "x"), ("no option --serve", "did you mean --server", "pfl status --help")),
+        (("status", "more"), ("nothing is expected where 'more' stands",)),
+        (("invite",), ("NAME is missing", "The site's name")),
+        (("demo", "--rounds", "0"), ("--rounds is '0'", "expected: 1 or more")),
+        (("compare", "x.toml", "--data", "d", "--jobs", "0"), ("--jobs is '0'", "expected: 1 or more")),
+    ],
+)
+def test_a_wrong_word_of_the_hand_tool(words: tuple[str, ...], phrases: tuple[str, ...]) -> None:
+    """One form of errors, also for what the command line's library refuses."""
+    said = pfl(*words)
+    check_clear(said, 2, *phrases)
+    assert said.err.startswith("pfl: ")
+    assert "Usage:" not in said.text
+
+
+def test_no_word_at_all_shows_the_commands() -> None:
+    """As before with exit code 2: a script that forgets the command is wrong."""
+    said = pfl()
+    assert (2, "") == (said.code, said.out)
+    assert "simulate" in said.err
+    assert 0 == pfl("-h").code
+    assert pfl("--version").out.startswith("pfl 0.")
 
 
 def test_a_specification_of_other_sites(here: Path) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from pfl_client import cli as client_cli
 from pfl_common.config import settle
+from pfl_server import checks
 from pfl_server import cli as server_cli
 from pfl_server.coordinator import DRAIN_SECONDS
 from pfl_server.settings import ServerSettings
@@ -164,7 +165,7 @@ def test_the_coordinators_settings(items: list[Object]) -> None:
     """What a coordinator is told it understands, and it never begins another run by being started again."""
     text = coordinator_toml(items)
     settings = settle(ServerSettings, tomllib.loads(text), what="pfl-server")
-    server_cli.check_words(settings)
+    checks.check_words(settings)
     assert settings.advertise
     assert not settings.new_run
 

@@ -50,3 +50,44 @@ def test_the_daemon_really_stays_light(module: str) -> None:
 def test_the_trainer_really_has_no_network() -> None:
     """The trainer's process never loads grpc."""
     assert set() == load(f"import pfl_client.trainer; {LOADED}") & {"grpc", "pfl_server"}
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "--version"])
+@pytest.mark.parametrize("package", ["pfl_server", "pfl_client", "pfl_deploy"])
+def test_what_is_asked_in_a_hurry_is_answered_without_torch(package: str, word: str) -> None:
+    """Help and version load neither torch nor grpc, which take seconds on a cold disk."""
+    program = HELP.format(package=package).replace("--help", word)
+    assert set() == load(program) & {"torch", "numpy", "grpc", "matplotlib"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("pfl-server --method fed", ["fedavg", "fedbn", "fedcac", "fedper", "fedproto"]),
+        ("pfl-server --method dualfed --set la", ["lambda="]),
+        ("pfl-server --method fedcac --set bn_", ["bn_policy=", "bn_stats="]),
+        ("pfl-server --preset dom", ["domainnet"]),
+        ("pfl-server --backbone resnet1", ["resnet10", "resnet18"]),
+        ("pfl-server --candidates r", ["roster"]),
+        ("pfl-server --list-methods lo", ["local"]),
+    ],
+)
+def test_a_shell_completes_without_torch(words: str, expected: list[str]) -> None:
+    """At each touch of the key a process starts: it has to be a light one."""
+    program = f"""
+import os, sys
+from pfl_server.cli import main
+os.environ |= {{"_PFL_SERVER_COMPLETE": "complete_bash", "COMP_WORDS": {words!r}}}
+os.environ["COMP_CWORD"] = "{len(words.split()) - 1}"
+sys.argv = ["pfl-server"]
+try:
+    main()
+except SystemExit:
+    pass
+finally:
+    print("\\nLOADED", *sorted({{name.split(".")[0] for name in sys.modules}}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    lines = done.stdout.split("\n")
+    assert expected == [line for line in lines if line and not line.startswith("LOADED")], done.stderr
+    assert set() == set(lines[-2].split()) & {"torch", "numpy", "grpc"}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any  # settings before they are checked
 
 import pytest
 
 from pfl_common import methods
+from pfl_common.errors import SettingError
 from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server import cli
+from pfl_server import checks, cli
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION
@@ -45,17 +48,39 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     [
         (("--method", "dualfde"), ("no method 'dualfde'", "did you mean 'dualfed'?", "fedavg")),
         (("--set", "lamda=3"), ("dualfed has no setting 'lamda'", "did you mean 'lambda'?")),
-        (("--set", "lr=quick"), ("dualfed: setting 'lr' is 'quick'", "expected: a number")),
+        (("--set", "lr=quick"), ("dualfed: setting 'lr' is 'quick'", "expected: a number, more than 0")),
         (("--set", "lr"), ("--set got 'lr'", "name=value", "lambda=40")),
         (("--preset", "pac"), ("dualfed has no preset 'pac'", "did you mean 'pacs'?")),
-        (("--rounds", "0"), ("pfl-server: setting 'rounds' is 0", "expected: 1 or more")),
-        (("--http-port", "70000"), ("setting 'http_port' is 70000", "expected: 65535 or less")),
-        (("--rounds", "many"), ("'--rounds'", "a valid integer")),
-        (("--participation", "2"), ("participation is '2'", "a ratio in (0, 1]")),
+        (
+            ("--rounds", "0"),
+            ("pfl-server: setting 'rounds' is 0", "expected: a whole number from 1 to 999999"),
+        ),
+        (
+            ("--http-port", "70000"),
+            ("setting 'http_port' is 70000", "expected: a whole number from 0 to 65535"),
+        ),
+        (("--rounds", "many"), ("--rounds is 'many'", "expected: a whole number", "see pfl-server --help")),
+        (("--participation", "2"), ("participation is '2'", "a ratio above 0 and at most 1")),
         (("--backbone", "resnet81"), ("no backbone 'resnet81'", "did you mean 'resnet8'?")),
+        (("--participation", "half"), ("participation is 'half'", "write 0.5")),
+        (("--participation", "-0.5"), ("participation is '-0.5'", "above 0")),
+        (("--drop", "1"), ("setting 'drop' is 1.0", "with 1 no site ever reports")),
+        (("--drop", "5%"), ("--drop is '5%'", "expected: a number", "write 0.05")),
+        (("--drop", "nan"), ("setting 'drop' is nan", "less than 1")),
+        (("--set", "lr=-1"), ("dualfed: setting 'lr' is '-1'", "more than 0")),
+        (("--set", "batch=1e9"), ("setting 'batch' is '1e9'", "65536")),
+        (("--set", "epochs=0", "--method", "fedavg"), ("fedavg: setting 'epochs' is '0'", "from 1")),
+        (("--image-size", "3"), ("'image_size' is 3", "8 or more, or 0")),
+        (("--image-size", "9", "--backbone", "cnn"), ("'image_size' is 9", "cnn got", "at least 16x16")),
+        (("--image-size", "99999"), ("'image_size' is 99999", "from 0 to 4096")),
+        (("--encoder-projector",), ("dualfed, which has that projector", "leave --encoder-projector out")),
+        (("--rounds",), ("--rounds is given without a value", "see pfl-server --help")),
+        (("fedavg",), ("fedavg without --list-methods", "--method NAME")),
+        (("--list-methods", "fedavgg"), ("no method 'fedavgg'", "did you mean 'fedavg'?")),
+        (("--list-methods", "local", "more"), ("nothing is expected where 'more' stands",)),
         (("--durability", "disk"), ("setting 'durability' is 'disk'", "'power' or 'process'")),
         (("--candidates", "all"), ("setting 'candidates' is 'all'", "'roster' or 'present'")),
-        (("--methd", "fedavg"), ("No such option: --methd", "--method")),
+        (("--methd", "fedavg"), ("there is no option --methd", "did you mean --method")),
     ],
 )
 def test_a_wrong_word_is_named_with_the_nearest_right_one(
@@ -72,6 +97,12 @@ def test_a_wrong_word_is_named_with_the_nearest_right_one(
         ("rounds = 'three'\n", ("setting 'rounds' is 'three'", "a whole number")),
         ("[set]\nlamda = 1\n", ("dualfed has no setting 'lamda'", "did you mean 'lambda'?")),
         ("set = 3\n", ("setting 'set' is 3", "valid dictionary")),
+        ("[set]\nlr = -1\n", ("dualfed: setting 'lr' is -1", "more than 0")),
+        ("[set]\nlr = nan\n", ("setting 'set.lr' is nan", "a finite number")),
+        ("[set]\nepochs = true\n", ("dualfed: setting 'epochs' is True", "a whole number")),
+        ("sites = true\n", ("setting 'sites' is True", "a whole number")),
+        ("participation = 'half'\n", ("participation is 'half'", "write 0.5")),
+        ("drop = 1\n", ("setting 'drop' is 1", "less than 1")),
         ("rounds 3\n", ("run.toml is not TOML", "line 1")),
         (None, ("run.toml cannot be read", "No such file")),
     ],
@@ -135,7 +166,65 @@ def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch) -> Non
         title = methods.load(name).doc.strip().partition("\n")[0]
         assert f"{name} " in said.text
         assert title in said.text
-    assert "lambda=1.0" in said.text
+    assert "lambda=1" in said.text
+    assert "--preset pacs: lambda=40, tau=0.2, batch=256" in said.text
+
+
+def test_a_wrong_word_of_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said where it stands: nobody has typed it."""
+    monkeypatch.setenv("PFL_DROP", "1")
+    check_clear(serve(), 2, "setting 'drop' is '1', in the environment as PFL_DROP", "less than 1")
+
+
+def test_a_set_that_is_no_table_stays_wrong_beside_a_flag(tmp_path: Path) -> None:
+    """Nothing is added to what is no table: the error is the file's."""
+    file = tmp_path / "run.toml"
+    file.write_text("set = 3\n")
+    check_clear(serve("--config", file, "--set", "lr=1"), 2, "setting 'set' is 3")
+
+
+def test_small_images_are_taken_by_a_backbone_that_takes_them(settled: list[dict[str, Any]]) -> None:
+    """The network itself is asked."""
+    checks.check_words(ServerSettings(image_size=4, backbone="mlp"))
+    checks.check_words(ServerSettings(image_size=16, backbone="cnn"))
+    checks.check_words(ServerSettings(image_size=8))
+
+
+def test_one_method_is_explained() -> None:
+    """Every setting with its symbol in the paper, its default, what it takes and what it means; and the presets."""
+    said = serve("--list-methods", "dualfed")
+    assert (0, "") == (said.code, said.err)
+    for words in (
+        "DualFed: share what comes before",
+        "lambda (λ) = 1: a number from 0 to 10000",
+        "weight of the contrastive loss (Eq. 8)",
+        "epochs (E) = 1",
+        "train_mode = stagewise: stagewise | simultaneous",
+        "--preset pacs sets lambda=40, tau=0.2, batch=256",
+    ):
+        assert words in said.text
+    settings = [name.removesuffix("_") for name in methods.load("dualfed").config.__dataclass_fields__]
+    assert [] == [name for name in settings if f"{name} (" not in said.out and f"{name} = " not in said.out]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_is_explained_to_a_program(name: str) -> None:
+    """As JSON: no setting without a meaning and what it takes, defaults that are taken when typed again."""
+    told = json.loads(serve("--list-methods", name, "--json").out)
+    method = methods.load(name)
+    assert (name, dict(method.presets)) == (told["method"], told["presets"])
+    assert all(row["means"] and row["takes"] for row in told["settings"])
+    given = {row["name"]: row["default"] for row in told["settings"]}
+    assert method.settle({}) == method.settle(given)
+    every = json.loads(serve("--list-methods", "--json").out)
+    assert name in [row["method"] for row in every]
+
+
+def test_the_version_is_told() -> None:
+    """Of the product, and of what decides a run's bits."""
+    said = serve("--version")
+    assert 0 == said.code
+    assert said.out.startswith(f"pfl-server {version('pfl-net')} (torch {version('torch')}")
 
 
 def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
@@ -170,6 +259,18 @@ def test_other_settings_for_an_unfinished_run(tmp_path: Path) -> None:
     check_clear(said, 4, "is unfinished", "rounds was 3, now 9", "--new-run")
     assert "listening" not in said.text
     Runs(tmp_path, OpenEnvelopes()).close()
+
+
+def test_a_list_of_strangers_is_refused_when_the_sites_are_known(tmp_path: Path) -> None:
+    """Nothing is begun, and the same folder serves the right list."""
+    given = {"method": "fedavg", "backbone": "mlp", "rounds": 3, "state": tmp_path}
+    sites = {"hospital_a": DESCRIPTION, "hospital_b": DESCRIPTION}
+    runs = Runs(tmp_path, OpenEnvelopes())
+    with pytest.raises(SettingError, match="participation names hospital_c") as caught:
+        runs.begin(ServerSettings(**given, participation="hospital_a,hospital_c"), sites)
+    assert "did you mean 'hospital_b'? known: hospital_a, hospital_b" == caught.value.expected
+    runs.begin(ServerSettings(**given, participation="hospital_a,hospital_b"), sites).journal.close()
+    runs.close()
 
 
 def test_a_place_where_sites_cannot_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

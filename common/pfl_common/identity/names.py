@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 from pfl_common.identity.errors import IdentityError
+from pfl_common.run import SITE_NAME
 
 LONGEST = 63
 RESERVED = frozenset({"coordinator", "operator"})
 
-_LEGAL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ILLEGAL_CHARACTER = re.compile(r"[^a-z0-9_-]")
 
 # Read by an operator who invites and by a site that names itself.
@@ -45,7 +45,7 @@ def check_site_name(name: str) -> str:
             expected=f"another name, for {' and '.join(sorted(RESERVED))} are reserved",
             advice=_CHOOSE_ANOTHER,
         )
-    if not _LEGAL.fullmatch(name):
+    if not SITE_NAME.fullmatch(name):
         raise IdentityError(
             f"a site called {_shortened(name)}",
             expected=f"1 to {LONGEST} characters a-z, 0-9, '_', '-', the first a letter or digit",
@@ -56,7 +56,7 @@ def check_site_name(name: str) -> str:
 
 def is_site_name(name: str) -> bool:
     """Whether a site may be called so; for names that come from a stranger."""
-    return name not in RESERVED and _LEGAL.fullmatch(name) is not None
+    return name not in RESERVED and SITE_NAME.fullmatch(name) is not None
 
 
 def _shortened(name: str) -> str:

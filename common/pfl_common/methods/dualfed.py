@@ -26,7 +26,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.config import Why
+from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Momentum, Participant, Settings
 from pfl_common.learning import sgd
 from pfl_common.learning.supcon import supervised_contrast
 from pfl_common.models import Backbone, ProjectorShape, build_projector
@@ -40,13 +41,15 @@ MODULES = ("encoder", "projector", "head_p", "head_g")
 class Config(Settings):
     """The symbols of the paper and the switches of its ablation tables."""
 
-    momentum: float = 0.5
+    momentum: Momentum = 0.5
     """m: momentum of SGD; each stage starts with an empty memory."""
     aggregation: Literal["samples", "uniform"] = "uniform"
     """Whether a site counts by its number of training samples, or every site alike (Eq. 11)."""
-    lambda_: Annotated[float, Field(ge=0)] = 1.0
+    lambda_: Annotated[float, Field(ge=0, le=10_000), Why("the paper's largest is 40")] = 1.0
     """λ: weight of the contrastive loss (Eq. 8); 0 leaves the cross entropy alone."""
-    tau: Annotated[float, Field(gt=0)] = 0.2
+    tau: Annotated[
+        float, Field(ge=0.001, le=100), Why("it divides cosines; the paper's are 0.05 and 0.2")
+    ] = 0.2
     """τ: temperature of the contrastive loss (Eq. 7)."""
     train_mode: Literal["stagewise", "simultaneous"] = "stagewise"
     """Two stages of E epochs each, or E epochs of all modules on the sum of all losses (Table 4)."""
@@ -54,9 +57,9 @@ class Config(Settings):
     """Whether batch-norm layers use and follow the batch while the global head learns, or stand still."""
     ensemble: Literal["prob", "logit"] = "prob"
     """Add the heads' probabilities (Eq. 5) or their logits (the authors' code)."""
-    proj_depth: Annotated[int, Field(ge=1, le=3)] = 2
+    proj_depth: Annotated[int, Field(ge=1, le=3), Why("the depths of Table 5")] = 2
     """D: linear layers of the projector (Table 5)."""
-    proj_hidden: Annotated[int, Field(ge=1)] = 256
+    proj_hidden: Annotated[int, Field(ge=1, le=16_384), Why("the paper's are 64 to 512")] = 256
     """H: width between them; without effect at depth 1."""
     proj_bn: bool = True
     """Whether batch normalisation follows each linear layer of the projector."""

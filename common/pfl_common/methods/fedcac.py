@@ -31,7 +31,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Settings, Up
+from pfl_common.config import Why
+from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Momentum, Participant, Settings, Up
 from pfl_common.learning import overlap, sgd
 from pfl_common.models import Backbone
 from pfl_common.partition import floating, running_statistics
@@ -44,9 +45,11 @@ from pfl_common.tensors import State, load_into
 class Config(Settings):
     """What is critical, who collaborates on it, and until when."""
 
-    tau: Annotated[float, Field(ge=0, le=1)] = 0.5
+    tau: Annotated[float, Field(ge=0, le=1), Why("it is a share; the paper's are 0.4 and 0.5")] = 0.5
     """tau: the share of each parameter tensor that counts as critical."""
-    beta: Annotated[float, Field(gt=0)] = 100.0
+    beta: Annotated[
+        float, Field(gt=0, le=1_000_000), Why("it counts rounds; the paper's are 100 and 170")
+    ] = 100.0
     """beta: the last round in which sites collaborate on critical entries."""
     selection: Literal["sensitivity", "random", "reverse"] = "sensitivity"
     """What is critical: the most sensitive entries, a random share each round, or the least sensitive."""
@@ -60,7 +63,7 @@ class Config(Settings):
     """Statistics of batch norms are critical and follow u, or are never sent nor changed (local)."""
     merge_at: Literal["client", "server"] = "client"
     """Who merges u and w; at the server half as much is sent down."""
-    momentum: float = 0.0
+    momentum: Momentum = 0.0
     """m: the paper names none; the authors' code uses 0.9."""
     aggregation: Literal["samples", "uniform"] = "uniform"
     """Whether sites count alike in u and w (Eq. 9, 10), or by their number of training samples."""

@@ -15,13 +15,15 @@ last. The paper weights by samples, both codes count every site once (`proto_wei
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from pfl_common.config import Why
 from pfl_common.halves import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings, Up
 from pfl_common.learning import sgd
 from pfl_common.models import Backbone
@@ -34,7 +36,7 @@ from pfl_common.tensors import State
 class Config(Settings):
     """FedProto's symbol and the choices its papers and codes leave."""
 
-    lambda_: float = 1.0
+    lambda_: Annotated[float, Field(ge=0, le=10_000), Why("less than 0 pushes away; the paper's is 1")] = 1.0
     """lambda: strength of the pull towards the prototypes."""
     proto_pass: Literal["clean", "running"] = "clean"
     """Average features in one pass after training (clean) or as they occur in training (running)."""

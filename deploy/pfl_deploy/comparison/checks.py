@@ -22,7 +22,7 @@ from pfl_deploy.comparison.plan import Comparison, Contestant, Trial
 from pfl_deploy.comparison.worker import run_settings
 from pfl_deploy.simulate import find_sites, name_sites
 from pfl_server.agreement import fits
-from pfl_server.cli import check_words
+from pfl_server.checks import check_words
 from pfl_server.opening import freeze, versions
 from pfl_server.settings import ServerSettings
 
