@@ -66,11 +66,17 @@ def test_images_come_in_the_order_of_their_names(small: Path) -> None:
 
 
 def test_a_shifted_test_of_pictures(small: Path) -> None:
-    """`shifted/<class>/` beside the other parts is a second test."""
+    """`shifted/<class>/` beside the other parts is a second test, which says nothing in choosing the run's size."""
     assert 0 == len(data.load(folder(small), spec()).shifted)
-    draw(small / "shifted" / "dog" / "s.png", colour=77)
+    before = data.describe(folder(small))
+    for number in range(20):
+        large = Image.fromarray(np.full((16, 16, 3), 77, np.uint8))
+        (small / "shifted" / "dog").mkdir(parents=True, exist_ok=True)
+        large.save(small / "shifted" / "dog" / f"{number}.png")
+    after = data.describe(folder(small))
+    assert (before.shape, before.samples, ()) == (after.shape, after.samples, after.warnings)
     read = data.load(folder(small), spec())
-    assert ([77], [1]) == (read.shifted.x[:, 0, 0, 0].tolist(), read.shifted.y.tolist())
+    assert ([77] * 20, [1] * 20) == (read.shifted.x[:, 0, 0, 0].tolist(), read.shifted.y.tolist())
     assert (6, 2) == (len(read.train), len(read.test))
 
 
