@@ -65,7 +65,7 @@ class Daemon:
     ) -> None:
         self._stays, self._description = stays, description
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
-        self._envelopes = envelopes
+        self._envelopes, self._said = envelopes, ""
         self.watch = Watch(folder.site, left=read_left(state / "runs"))
         self.progress = SiteProgress(self.watch, traffic)
         self._longest_pause = LONGEST_PAUSE
@@ -97,7 +97,8 @@ class Daemon:
         for warning in description.warnings:
             log.warning("data", warning=warning)
         # As it comes from the trainer it would tell whoever has the same files that this site has them.
-        return replace(description, data=self._envelopes.veil(description.data))
+        self._said = self._envelopes.veil(description.data)
+        return replace(description, data=self._said)
 
     async def _take_part(self, joined: Joined, spec: RunSpec) -> Over | None:
         """One run from joining it to its end; None when the coordinator has another one by now. A site that stays
@@ -107,6 +108,7 @@ class Daemon:
         visit = await self._with_room(lambda: self._open(spec))
         try:
             tell_joined(spec)
+            self._compare_data(spec)
             key = OPENING
             while True:
                 await self._enter(visit, spec, joined, key=key)
@@ -121,6 +123,14 @@ class Daemon:
             return None
         finally:
             visit.close()
+
+    def _compare_data(self, spec: RunSpec) -> None:
+        """Whoever goes on with other data than the run was begun with may not know it: a disk not mounted, say."""
+        then, now = spec.data.get(self._folder.site, ""), self._said
+        if then and now and then != now:
+            log.warning(
+                "the data are others than those the run was begun with; it goes on with these", run=spec.id
+            )
 
     async def _open(self, spec: RunSpec) -> Visit:
         return Visit(self._state / "runs" / spec.id, spec, self._folder.site, envelopes=self._envelopes)

@@ -123,6 +123,7 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -
         renderer = structlog.dev.ConsoleRenderer(colors=coloured, pad_event_to=0)
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt=ON_A_TERMINAL if terminal else "iso"),
             structlog.processors.format_exc_info,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -143,6 +143,9 @@ def simulate(
     set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
     spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,
+    new_run: Annotated[
+        bool | None, typer.Option("--new-run", help="Train again, whatever is kept here.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a whole federation in this process, without network."""
@@ -152,15 +155,15 @@ def simulate(
         _replay(flags)
         return
     from pfl_deploy import showing
+    from pfl_deploy.previous import play_or_serve
     from pfl_deploy.simulate import find_sites
-    from pfl_deploy.simulate import simulate as play
 
     folders, kept = find_sites(data), out or Path("pfl-simulation")
     settings, pinned = showing.server_settings(flags, folders=folders, state=kept / "coordinator")
-    result = play(settings, folders, kept / "sites", pinned=pinned)
-    table = {site: dict(curve.points[-1][1]) for site, curve in result.curves().items()}
+    played = play_or_serve(settings, folders, kept / "sites", pinned=pinned, tell=_say_beside(as_json))
+    table = {site: dict(curve.points[-1][1]) for site, curve in played.result.curves().items()}
     if as_json:
-        console.print_json(json.dumps({"run": result.spec.id, "accuracy": table}))
+        console.print_json(json.dumps({**played.to_json(), "accuracy": table}))
     else:
         showing.show_sites(table, console)
 
@@ -182,7 +185,7 @@ def compare(
     from pfl_deploy.comparison.story import compare as play
     from pfl_deploy.comparison.table import as_markdown
 
-    # What a run says on its way goes to the other stream where the result is for a program.
+    # What is said on the way goes to the other stream where the result is for a program.
     said = make_console(stderr=True) if as_json else console
     found = play(Asked(plan, data, jobs, out, keep, plots), said)
     told = json.dumps(found.to_json(), indent=1, sort_keys=True)
@@ -240,6 +243,12 @@ def report(
         console.print(f"the report: {written.page}", markup=False)
     if open_:
         typer.launch(written.page.as_uri())
+
+
+def _say_beside(as_json: bool) -> Callable[[str], None]:  # the command's own word
+    """Where words beside the result go: not among JSON."""
+    said = make_console(stderr=True) if as_json else console
+    return lambda words: said.print(words, markup=False)
 
 
 def _replay(flags: Mapping[str, Any]) -> None:

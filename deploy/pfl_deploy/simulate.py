@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from pfl_client.bench import DataFolder
 from pfl_client.daemon import Daemon
 from pfl_common.errors import DataError, SettingError
@@ -86,8 +88,8 @@ async def play(host: RunHost, folders: Sequence[Path], state: Path, *, hold_out:
         ]
         async with asyncio.TaskGroup() as group:
             group.create_task(host.run())
-            for daemon in daemons:
-                group.create_task(daemon.run())
+            for site, daemon in zip(sites, daemons, strict=True):
+                group.create_task(_run(daemon, site))
     except ExceptionGroup as several:
         # The first failure ended the others: it is the one to tell.
         raise several.exceptions[0] from None
@@ -101,6 +103,12 @@ async def play(host: RunHost, folders: Sequence[Path], state: Path, *, hold_out:
         {site: state / site / "runs" / spec.id for site in sites},
         host.books.journal.scores(),
     )
+
+
+async def _run(daemon: Daemon, site: ClientId) -> None:
+    """One of many sites in one log: what is said here, and in the threads that work for it, says which one."""
+    structlog.contextvars.bind_contextvars(site=site)
+    await daemon.run()
 
 
 def read_curve(site: ClientId, history: Path) -> Curve:

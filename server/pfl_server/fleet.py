@@ -34,6 +34,7 @@ from pfl_common.messages import (
 )
 from pfl_common.run import ClientId, Description, Kind, Task
 from pfl_server.agreement import fits
+from pfl_server.changed import DataWatch
 from pfl_server.desk import Incoming
 from pfl_server.errands import Errand, Place, SiteLost
 from pfl_server.events import Record
@@ -57,6 +58,7 @@ class Fleet:
     def __init__(self, books: Books, record: Record | None = None, *, resumed: bool = False) -> None:
         self._record = record or Record()
         self.spec, self._books, self._journal = books.spec, books, books.journal
+        self._data = DataWatch(books.spec, self._record.events)
         # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back, and is not said to
         # be here before.
         self._started = self.now()
@@ -143,6 +145,7 @@ class Fleet:
         fits(description, self.spec.model, site)
         await self._journal.register.soon(site, description.to_json(), late=site not in self.spec.roster)
         self._welcome(site)
+        self._data.look(site, description)
         envelopes, init = self._books.envelopes, self._books.init
         return Joined(self.spec.to_json(), init.blob, envelopes.address(init, site), envelopes.card)
 

@@ -18,6 +18,7 @@ from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server.baselines import find_baselines, look_up
 from pfl_server.books import Books
+from pfl_server.changed import warn_of_other_code
 from pfl_server.envelopes import Envelopes
 from pfl_server.events import Record
 from pfl_server.fleet import Fleet
@@ -61,6 +62,8 @@ class RunHost:
             # Before anybody can look: a counter that is seen to begin again at 0 is taken for one that has grown by all
             # that it then has.
             count_on(self.record.meter, self.books.journal)
+            if self.books.journal.status()[0] in ("running", "failed"):
+                warn_of_other_code(self.books.spec, self.record.events)
         self._noted = self._told = self.record.meter.read()
         self.reception = Reception(
             settings.method, self.room, record=self.record, wanted=_describe_wanted(settings)

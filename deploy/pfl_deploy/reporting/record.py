@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import tempfile
@@ -47,6 +48,10 @@ class Record:
     status: str
     words: str
     sites: tuple[ClientId, ...]
+    samples: Mapping[ClientId, int | None]
+    """Each site's training samples, as it said them."""
+    fingerprints: Mapping[ClientId, str]
+    """Of each site's data, as it said them; empty of those that an older release registered."""
     attempts: tuple[Tried, ...]
     scores: Mapping[str, Scores]
     handed: Mapping[str, tuple[ClientId, ...]]
@@ -108,12 +113,15 @@ def _read_copy(run: Path, copy: Path) -> Record:
             raise StateError(f"the run in {run} is not begun yet", expected="one with a specification")
         courses = {(course.round, course.attempt): course for course in journal.course()}
         status, words = journal.status()
+        described = {site: json.loads(text) for site, text in journal.sites().items()}
         return Record(
             run,
             RunSpec.from_json(text),
             status,
             words,
-            tuple(journal.sites()),
+            tuple(described),
+            {site: one.get("samples") for site, one in described.items()},
+            {site: one.get("data", "") for site, one in described.items()},
             tuple(_tried(row, journal, courses) for row in journal.rounds()),
             journal.scores(),
             {key: tuple(sites) for key, sites in journal.handed().items()},

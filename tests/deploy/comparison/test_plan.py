@@ -39,7 +39,7 @@ def test_a_comparison_that_is_not_there(tmp_path: Path) -> None:
         ("seeds = [0, 1]", "seeds = []", "'seeds' is", "at least 1"),
         ("seeds = [0, 1]", "seeds = [1000]", "1000 is among the seeds", "any others"),
         ("seeds = [0, 1]", 'seeds = [0]\nreference = "alon"', "reference is 'alon'", "did you mean 'alone'?"),
-        ("seeds = [0, 1]", "seeds = [0]\nhold_out = 0.9", "'hold_out' is 0.9", "0.5 or less"),
+        ("seeds = [0, 1]", "seeds = [0]\nhold_out = 0.9", "'hold_out' is 0.9", "at most 0.5"),
         ('backbone = "mlp"', 'backbon = "mlp"', "[common] has no setting 'backbon'", "'backbone'"),
         ('backbone = "mlp"', "rounds = 3", "[common] has no setting 'rounds'", "known:"),
         ("set = { batch = 8 }", "set = 8", "[common] set is 8", "a table"),
