@@ -245,6 +245,20 @@ def report(
         typer.launch(written.page.as_uri())
 
 
+@app.command()
+def doctor(
+    join: Annotated[Path | None, typer.Option(help="Try this invitation's addresses too.")] = None,
+    server: Server = None,
+    state: Annotated[Path | None, typer.Option(help="Where sites keep their state, if elsewhere.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong here and what to do: invitation, machine, coordinators, sites."""
+    from pfl_deploy.doctor import examination
+
+    asked = examination.Asked(join, server, state)
+    raise typer.Exit(examination.report(asked, console, as_json=as_json))
+
+
 def _say_beside(as_json: bool) -> Callable[[str], None]:  # the command's own word
     """Where words beside the result go: not among JSON."""
     said = make_console(stderr=True) if as_json else console

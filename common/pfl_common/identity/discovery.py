@@ -123,6 +123,11 @@ def find(server: str | None, folder: Path | None = None) -> Found:
     )
 
 
+def list_running(folder: Path | None = None) -> list[Found]:
+    """All coordinators of this user on this machine."""
+    return _running(folder or coordinators_folder())
+
+
 def _running(place: Path) -> list[Found]:
     if not place.is_dir():
         return []

@@ -1,0 +1,85 @@
+"""All looks one after the other, and how their findings are shown."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from pydantic import JsonValue
+from rich.console import Console
+from rich.text import Text
+
+from pfl_client.settings import ClientSettings
+from pfl_deploy.doctor import machine, reaching, sites
+from pfl_deploy.doctor.result import Check, exit_code, guarded
+
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "bold red"}
+_WIDEST = 110
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the doctor shall look at."""
+
+    join: Path | None = None
+    server: str | None = None
+    state: Path | None = None
+
+
+def examine(asked: Asked) -> Iterator[Check]:
+    """Everything, in the order in which one would ask; with `--join` that first."""
+    state = ClientSettings(state=asked.state).state_folder
+    if (join := asked.join) is not None:
+        yield from guarded(f"--join {join.name}", partial(reaching.examine_invitation, join))
+    yield from guarded("this machine", partial(machine.examine, state))
+    yield from guarded("coordinator", partial(reaching.examine_here, asked.server))
+    yield from guarded("sites", partial(sites.examine, state))
+
+
+def report(asked: Asked, console: Console, *, as_json: bool) -> int:
+    """Print each finding as it comes, or all of them for a program; gives the exit code."""
+    found: list[Check] = []
+    for check in examine(asked):
+        found.append(check)
+        if not as_json:
+            show(check, console)
+    if as_json:
+        console.print_json(json.dumps(to_json(found)))
+    else:
+        console.print(conclude(found))
+    return exit_code(found)
+
+
+def show(check: Check, console: Console) -> None:
+    """A line of the findings, and below it what to do."""
+    width = min(_WIDEST, max(40, console.width))
+    label = Text(f"{check.level:<8}", _COLOURS[check.level])
+    said = f"{check.about}: {check.words}"
+    lines = textwrap.wrap(said, width - 8, break_long_words=False, break_on_hyphens=False)
+    console.print(label + Text("\n        ".join(lines)))
+    for line in textwrap.wrap(
+        f"-> {check.advice}" if check.advice else "", width - 8, break_long_words=False
+    ):
+        console.print(Text(f"        {line}"))
+
+
+def conclude(found: Sequence[Check]) -> str:
+    """One sentence at the end."""
+    counts = Counter(check.level for check in found)
+    if not counts["warning"] and not counts["error"]:
+        return "nothing is wrong."
+    told = [f"{n} {word}{'s' if n > 1 else ''}" for word in ("error", "warning") if (n := counts[word])]
+    return f"{' and '.join(told)}: see above."
+
+
+def to_json(found: Sequence[Check]) -> dict[str, JsonValue]:
+    """The same for a program."""
+    rows: list[JsonValue] = [
+        {name: value for name, value in asdict(check).items() if name != "code"} for check in found
+    ]
+    return {"exit_code": exit_code(found), "checks": rows}

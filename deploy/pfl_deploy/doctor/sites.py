@@ -1,0 +1,126 @@
+"""The state of this machine's sites: keys, vaults, and whether a daemon is at work. Only looked at, never changed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from pfl_common.identity.certificates import load_certificates
+from pfl_deploy.doctor.result import Check, error, guarded, ok, warning
+
+SOON_DAYS = 5
+_LOCKS = Path("/proc/locks")
+
+
+def examine(state: Path) -> Iterator[Check]:
+    """Every site of every federation below a state folder."""
+    folders = (
+        [site for site in sorted(state.glob("*/*")) if (site / "keys").is_dir()] if state.is_dir() else []
+    )
+    if not folders:
+        yield ok("sites", f"none has joined a federation from here yet (looked in {state})")
+    for folder in folders:
+        yield from guarded(f"site {folder.name}", partial(_examine_site, folder))
+
+
+def _examine_site(folder: Path) -> Iterator[Check]:
+    about = f"site {folder.name}"
+    yield _daemon(about, folder)
+    yield _keys(about, folder)
+    note = folder / "data.txt"
+    if note.is_file() and not Path(note.read_text()).is_dir():
+        yield warning(
+            about,
+            f"its data folder is not there: {note.read_text()}",
+            advice="mount it, or start pfl-client with the folder's new place and --name",
+        )
+    yield from _runs(about, folder)
+
+
+def _daemon(about: str, folder: Path) -> Check:
+    holder = held_by(folder / "site.lock")
+    if holder is None:
+        return ok(about, f"no pfl-client is at work; state in {folder}")
+    return ok(about, f"pfl-client is at work{f' (process {holder})' if holder else ''}; state in {folder}")
+
+
+def held_by(lock: Path) -> int | None:
+    """The process that holds a lock file, 0 if one does and the system does not tell which; None: nobody."""
+    if not lock.exists():
+        return None
+    if _LOCKS.exists():
+        inode = f":{lock.stat().st_ino}"
+        lines = (line.split() for line in _LOCKS.read_text().splitlines())
+        return next((int(line[4]) for line in lines if len(line) > 5 and line[5].endswith(inode)), None)
+    handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # A shared lock, for the moment of asking.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    finally:
+        os.close(handle)
+    return None
+
+
+def _keys(about: str, folder: Path) -> Check:
+    file = folder / "keys" / "site.pem"
+    if not file.is_file():
+        return warning(
+            about, "has keys and no certificate yet", advice="start pfl-client: it enrols by itself"
+        )
+    certificate = load_certificates(file.read_bytes(), where=str(file))[0]
+    now, end = datetime.now(UTC), certificate.not_valid_after_utc
+    left = (end - now).days
+    if now < certificate.not_valid_before_utc:
+        begins = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M}"
+        words = f"its certificate begins at {begins} UTC, and here it is {now:%Y-%m-%d %H:%M} UTC"
+        return error(about, words, advice="set this machine's clock (look at it with: date -u)", code=75)
+    if now > end:
+        advice = (
+            f"on the coordinator's own machine pfl-client renews it by itself; elsewhere ask the operator for: "
+            f"pfl invite {folder.name} --again"
+        )
+        return error(about, f"its certificate ended on {end:%Y-%m-%d %H:%M} UTC", advice=advice, code=2)
+    words = f"keys are good until {end:%Y-%m-%d}, {left} days"
+    if left < SOON_DAYS:
+        return warning(
+            about, words, advice="start pfl-client while the coordinator runs: it renews them by itself"
+        )
+    return ok(about, words)
+
+
+def _runs(about: str, folder: Path) -> Iterator[Check]:
+    for run in sorted((folder / "runs").glob("*")):
+        yield from guarded(f"{about}, run {run.name}", partial(_vault, about, run))
+
+
+def _vault(about: str, run: Path) -> Iterator[Check]:
+    """What the vault's pointer names must be there; the programs check it when they open it, this says it before."""
+    about = f"{about}, run {run.name}"
+    pointer = run / "vault.json"
+    served = (run / "serving" / "serving.safetensors").is_file()
+    model = "its model for predictions is there" if served else "no model for predictions yet"
+    if not pointer.is_file():
+        yield ok(about, f"nothing of its own is kept yet; {model}")
+        return
+    advice = (
+        "bring the site's folder back from a copy, or move this run's folder away: the site begins it anew"
+    )
+    try:
+        named = [str(one["file"]) for one in json.loads(pointer.read_text())["generations"]]
+    except (ValueError, KeyError, TypeError):
+        yield error(about, f"{pointer} is damaged", advice=advice, code=4)
+        return
+    missing = [name for name in named if not (run / "generations" / name).is_file()]
+    if missing:
+        yield error(about, f"the vault names {missing[0]}, which is not there", advice=advice, code=4)
+    else:
+        yield ok(
+            about, f"the vault is whole ({len(named)} generation{'s' if len(named) != 1 else ''}); {model}"
+        )
