@@ -120,6 +120,7 @@ class Unable:
     seen: str
     expected: str
     advice: str
+    file: str = ""
     says: Literal["unable"] = "unable"
 
 
@@ -277,13 +278,13 @@ def read_done(letter: Finished, body: Buffer) -> Done:
 def explain(error: errors.UserError) -> Unable:
     """An error a person can mend, with its words kept apart; an unknown kind goes as its known base."""
     kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
-    return Unable(kind, error.seen, error.expected, error.advice)
+    return Unable(kind, error.seen, error.expected, error.advice, error.file)
 
 
 def rebuild(letter: Unable) -> errors.UserError:
     """The error again, as if the trainer were here."""
     kind = _ERRORS.get(letter.error, errors.UserError)
-    return kind(letter.seen, expected=letter.expected, advice=letter.advice)
+    return kind(letter.seen, expected=letter.expected, advice=letter.advice, file=letter.file)
 
 
 def _plain(part: object) -> object:

@@ -25,8 +25,9 @@ class UserError(PflError):
 
     exit_code = 2
 
-    def __init__(self, seen: str, *, expected: str = "", advice: str = "") -> None:
-        self.seen, self.expected, self.advice = seen, expected, advice
+    def __init__(self, seen: str, *, expected: str = "", advice: str = "", file: str = "") -> None:
+        """`file` names a data file: it is shown on this machine's terminal and nowhere else."""
+        self.seen, self.expected, self.advice, self.file = seen, expected, advice, file
         super().__init__(seen)
 
     def __str__(self) -> str:

@@ -27,6 +27,10 @@ ON_A_TERMINAL = "%Y-%m-%d %H:%M:%SZ"
 """How a line begins where a person reads it: by the second, of universal time as in a file."""
 
 
+HERE_ALONE = "on_terminal"
+"""A key of log lines: what it holds, names of data files, is shown on a terminal and nowhere else."""
+
+
 class Unfailing:
     """A stream that loses a line rather than end its program: a log often lies on the very disk that is full."""
 
@@ -124,6 +128,7 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _show_names if terminal else _hide_names,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt=ON_A_TERMINAL if terminal else "iso"),
             structlog.processors.format_exc_info,
@@ -132,3 +137,15 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _screen or Unfailing(sys.stderr))),
     )
+
+
+def _show_names(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    del logger, method  # as structlog calls it
+    names = event.pop(HERE_ALONE, {})
+    return {**event, **names}
+
+
+def _hide_names(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    del logger, method  # as structlog calls it
+    event.pop(HERE_ALONE, None)
+    return event

@@ -80,4 +80,7 @@ def run(program: str, command: typer.Typer) -> None:
     from pfl_common.terminal import console
 
     console(stderr=True).print(f"{program}: {error}", markup=False)
+    # Standard error may go to a log file, which other people read: names of data files are for a terminal.
+    if sys.stderr.isatty() and (file := getattr(error, "file", "")):
+        console(stderr=True).print(f"  the file: {file}", markup=False)
     raise SystemExit(getattr(error, "exit_code", 1)) from None

@@ -296,7 +296,7 @@ async def test_a_trainer_that_dies_once(state: Path) -> None:
     ("troubles", "reason", "words"),
     [
         ([TrainerLost("ended by SIGKILL")] * 2, "trainer_failed", "ended by SIGKILL"),
-        ([DataError("a file is gone", advice="look at patient-7.png")], "data_changed", "a file is gone"),
+        ([DataError("a file is gone", file="patient-7.png")], "data_changed", "a file is gone"),
         ([DiskFull("no room is left", advice="free some")], "disk_full", "no room is left"),
     ],
 )

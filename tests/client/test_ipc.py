@@ -316,8 +316,9 @@ def test_errors_travel_with_their_words_and_their_kind() -> None:
         pass
 
     for kind in (UserError, DataError, Declined, Diverged):
-        back = frames.rebuild(frames.explain(kind("seen", expected="this", advice="do")))
-        assert (kind, "seen", "this", "do") == (type(back), back.seen, back.expected, back.advice)
+        back = frames.rebuild(frames.explain(kind("seen", expected="this", advice="do", file="f")))
+        said = (back.seen, back.expected, back.advice, back.file)
+        assert (kind, "seen", "this", "do", "f") == (type(back), *said)
     assert DataError is type(frames.rebuild(frames.explain(Special("seen"))))
 
 

@@ -1,42 +1,93 @@
 """A site's data folder: what is in it, and its samples as the run wants them. Nothing here leaves the site.
 
-Convention for errors and warnings: `seen` and every warning may reach a log file, so they name a file by its
-position; the file's name stands in `advice`, which only the site's own terminal shows.
+Convention for errors and warnings: `seen`, `advice` and every warning may reach a log file, so they name a file by its
+position; its name stands in `file`, which only the site's own terminal shows.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import structlog
 
 from pfl_client.bench import DataFolder
 from pfl_client.data import arrays, pictures
+from pfl_client.data.declared import FILE, Declared, read_declared
+from pfl_client.data.findings import BadFile, Findings, recognise
 from pfl_client.data.fingerprint import fingerprint
 from pfl_client.data.hold_out import hold_out
-from pfl_client.data.layout import ArrayFiles, find
+from pfl_client.data.layout import ArrayFiles, PictureFolders, find
+from pfl_common.errors import DataError
 from pfl_common.halves import LocalData, Samples
 from pfl_common.run import Description, RunSpec
 
+log = structlog.get_logger(__name__)
+
+__all__ = ["BadFile", "Findings", "describe", "load", "look_through", "recognise"]
+
 
 def describe(folder: DataFolder) -> Description:
-    """Look at the data folder: shape, class names, counts, and what is odd about it."""
-    found = find(folder)
-    read = (
-        arrays.describe(found, folder) if isinstance(found, ArrayFiles) else pictures.describe(found, folder)
+    """Look at the data folder: shape, class names, counts, how numbers are stored, and what is odd about it."""
+    found, declared = find(folder), read_declared(folder.path)
+    if isinstance(found, ArrayFiles):
+        read = arrays.describe(arrays.read(found, declared), found, folder)
+    else:
+        seen = pictures.inspect(found, folder)
+        pictures.tell(seen.bad, folder)
+        read = pictures.conclude(seen, folder, declared)
+    log.info(
+        "data", site=folder.site, recognised=recognise(read), samples=read.samples, classes=len(read.classes)
     )
-    return replace(read, data=fingerprint(found.files, below=folder.path))
+    return replace(read, data=_fingerprint(found, folder))
 
 
 def fingerprint_of(folder: DataFolder) -> str:
     """What `describe` says of the data in a few signs, without reading samples."""
-    return fingerprint(find(folder).files, below=folder.path)
+    return _fingerprint(find(folder), folder)
+
+
+def _fingerprint(found: ArrayFiles | PictureFolders, folder: DataFolder) -> str:
+    said = folder.path / FILE
+    return fingerprint([*found.files, *([said] if said.is_file() else [])], below=folder.path)
 
 
 def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     """Read the samples in the run's shape and with the run's class numbers; refuse what does not fit."""
     found = find(folder)
     if isinstance(found, ArrayFiles):
-        return _local(arrays.load(found, folder, spec), folder, spec)
+        return _local(arrays.load(arrays.read(found, read_declared(folder.path)), folder, spec), folder, spec)
     return _local(pictures.load(found, folder, spec), folder, spec)
+
+
+def look_through(path: Path, *, site: str = "") -> Findings:
+    """Everything there is to know of a data folder before a site begins, for its owner's terminal: it names files."""
+    folder = DataFolder(path, site or path.name)
+    try:
+        found, declared = find(folder), read_declared(path)
+        if isinstance(found, ArrayFiles):
+            return _look_at_arrays(found, folder, declared)
+        return _look_at_pictures(found, folder, declared)
+    except DataError as error:
+        return Findings("nothing that can be used", error=error)
+
+
+def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -> Findings:
+    read = arrays.read(found, declared)
+    said = arrays.describe(read, found, folder)
+    names = ", ".join(path.name for path in found.files)
+    return Findings(f"arrays in {names}", said, read.counts, warnings=said.warnings)
+
+
+def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Declared) -> Findings:
+    seen = pictures.inspect(found, folder)
+    layout = "images in one folder per class, divided by this program" if found.divided else "images in parts"
+    whole = Findings(layout, None, seen.counts, tuple(seen.bad))
+    try:
+        said = pictures.conclude(seen, folder, declared)
+    except DataError as error:
+        return replace(whole, error=error)
+    return replace(whole, description=said, warnings=said.warnings)
 
 
 def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> LocalData:

@@ -1,4 +1,4 @@
-"""Files of arrays: x and y of each part, images as bytes or any numbers as float32."""
+"""Files of arrays: x and y of each part, as pictures of bytes, of 16 bits or of floats, or as plain numbers."""
 
 from __future__ import annotations
 
@@ -6,102 +6,174 @@ import json
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pfl_client.bench import DataFolder
-from pfl_client.data import pixels
-from pfl_client.data.layout import PARTS, ArrayFiles
+from pfl_client.data import forms, pixels, scaling
+from pfl_client.data.declared import Declared
+from pfl_client.data.findings import KIND_OF_VALUES
+from pfl_client.data.forms import Column, Form
+from pfl_client.data.layout import PARTS, SHIFTED, ArrayFiles
 from pfl_client.data.remarks import number_classes, remark
+from pfl_client.data.scaling import Floats, Scale, Wide
+from pfl_client.data.spread import Spread
 from pfl_common.errors import DataError
 from pfl_common.halves import Samples
-from pfl_common.run import Description, RunSpec
+from pfl_common.run import Description, Moments, RunSpec
 
-IMAGES = "images as uint8 (N, height, width) or (N, height, width, 1 or 3), or numbers as float32 (N, ...)"
 
-# Whatever the site has put into its file, until it is checked.
-Column: TypeAlias = npt.NDArray[np.generic]
+@dataclass(frozen=True)
+class Part:
+    """The samples of one part as they are stored, pictures with channels first, and the site's own class numbers."""
+
+    x: Column
+    y: Column
+
+    def __len__(self) -> int:
+        return len(self.y)
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """The samples of all parts, checked, with the site's own class numbers."""
+    """The samples of all parts, checked."""
 
-    parts: dict[str, Samples]
+    parts: dict[str, Part]
     names: tuple[str, ...]
+    form: Form
 
     @property
-    def is_image(self) -> bool:
-        """Whether samples are images that can be resized."""
-        return self.parts["train"].x.dtype == torch.uint8
+    def counts(self) -> dict[str, Counter[str]]:
+        """Samples by part and class."""
+        return {
+            part: Counter(self.names[label] for label in own.y.tolist()) for part, own in self.parts.items()
+        }
 
 
-def describe(found: ArrayFiles, folder: DataFolder) -> Description:
-    """Shape, classes, number of training samples and warnings."""
-    arrays = _read(found)
-    counts = {
-        part: Counter(arrays.names[label] for label in s.y.tolist()) for part, s in arrays.parts.items()
-    }
+def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Description:
+    """Shape, classes, number of training samples, range, sums and warnings."""
+    form, counts, train = arrays.form, arrays.counts, arrays.parts["train"]
+    shape = tuple(train.x.shape[1:])
+    # Without a list of names only the labels that occur are classes: labels 1 to 3 are no four.
+    occurring = {name for own in counts.values() for name in own}
+    pictures = sum(len(part) for name, part in arrays.parts.items() if name != SHIFTED)
     return Description(
-        shape=tuple(arrays.parts["train"].x.shape[1:]),
-        classes=tuple(sorted(arrays.names)),
-        samples=len(arrays.parts["train"]),
-        kind="image" if arrays.is_image else "array",
-        warnings=tuple(remark(counts, folder)),
+        shape=shape,
+        classes=tuple(sorted(arrays.names))
+        if found.classes
+        else tuple(n for n in arrays.names if n in occurring),
+        samples=len(train),
+        kind="image" if form.is_image else "array",
+        warnings=(*_stretched(train, form), *remark(counts, folder)),
+        sizes=((shape[1], shape[2], pictures),) if form.is_image else (),
+        values=form.values,
+        low=form.low,
+        high=form.high,
+        moments=_sum_up(train, form),
     )
 
 
-def load(found: ArrayFiles, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
-    """All samples with the run's class numbers; images in the run's shape, other numbers as they are."""
-    arrays = _read(found)
-    seen = sorted({label for samples in arrays.parts.values() for label in samples.y.tolist()})
+def _sum_up(train: Part, form: Form) -> Moments | None:
+    if form.values not in ("signed", "numbers"):
+        return None
+    return scaling.sum_up(cast(Floats, train.x), images=form.is_image)
+
+
+def load(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
+    """All samples with the run's class numbers; pictures and numbers as the run agreed on them."""
+    _check_values(arrays, folder, spec)
+    seen = sorted({label for part in arrays.parts.values() for label in part.y.tolist()})
     numbers = number_classes([arrays.names[label] for label in seen], folder, spec)
     # A class without samples may be unknown to the run: its place is never looked up.
     table = torch.tensor([numbers.get(name, -1) for name in arrays.names], dtype=torch.int64)
     return {
-        part: Samples(_fit(samples.x, arrays, folder, shape=spec.model.shape), table[samples.y])
-        for part, samples in arrays.parts.items()
+        part: Samples(_fit(own.x, arrays.form, folder, spec=spec), table[torch.from_numpy(own.y)])
+        for part, own in arrays.parts.items()
     }
 
 
-def _fit(x: Tensor, arrays: Arrays, folder: DataFolder, *, shape: tuple[int, ...]) -> Tensor:
-    own = tuple(x.shape[1:])
-    if arrays.is_image and len(shape) == 3 and shape[0] in (1, 3):
-        return pixels.fit_all(x, shape)
-    if own != shape:
+def _fit(x: Column, form: Form, folder: DataFolder, *, spec: RunSpec) -> Tensor:
+    shape = spec.model.shape
+    if form.is_image and len(shape) == 3 and shape[0] in (1, 3):
+        scale = Scale.of(spec.model)
+        if form.values == "bytes":
+            return pixels.fit_all(torch.from_numpy(x), shape)
+        if form.values == "wide" and scale is not None:
+            return pixels.fit_all(_narrow(cast(Wide, x), scale), shape)
+        return _fit_floats(x, scale, spec)
+    if tuple(x.shape[1:]) != shape:
         raise DataError(
             f"{folder.site} has {_kind(x)} samples, the run has {shape}",
             expected=f"samples of shape {shape}",
             advice="check --data, bring the arrays to that shape, or join another run",
         )
-    return x
+    return torch.from_numpy(scaling.standardise(cast(Floats, x), spec.model, images=False))
 
 
-def _read(found: ArrayFiles) -> Arrays:
-    parts = {part: _read_part(path) for part, path in found.parts.items()}
-    train = parts["train"]
+def _narrow(x: Wide, scale: Scale) -> Tensor:
+    narrow = np.empty(x.shape, np.uint8)
+    for place, picture in enumerate(x):
+        narrow[place] = scale.to_bytes(picture)
+    return torch.from_numpy(narrow)
+
+
+def _fit_floats(x: Column, scale: Scale | None, spec: RunSpec) -> Tensor:
+    fitted = torch.empty((len(x), *spec.model.shape))
+    for place, picture in enumerate(x):
+        fitted[place] = pixels.fit_floats(scale.to_unit(picture) if scale else picture, spec.model.shape)
+    return torch.from_numpy(scaling.standardise(fitted.numpy(), spec.model, images=True))
+
+
+def _check_values(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> None:
+    own, run = arrays.form.values, spec.model.values
+    if arrays.form.is_image and own != run and (own, run) != ("bytes", "wide"):
+        raise DataError(
+            f"{folder.site} has {KIND_OF_VALUES[own]}, the run was agreed on {KIND_OF_VALUES[run]}",
+            expected=KIND_OF_VALUES[run],
+            advice="store them so, say in data.json what they are, or have a new run started with all sites present",
+        )
+
+
+def _stretched(train: Part, form: Form) -> list[str]:
+    if form.values != "wide":
+        return []
+    spread = Spread()
+    for place, picture in enumerate(train.x, start=1):
+        spread.add(picture, f"sample {place} of train.npz")
+    return list(spread.remarks())
+
+
+def read(found: ArrayFiles, declared: Declared) -> Arrays:
+    """All parts, checked against each other and against what `data.json` says."""
+    raw = {part: _read_part(path) for part, path in found.parts.items()}
+    train = raw["train"]
     if not len(train):
         raise DataError(
             "train.npz holds no samples", expected="at least one", advice="check how the file was made"
         )
-    empty = Samples(train.x[:0], train.y[:0])
-    for part, samples in parts.items():
-        if (samples.x.shape[1:], samples.x.dtype) != (train.x.shape[1:], train.x.dtype):
+    form = forms.recognise(train.x, declared, file="train.npz")
+    parts = {part: Part(forms.arrange(own.x, form, file=f"{part}.npz"), own.y) for part, own in raw.items()}
+    for part, own in parts.items():
+        if (own.x.shape[1:], own.x.dtype) != (parts["train"].x.shape[1:], parts["train"].x.dtype):
             raise DataError(
-                f"{part}.npz has samples of {_kind(samples.x)}, train.npz has {_kind(train.x)}",
+                f"{part}.npz has samples of {_kind(own.x)}, train.npz has {_kind(parts['train'].x)}",
                 expected="the same shape and type in all parts",
                 advice="make the files again, all in one way",
             )
-    return Arrays({part: parts.get(part, empty) for part in PARTS}, _read_names(found.classes, parts))
+    names = _read_names(found.classes, parts)
+    empty = Part(parts["train"].x[:0], train.y[:0])
+    low, high = declared.range or forms.find_range(parts["train"].x)
+    form = replace(form, low=low, high=high)
+    form = replace(form, values=forms.classify(form, declared))
+    return Arrays({part: parts.get(part, empty) for part in PARTS}, names, form)
 
 
-def _read_part(path: Path) -> Samples:
+def _read_part(path: Path) -> Part:
     x, y = _open(path)
     if y.dtype.kind not in "iu" or y.ndim != 1:
         raise DataError(
@@ -115,7 +187,7 @@ def _read_part(path: Path) -> Samples:
             expected="as many labels as samples",
             advice="check how the file was made",
         )
-    return Samples(_to_tensor(x, path), torch.from_numpy(y.astype(np.int64)))
+    return Part(x, y.astype(np.int64))
 
 
 def _open(path: Path) -> tuple[Column, Column]:
@@ -125,6 +197,12 @@ def _open(path: Path) -> tuple[Column, Column]:
             file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile) and {"x", "y"} <= set(file.files):
                 return file["x"], file["y"]
+    except PermissionError:
+        raise DataError(
+            f"{path.name} may not be read: Permission denied",
+            expected="files that the user of this program may read",
+            advice="look at ls -l, or start the program as a user who may read it",
+        ) from None
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"{path.name} cannot be read as arrays: {type(error).__name__}",
@@ -138,28 +216,7 @@ def _open(path: Path) -> tuple[Column, Column]:
     )
 
 
-def _to_tensor(x: Column, path: Path) -> Tensor:
-    if x.dtype == np.uint8 and (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))):
-        images = torch.from_numpy(x)
-        return images.unsqueeze(1) if x.ndim == 3 else images.permute(0, 3, 1, 2).contiguous()
-    if x.dtype.kind != "f" or x.ndim < 2:
-        raise DataError(
-            f"x of {path.name} is {x.dtype}{x.shape}", expected=IMAGES, advice="save it in one of these forms"
-        )
-    with np.errstate(over="ignore"):  # what overflows is infinite and found by the next line
-        numbers = torch.from_numpy(x.astype(np.float32))
-    odd = (~torch.isfinite(numbers)).flatten(1).any(1)
-    if bool(odd.any()):
-        raise DataError(
-            f"x of {path.name} holds NaN or infinity in {int(odd.sum())} of {len(x)} samples, "
-            f"first in sample {int(odd.nonzero()[0]) + 1}",
-            expected="finite numbers that float32 can hold",
-            advice="fill in or remove these samples",
-        )
-    return numbers
-
-
-def _read_names(path: Path | None, parts: dict[str, Samples]) -> tuple[str, ...]:
+def _read_names(path: Path | None, parts: dict[str, Part]) -> tuple[str, ...]:
     for part, samples in parts.items():
         if len(samples) and int(samples.y.min()) < 0:
             raise DataError(
@@ -200,5 +257,5 @@ def _parse_names(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _kind(x: Tensor) -> str:
-    return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape[1:])}"
+def _kind(x: Column) -> str:
+    return f"{x.dtype} {tuple(x.shape[1:])}"

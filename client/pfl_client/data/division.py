@@ -34,7 +34,9 @@ def divide(files: Iterable[Labelled], site: str) -> tuple[list[Labelled], list[L
 
 
 def _draw(site: str, label: str, path: Path) -> float:
-    return draws.uniform(site, "split", label, unicodedata.normalize("NFC", path.name))
+    # A name of bytes that are no text has signs that cannot be encoded: they are written out.
+    name = unicodedata.normalize("NFC", path.name).encode(errors="backslashreplace").decode()
+    return draws.uniform(site, "split", label, name)
 
 
 def _held_out(drawn: dict[Path, float]) -> set[Path]:

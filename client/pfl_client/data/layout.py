@@ -10,6 +10,7 @@ another year.
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from typing import TypeAlias
 
 from pfl_client.bench import DataFolder
 from pfl_client.data.division import divide
+from pfl_client.data.findings import show
 from pfl_common.errors import DataError
 
-PARTS = ("train", "validation", "test", "shifted")
+SHIFTED = "shifted"
+"""A second test: nothing of the run is chosen by it."""
+PARTS = ("train", "validation", "test", SHIFTED)
 FORMATS = (
     "train.npz and test.npz, or folders of images as train/<class>/ and test/<class>/, or <class>/ alone"
 )
@@ -29,11 +33,17 @@ SYSTEM_FILES = ("thumbs.db", "desktop.ini")
 
 @dataclass(frozen=True)
 class Picture:
-    """One file of a class; `place` counts all the folder's files from 1: what log files may say of it."""
+    """One file of a class. Log files may say where it stands: the `place`-th of what `LC_ALL=C ls` shows of `where`."""
 
+    where: str
     place: int
     label: str
     path: Path
+
+    @property
+    def position(self) -> str:
+        """Its place, in words."""
+        return f"file {self.place} of {self.where}"
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,18 @@ Listed: TypeAlias = dict[str, list[tuple[str, Path]]]
 
 def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
     """What a data folder holds; says what was expected when it is nothing we know."""
+    try:
+        return _find(folder)
+    except PermissionError as error:
+        raise DataError(
+            "the data folder, or a folder in it, may not be read: Permission denied",
+            expected="folders and files that the user of this program may read",
+            advice=f"look at ls -l, or start the program as a user who may read {folder.path}",
+            file=show(Path(error.filename or "")),
+        ) from None
+
+
+def _find(folder: DataFolder) -> PictureFolders | ArrayFiles:
     path = folder.path
     _check_folder(path)
     files = {part: path / f"{part}.npz" for part in PARTS if (path / f"{part}.npz").is_file()}
@@ -129,7 +151,7 @@ def _list_parts(folders: dict[str, Path]) -> PictureFolders:
             expected="train/<class>/<image>",
             advice=f"make one folder per class in {folders['train']} and put its images there",
         )
-    return PictureFolders(_number(listed), tuple(empty), divided=False)
+    return PictureFolders(_number(listed, divided=False), tuple(empty), divided=False)
 
 
 def _divide(folder: DataFolder) -> PictureFolders:
@@ -142,7 +164,7 @@ def _divide(folder: DataFolder) -> PictureFolders:
             "make one folder per class and put them there",
         )
     train, test = divide(every, folder.site)
-    return PictureFolders(_number({"train": train, "test": test}), tuple(empty), divided=True)
+    return PictureFolders(_number({"train": train, "test": test}, divided=True), tuple(empty), divided=True)
 
 
 def _list_classes(path: Path) -> tuple[list[tuple[str, Path]], list[str]]:
@@ -150,6 +172,7 @@ def _list_classes(path: Path) -> tuple[list[tuple[str, Path]], list[str]]:
     files: list[tuple[str, Path]] = []
     empty: list[str] = []
     for name, inside in _sorted(path, Path.is_dir):
+        _check_text(inside.name)
         own = [(name, file) for _, file in _sorted(inside, Path.is_file)]
         files += own
         if not own:
@@ -167,11 +190,33 @@ def _sorted(path: Path, wanted: Callable[[Path], bool]) -> list[tuple[str, Path]
     )
 
 
-def _number(listed: Listed) -> dict[str, tuple[Picture, ...]]:
-    parts: dict[str, tuple[Picture, ...]] = {}
-    place = 0
-    for part in PARTS:
-        own = listed.get(part, [])
-        parts[part] = tuple(Picture(place + n, label, path) for n, (label, path) in enumerate(own, start=1))
-        place += len(own)
-    return parts
+def _check_text(name: str) -> None:
+    """A class is agreed by its name, which has to be text."""
+    if (shown := name.encode(errors="backslashreplace").decode()) != name:
+        raise DataError(
+            f"the name of a class folder is not UTF-8: {os.fsencode(name)!r}",
+            expected="names of classes in UTF-8: they are compared with other sites'",
+            advice=f"rename the folder that ls -b shows as {shown}, at every site alike",
+        )
+
+
+def _number(listed: Listed, *, divided: bool) -> dict[str, tuple[Picture, ...]]:
+    places: dict[Path, int] = {}
+    for folder in {path.parent for own in listed.values() for _, path in own}:
+        places |= _places(folder)
+    return {
+        part: tuple(
+            Picture(label if divided else f"{part}/{label}", places[path], label, path)
+            for label, path in listed.get(part, [])
+        )
+        for part in PARTS
+    }
+
+
+def _places(folder: Path) -> dict[Path, int]:
+    """Each entry's place in what `ls` shows, whatever it is."""
+    seen = sorted((os.fsencode(entry.name), entry) for entry in folder.iterdir())
+    return {
+        entry: place
+        for place, (_, entry) in enumerate((e for e in seen if not e[0].startswith(b".")), start=1)
+    }

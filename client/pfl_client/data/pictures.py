@@ -3,46 +3,103 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import structlog
 import torch
 
 from pfl_client.bench import DataFolder
 from pfl_client.data import pixels
-from pfl_client.data.layout import PARTS, Picture, PictureFolders
-from pfl_client.data.remarks import enumerate_names, number_classes, remark
+from pfl_client.data.declared import Declared
+from pfl_client.data.findings import BadFile, show
+from pfl_client.data.layout import PARTS, SHIFTED, Picture, PictureFolders
+from pfl_client.data.remarks import enumerate_names, number_classes, remark, remark_sizes
+from pfl_client.data.scaling import Scale
+from pfl_client.data.spread import Spread
+from pfl_common.descriptions import MOST_SIZES
 from pfl_common.errors import DataError
 from pfl_common.halves import Samples
+from pfl_common.logs import HERE_ALONE
 from pfl_common.run import Description, RunSpec
+
+MOST_TOLD = 20
+"""Bad files that are told one by one."""
 
 log = structlog.get_logger(__name__)
 
 
-def describe(found: PictureFolders, folder: DataFolder) -> Description:
-    """Shape, classes, number of training images and warnings, from the first bytes of each file."""
-    shapes: list[tuple[int, int, int]] = []
-    counts: dict[str, Counter[str]] = {part: Counter() for part in PARTS}
-    bad: list[Picture] = []
+@dataclass
+class Inspection:
+    """Each file of the folder looked at."""
+
+    found: PictureFolders
+    looks: list[tuple[str, Picture, pixels.Look]] = field(default_factory=list)
+    """By part."""
+    bad: list[BadFile] = field(default_factory=list)
+    spread: Spread = field(default_factory=Spread)
+    """The values of those of 16 bits."""
+
+    @property
+    def counts(self) -> dict[str, Counter[str]]:
+        """Images that can be read, by part and class."""
+        counts: dict[str, Counter[str]] = {part: Counter() for part in PARTS}
+        for part, picture, _ in self.looks:
+            counts[part][picture.label] += 1
+        return counts
+
+
+def inspect(found: PictureFolders, folder: DataFolder) -> Inspection:
+    """Look at the first bytes of each file; of those of 16 bits the values are counted too."""
+    seen = Inspection(found)
     for part, pictures in found.parts.items():
         for picture in pictures:
-            try:
-                shape = pixels.look(picture.path)
-                # A run is made for what is trained on, whatever the second test looks like.
-                shapes += [shape] if part != "shifted" else []
-                counts[part][picture.label] += 1
-            except pixels.Unreadable as error:
-                _refuse_if_strict(picture, error, folder, total=found.total)
-                bad.append(picture)
+            with _noting_bad(picture, folder, seen.bad):
+                seen.looks.append((part, picture, pixels.look(picture.path)))
+    wide = [(part, picture) for part, picture, look in seen.looks if look.wide]
+    # Black and white are learned from the training part alone, as everything is; from the others if it has none.
+    for _, picture in [one for one in wide if one[0] == "train"] or wide:
+        with _noting_bad(picture, folder, seen.bad):
+            seen.spread.add(pixels.read_wide(picture.path), picture.position)
+    places = {file.path for file in seen.bad}
+    seen.looks = [one for one in seen.looks if one[1].path not in places]
+    return seen
+
+
+def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Description:
+    """Shape, classes, number of training images, range and warnings."""
+    counts = seen.counts
     if not counts["train"]:
-        raise _nothing_readable(bad, folder)
+        raise _nothing_readable(seen.bad, folder)
+    _check_declared(seen, declared)
+    # A run is made for what is trained on, whatever the second test looks like.
+    shapes = [look.shape for part, _, look in seen.looks if part != SHIFTED]
+    sizes = Counter(shape[1:] for shape in shapes)
+    common = sorted(sizes, key=lambda size: (-sizes[size], size[0] * size[1], size))
+    wide = any(look.wide for _, _, look in seen.looks)
+    low, high = declared.range or ((seen.spread.low, seen.spread.high) if wide else (0.0, 255.0))
     return Description(
-        shape=_common_shape(shapes),
+        shape=(max(shape[0] for shape in shapes), *common[0]),
         classes=tuple(sorted(set().union(*counts.values()))),
         samples=counts["train"].total(),
         kind="image",
-        warnings=(*_oddities(found, bad), *_size_warnings(shapes, folder), *remark(counts, folder)),
+        warnings=(*_oddities(seen), *remark_sizes(sizes, folder), *remark(counts, folder)),
+        sizes=tuple((*size, sizes[size]) for size in common[:MOST_SIZES]),
+        values="wide" if wide else "bytes",
+        low=low,
+        high=high,
     )
+
+
+def tell(bad: Iterable[BadFile], folder: DataFolder) -> None:
+    """Say which files cannot be read: by their places, and on a terminal by their names."""
+    for file in list(bad)[:MOST_TOLD]:
+        name = {"file": show(file.path.relative_to(folder.path))}
+        seen = {"site": folder.site, "position": file.position, "why": file.why, "sha256": file.digest()}
+        log.warning(
+            "a file is left out", **{key: word for key, word in seen.items() if word}, **{HERE_ALONE: name}
+        )
 
 
 def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
@@ -55,86 +112,113 @@ def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, 
             advice="check --data, or join another run",
         )
     labels = {picture.label for part in found.parts.values() for picture in part}
-    numbers = number_classes(labels, folder, spec)
-    parts = {
-        part: _read(found.parts[part], numbers, folder, shape=shape, total=found.total) for part in PARTS
-    }
+    numbers, bad = number_classes(labels, folder, spec), list[BadFile]()
+    parts = {part: _read(found.parts[part], numbers, folder, spec=spec, bad=bad) for part in PARTS}
+    tell(bad, folder)
     if not len(parts["train"]):
-        raise _nothing_readable(found.parts["train"], folder)
+        raise _nothing_readable(bad, folder)
     return parts
 
 
 def _read(
-    pictures: Iterable[Picture],
+    pictures: tuple[Picture, ...],
     numbers: dict[str, int],
     folder: DataFolder,
     *,
-    shape: tuple[int, ...],
-    total: int,
+    spec: RunSpec,
+    bad: list[BadFile],
 ) -> Samples:
-    every = list(pictures)
-    x = torch.empty((len(every), *shape), dtype=torch.uint8)
+    """One decoded image at a time: what is kept has the run's size."""
+    shape, scale = spec.model.shape, Scale.of(spec.model)
+    x = torch.empty((len(pictures), *shape), dtype=torch.uint8)
     y: list[int] = []
-    for picture in every:
-        try:
-            x[len(y)] = pixels.read(picture.path, shape)
+    for picture in pictures:
+        with _noting_bad(picture, folder, bad):
+            x[len(y)] = pixels.read(picture.path, shape, scale)
             y.append(numbers[picture.label])
-        except pixels.Unreadable as error:
-            _refuse_if_strict(picture, error, folder, total=total)
-            log.warning("a file is left out", place=picture.place, files=total, why=str(error))
     return Samples(x[: len(y)], torch.tensor(y, dtype=torch.int64))
 
 
-def _refuse_if_strict(picture: Picture, error: pixels.Unreadable, folder: DataFolder, *, total: int) -> None:
-    if folder.strict:
-        raise DataError(
-            f"file {picture.place} of {total} is no image that can be read: {error}",
-            expected="images only, because of --strict-data",
-            advice=f"repair or remove {picture.path.relative_to(folder.path)}, or leave --strict-data out",
+@contextmanager
+def _noting_bad(picture: Picture, folder: DataFolder, bad: list[BadFile]) -> Iterator[None]:
+    """While open, a file that cannot be read is one more bad one, or with --strict-data an error."""
+    try:
+        yield
+    except pixels.Unreadable as error:
+        denied = isinstance(error, pixels.Denied)
+        file = picture.path.relative_to(folder.path)
+        if folder.strict:
+            what = "may not be read" if denied else "is no image that can be read"
+            raise DataError(
+                f"{picture.position} {what}: {error}",
+                expected="images only, because of --strict-data",
+                advice="repair or remove it, or leave --strict-data out",
+                file=show(file),
+            ) from None
+        bad.append(BadFile(picture.where, picture.place, picture.path, str(error), denied))
+
+
+def _nothing_readable(bad: list[BadFile], folder: DataFolder) -> DataError:
+    first = show(bad[0].path.relative_to(folder.path)) if bad else ""
+    if bad and all(file.denied for file in bad):
+        return DataError(
+            f"none of the training files of {folder.site} may be read: Permission denied",
+            expected="files that the user of this program may read",
+            advice="look at ls -l, or start the program as a user who may read them",
+            file=first,
         )
-
-
-def _nothing_readable(pictures: Iterable[Picture], folder: DataFolder) -> DataError:
-    every = list(pictures)
+    why = f": {bad[0].position}: {bad[0].why}" if bad else ""
     return DataError(
-        f"none of the training files of {folder.site} is an image that can be read",
+        f"none of the training files of {folder.site} is an image that can be read{why}",
         expected="png, jpeg, bmp or another common format",
-        advice=f"look at {every[0].path.relative_to(folder.path)}" if every else "look into the train folder",
+        advice="look at these files, or into the train folder",
+        file=first,
     )
 
 
-def _common_shape(shapes: list[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """The size most images have (of equally frequent ones the larger), in colour as soon as one image is."""
-    sizes = Counter(size[1:] for size in shapes)
-    height, width = max(sizes, key=lambda size: (sizes[size], size))
-    return max(shape[0] for shape in shapes), height, width
+def _check_declared(seen: Inspection, declared: Declared) -> None:
+    own = "wide" if any(look.wide for _, _, look in seen.looks) else "bytes"
+    said = {"kind": declared.kind, "values": declared.values, "layout": declared.layout}
+    for name, right in (("kind", "image"), ("values", own), ("layout", None)):
+        if said[name] not in (None, right):
+            raise DataError(
+                f"data.json says {said[name]!r} for {name!r}, and the folder holds image files",
+                expected=f"{right!r}, or nothing said of it"
+                if right
+                else "nothing said of it: image files say it",
+                advice=f"remove {name!r} from data.json",
+            )
 
 
-def _oddities(found: PictureFolders, bad: list[Picture]) -> list[str]:
+def _oddities(seen: Inspection) -> list[str]:
     warnings = []
-    if found.divided:
+    if seen.found.divided:
         warnings.append(
             "no train and test folders: a quarter of each class is kept for testing, always the same files"
         )
-    if found.empty:
-        warnings.append(f"class folders without a file: {enumerate_names(found.empty)}")
-    if bad:
-        places = ", ".join(str(picture.place) for picture in bad[:5]) + (", ..." if len(bad) > 5 else "")
+    if seen.found.empty:
+        warnings.append(f"class folders without a file: {enumerate_names(seen.found.empty)}")
+    total = seen.found.total
+    for denied, what in (
+        (True, "may not be read (Permission denied)"),
+        (False, "are no images that can be read"),
+    ):
+        if bad := [file for file in seen.bad if file.denied is denied]:
+            places = "; ".join(file.position for file in bad[:5]) + ("; ..." if len(bad) > 5 else "")
+            warnings.append(f"{len(bad)} of {total} files {what} and are left out: {places}")
+    return warnings + _depths(seen)
+
+
+def _depths(seen: Inspection) -> list[str]:
+    """What bits a pixel has where that is not simply 8."""
+    warnings = []
+    wide = sum(look.wide for _, _, look in seen.looks)
+    if wide and wide < len(seen.looks):
         warnings.append(
-            f"{len(bad)} of {found.total} files are no images that can be read and are left out: {places}"
+            f"{wide} pictures have 16 bits and {len(seen.looks) - wide} have 8: each kind by its own full scale"
         )
-    return warnings
-
-
-def _size_warnings(shapes: list[tuple[int, int, int]], folder: DataFolder) -> list[str]:
-    sizes = Counter(f"{height}x{width}" for _, height, width in shapes)
-    if len(sizes) < 2:
-        return []
-    common = ", ".join(f"{size} ({count} images)" for size, count in sizes.most_common(3))
-    if folder.strict:
-        raise DataError(
-            f"the images of {folder.site} have {len(sizes)} different sizes: {common}",
-            expected="images of one size, because of --strict-data",
-            advice="bring them to one size, or leave --strict-data out to have them resized",
+    if cut := [picture for _, picture, look in seen.looks if look.cut]:
+        warnings.append(
+            f"{len(cut)} pictures have 16 bits a colour, of which the upper 8 are read, such as {cut[0].position}"
         )
-    return [f"images of {len(sizes)} different sizes are resized to the run's: {common}"]
+    return [*warnings, *seen.spread.remarks()]

@@ -38,6 +38,20 @@ def remark(counts: Mapping[str, Counter[str]], folder: DataFolder) -> list[str]:
     return warnings
 
 
+def remark_sizes(sizes: Counter[tuple[int, int]], folder: DataFolder) -> list[str]:
+    """A warning where images have more than one size."""
+    if len(sizes) < 2:
+        return []
+    common = ", ".join(f"{high}x{wide} ({count} images)" for (high, wide), count in sizes.most_common(3))
+    if folder.strict:
+        raise DataError(
+            f"the images of {folder.site} have {len(sizes)} different sizes: {common}",
+            expected="images of one size, because of --strict-data",
+            advice="bring them to one size, or leave --strict-data out to have them resized",
+        )
+    return [f"images of {len(sizes)} different sizes are resized to the run's: {common}"]
+
+
 def number_classes(own: Iterable[str], folder: DataFolder, spec: RunSpec) -> dict[str, int]:
     """The run's number of each class. Agreed by name: a class that a site lacks shifts no other."""
     numbers = {name: place for place, name in enumerate(spec.model.classes)}

@@ -92,10 +92,11 @@ def test_colour_comes_with_channels_first(tmp_path: Path) -> None:
 
 
 def test_without_names_the_numbers_are_the_names(tmp_path: Path) -> None:
-    """Labels 0 to 2 are the classes "0", "1", "2"; "no test part" is a warning."""
-    folder = save(tmp_path, x=np.zeros((3, 6, 6), np.uint8), y=np.array([2, 0, 0]))
+    """Labels 1, 3 and 10 are three classes and no eleven; "no test part" is a warning."""
+    folder = save(tmp_path, x=np.zeros((3, 6, 6), np.uint8), y=np.array([10, 1, 3]))
     seen = data.describe(folder)
-    assert ("0", "1", "2") == seen.classes
+    assert ("1", "3", "10") == seen.classes
+    assert [2, 0, 1] == data.load(folder, spec(classes=seen.classes)).train.y.tolist()
     assert ("no test samples: this site's accuracy will not be measured",) == seen.warnings
 
 

@@ -1,0 +1,84 @@
+"""What was found in a data folder, for its owner: it may name files, so it never goes into a log or a call."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pfl_common.errors import DataError
+from pfl_common.run import Description
+
+KIND_OF_VALUES = {
+    "bytes": "pictures of 8 bits",
+    "wide": "pictures of 16 bits",
+    "unit": "pictures of floats from 0 to 1",
+    "byte_floats": "pictures of floats from 0 to 255",
+    "signed": "pictures of other floats",
+    "numbers": "numbers that are no pictures",
+}
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """A file that cannot be read, and where it stands: its class folder, and its place in what `ls` shows of that."""
+
+    where: str
+    place: int
+    path: Path
+    why: str
+    denied: bool = False
+
+    @property
+    def position(self) -> str:
+        """What logs and calls may say of it."""
+        return f"file {self.place} of {self.where}"
+
+    @property
+    def shown(self) -> str:
+        """Its name for a terminal; bytes that are no text as their numbers."""
+        return show(self.path)
+
+    def digest(self) -> str:
+        """The first digits of `sha256sum`, to find it again by what a log says; empty if it cannot be read at all."""
+        try:
+            with self.path.open("rb") as content:
+                return hashlib.file_digest(content, "sha256").hexdigest()[:8]
+        except OSError:
+            return ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A data folder looked through from end to end."""
+
+    layout: str
+    """How the folder is arranged, in words."""
+    description: Description | None = None
+    """What the site would say of it; None: the folder cannot be used, `error` says why."""
+    counts: Mapping[str, Counter[str]] = field(default_factory=dict)
+    """Samples by part and class."""
+    unreadable: tuple[BadFile, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: DataError | None = None
+
+    @property
+    def recognised(self) -> str:
+        """What the samples were taken for."""
+        return "nothing" if self.description is None else recognise(self.description)
+
+
+def recognise(description: Description) -> str:
+    """What a site's samples were taken for, in words for its log."""
+    kind, shape = KIND_OF_VALUES[description.values], "x".join(map(str, description.shape))
+    low, high = description.low, description.high
+    values = f", values {low:g}..{high:g}" if description.values != "bytes" and low < high else ""
+    order = " (channels x height x width)" if description.kind == "image" else ""
+    return f"{kind}, {shape}{order}{values}"
+
+
+def show(path: Path) -> str:
+    """A path that any terminal can show."""
+    return str(path).encode(errors="backslashreplace").decode()

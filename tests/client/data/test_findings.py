@@ -1,0 +1,189 @@
+"""Broken files can be found: by their place in a log, by their name on a terminal and for `pfl doctor`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from pfl_client import data
+from pfl_client.bench import DataFolder
+from pfl_client.data import findings, pixels
+from pfl_common.errors import DataError
+from pfl_common.logs import HERE_ALONE
+from tests.client.data.test_pictures import draw, folder, spec
+
+NAME = "1x-patient-smith.png"
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Two classes of three images; between the first two of one lies a file that is none."""
+    for label in ("cat", "dog"):
+        for n in range(3):
+            draw(tmp_path / "train" / label / f"{n}.png")
+        draw(tmp_path / "test" / label / "t.png")
+    draw(tmp_path / "train" / "cat" / "10.png")
+    (tmp_path / "train" / "cat" / NAME).write_text("no image")
+    (tmp_path / "train" / "cat" / ".hidden").write_text("not shown by ls")
+    (tmp_path / "train" / "cat" / "0-notes").mkdir()
+    return tmp_path
+
+
+def test_the_place_is_that_in_the_folder_as_ls_shows_it(broken: Path) -> None:
+    """0-notes, 0.png, 1.png, 10.png, 1x-..., 2.png: folders count, hidden files do not, the division plays no part."""
+    (words,) = data.describe(folder(broken)).warnings
+    assert "1 of 10 files are no images that can be read and are left out: file 5 of train/cat" == words
+    listing = sorted(name for name in os.listdir(broken / "train" / "cat") if not name.startswith("."))
+    assert NAME == listing[5 - 1]
+
+
+def test_an_undivided_folder_has_the_same_places(tmp_path: Path) -> None:
+    """Whichever part our division puts a file into."""
+    for n in range(30):
+        draw(tmp_path / "cat" / f"{n:02}.png")
+        draw(tmp_path / "dog" / f"{n:02}.png")
+    for n in (4, 17, 25):
+        (tmp_path / "cat" / f"{n:02}.png").write_text("no image")
+    words = next(words for words in data.describe(folder(tmp_path)).warnings if "no images" in words)
+    places = {f"file {n + 1} of cat" for n in (4, 17, 25)}
+    assert places == set(words.rpartition("left out: ")[2].split("; "))
+
+
+@pytest.mark.parametrize("ask", ["describe", "load"])
+def test_a_log_has_place_and_digest_a_terminal_the_name(broken: Path, ask: str) -> None:
+    """The name stands under the key that only a terminal shows."""
+    with capture_logs() as lines:
+        data.describe(folder(broken)) if ask == "describe" else data.load(folder(broken), spec())
+    (line,) = [line for line in lines if line["event"] == "a file is left out"]
+    assert {"file": f"train/cat/{NAME}"} == line.pop(HERE_ALONE)
+    assert "smith" not in str(line)
+    assert "file 5 of train/cat" == line["position"]
+    assert hashlib.sha256(b"no image").hexdigest().startswith(line["sha256"])
+
+
+def test_no_permission_is_not_no_image(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said as such, in its own warning; a folder without any readable file says so too."""
+    opening = pixels.Image.open
+
+    def refuse(path: Path) -> object:
+        if path.name in ("0.png", NAME):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opening(path)
+
+    monkeypatch.setattr(pixels.Image, "open", refuse)
+    (words,) = data.describe(folder(broken)).warnings
+    places = "file 2 of train/cat; file 5 of train/cat; file 1 of train/dog"
+    assert f"3 of 10 files may not be read (Permission denied) and are left out: {places}" == words
+    monkeypatch.setattr(pixels.Image, "open", lambda path: refuse(path.with_name("0.png")))
+    with pytest.raises(
+        DataError, match="none of the training files of site-3 may be read: Permission denied"
+    ):
+        data.describe(folder(broken))
+
+
+def test_a_folder_that_may_not_be_listed(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system says it: words, and the folder's name for the terminal alone."""
+    listing = Path.iterdir
+
+    def refuse(path: Path) -> object:
+        if path.name == "cat":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listing(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(DataError, match="may not be read: Permission denied") as error:
+        data.describe(folder(broken))
+    assert error.value.file.endswith("cat")
+    assert "smith" not in str(error.value)
+
+
+def test_arrays_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not "cannot be read as arrays"."""
+    np.savez(tmp_path / "train.npz", x=np.zeros((2, 4), np.float32), y=np.array([0, 1]))
+
+    def refuse(path: Path, *_: object) -> object:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"train.npz may not be read: Permission denied"):
+        data.describe(DataFolder(tmp_path, "site-3"))
+
+
+def make_entry(folder: Path, name: bytes) -> bytes:
+    """A path below a folder that no text can name."""
+    return os.path.join(os.fsencode(folder), name)
+
+
+def test_a_class_that_is_no_text_is_refused_in_words(broken: Path) -> None:
+    """Its bytes are shown safely, and how to find it."""
+    os.mkdir(make_entry(broken / "train", b"caf\xe9"))
+    with pytest.raises(DataError, match="is not UTF-8") as error:
+        data.describe(folder(broken))
+    assert r"b'caf\xe9'" in error.value.seen
+    assert r"caf\udce9" in error.value.advice
+    str(error.value).encode()
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_files_whose_names_are_no_text_are_read(tmp_path: Path, divided: bool) -> None:
+    """Their pixels are as good as any; a broken one is named safely."""
+    for label in ("cat", "dog"):
+        for n in range(4):
+            draw(tmp_path / ("train" if divided else "") / label / f"{n}.png")
+    inside = tmp_path / ("train" if divided else "") / "cat"
+    os.rename(inside / "0.png", make_entry(inside, b"\xff0.png"))
+    with open(make_entry(inside, b"\xfe1.png"), "w") as file:
+        file.write("no image")
+    with capture_logs() as lines:
+        seen = data.describe(folder(tmp_path))
+    (line,) = [line for line in lines if line["event"] == "a file is left out"]
+    line[HERE_ALONE]["file"].encode()
+    assert 64 == len(seen.data)
+    read = data.load(folder(tmp_path), spec())
+    assert 8 == len(read.train) + len(read.test)
+
+
+def test_a_folder_is_looked_through(broken: Path) -> None:
+    """Layout, counts by part and class, sizes, what was recognised, and each bad file with place, path and reason."""
+    found = data.look_through(broken)
+    assert "images in parts" == found.layout
+    assert ({"cat": 4, "dog": 3}, {"cat": 1, "dog": 1}) == (found.counts["train"], found.counts["test"])
+    assert found.description is not None
+    assert ((4, 4, 9),) == found.description.sizes
+    assert "pictures of 8 bits, 1x4x4 (channels x height x width)" == found.recognised
+    (bad,) = found.unreadable
+    assert ("file 5 of train/cat", broken / "train" / "cat" / NAME, "its format is not known") == (
+        bad.position,
+        bad.path,
+        bad.why,
+    )
+    assert found.warnings
+    assert found.error is None
+
+
+def test_a_folder_that_cannot_be_used_is_looked_through_too(broken: Path) -> None:
+    """The bad files are told even where nothing else is left."""
+    for file in (broken / "train").rglob("*.png"):
+        file.write_text("no image")
+    found = data.look_through(broken)
+    assert 8 == len(found.unreadable)
+    assert isinstance(found.error, DataError)
+    assert "nothing" == found.recognised
+    assert isinstance(data.look_through(broken / "nowhere").error, DataError)
+
+
+def test_arrays_are_looked_through(tmp_path: Path) -> None:
+    """Counts by the classes' names."""
+    np.savez(tmp_path / "train.npz", x=np.zeros((3, 4), np.float32), y=np.array([1, 2, 2]))
+    found = data.look_through(tmp_path)
+    assert ("arrays in train.npz", {"1": 1, "2": 2}) == (found.layout, found.counts["train"])
+
+
+def test_a_bad_file_that_cannot_even_be_opened_has_no_digest(tmp_path: Path) -> None:
+    """Nothing is made up."""
+    assert "" == findings.BadFile("cat", 1, tmp_path / "gone.png", "it has gone").digest()
