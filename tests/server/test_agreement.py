@@ -154,9 +154,9 @@ def test_images_and_tables_do_not_mix() -> None:
 @pytest.mark.parametrize(
     "shape, expected",
     [
-        ((3, 32, 32), "cnn"),
-        ((1, 28, 28), "cnn"),
-        ((3, 64, 64), "cnn"),
+        ((3, 32, 32), "resnet8"),
+        ((1, 28, 28), "resnet8"),
+        ((3, 64, 64), "resnet8"),
         ((3, 65, 65), "resnet18"),
         ((3, 8, 8), "mlp"),
         ((9, 128), "mlp"),

@@ -121,16 +121,15 @@ def test_flags_win_over_the_file_and_the_file_over_the_environment(
     """Each setting comes from the strongest place that names it."""
     file = tmp_path / "run.toml"
     file.write_text(
-        "rounds = 2\nseed = 2\nencoder-projector = true\n[set]\nlambda = 2\nlr = 0.2\nbatch = 2\n"
+        "rounds = 2\nseed = 2\nencoder-projector = true\n[set]\nlambda = 2\nweight_decay = 0.2\nbatch = 2\n"
     )
     for name in ("ROUNDS", "SEED", "SITES"):
         monkeypatch.setenv(f"PFL_{name}", "3")
     serve("--config", file, "--rounds", "1", "--set", "lambda=1", "--preset", "pacs")
     own = settled[0].pop("set")
     assert {"rounds": 1, "seed": 2, "sites": "3", "encoder_projector": True} == settled[0]
-    assert {"lambda": "1", "lr": 0.2, "batch": 256, "tau": 0.2} == own, (
-        "--set, then the preset, then the file"
-    )
+    paper = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1, "tau": 0.2}
+    assert paper | {"lambda": "1", "weight_decay": 0.2} == own, "--set, then the preset, then the file"
 
 
 def test_a_preset_is_that_of_the_method_in_the_file(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch) -> Non
         assert f"{name} " in said.text
         assert title in said.text
     assert "lambda=1" in said.text
-    assert "--preset pacs: lambda=40, tau=0.2, batch=256" in said.text
+    assert "--preset pacs: lr=0.01, momentum=0.5, batch=256, epochs=1, lambda=40, tau=0.2" in said.text
 
 
 def test_a_wrong_word_of_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +199,7 @@ def test_one_method_is_explained() -> None:
         "weight of the contrastive loss (Eq. 8)",
         "epochs (E) = 1",
         "train_mode = stagewise: stagewise | simultaneous",
-        "--preset pacs sets lambda=40, tau=0.2, batch=256",
+        "--preset pacs sets lr=0.01, momentum=0.5, batch=256, epochs=1, lambda=40, tau=0.2",
     ):
         assert words in said.text
     settings = [name.removesuffix("_") for name in methods.load("dualfed").config.__dataclass_fields__]

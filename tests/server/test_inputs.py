@@ -71,7 +71,7 @@ def test_a_named_size_is_taken_as_it_is() -> None:
 def test_the_backbone_follows_the_capped_size() -> None:
     """A network for pictures that are resized, not for those on disk."""
     assert "resnet18" == agree({"a": sized((3000, 4000, 6))}, Wish()).backbone
-    assert "cnn" == agree({"a": sized((3000, 4000, 6))}, Wish(image_size=64)).backbone
+    assert "resnet8" == agree({"a": sized((3000, 4000, 6))}, Wish(image_size=64)).backbone
 
 
 def test_the_size_is_explained() -> None:

@@ -147,7 +147,9 @@ async def test_the_status_tells_the_same_curve_after_a_restart(
     _, view = played
     before: RunStatus = view.status()
     assert [1, 2, 3, 4] == [point.round for point in before.curve]
-    assert all(point.accuracy is not None and point.worst_decile <= point.accuracy for point in before.curve)
+    # The worst tenth is known to the width of a bin.
+    assert all(point.accuracy is not None for point in before.curve)
+    assert all(point.worst_decile <= point.accuracy + 0.5 / 100 for point in before.curve)
     assert all(0 < point.seconds for point in before.curve)
     assert [point.cohort - point.counted for point in before.curve] == [p.lost for p in before.curve]
     assert before.scores["acc_macro"] == before.curve[-1].accuracy

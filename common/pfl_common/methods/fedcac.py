@@ -26,13 +26,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.config import Why
-from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Momentum, Participant, Settings, Up
+from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Settings, Up
 from pfl_common.learning import overlap, sgd
 from pfl_common.models import Backbone
 from pfl_common.partition import floating, running_statistics
@@ -63,8 +63,6 @@ class Config(Settings):
     """Statistics of batch norms are critical and follow u, or are never sent nor changed (local)."""
     merge_at: Literal["client", "server"] = "client"
     """Who merges u and w; at the server half as much is sent down."""
-    momentum: Momentum = 0.0
-    """m: the paper names none; the authors' code uses 0.9."""
     aggregation: Literal["samples", "uniform"] = "uniform"
     """Whether sites count alike in u and w (Eq. 9, 10), or by their number of training samples."""
     bn_policy: Literal["local_stats"] = "local_stats"
@@ -276,3 +274,9 @@ DIAGNOSTICS = {
 }
 """What is told by `learn` and of a round, each number or family of numbers in a sentence."""
 SHOWS = "it shows the server each client's whole model and its critical mask."
+_PAPER: Mapping[str, JsonValue] = {"lr": 0.1, "momentum": 0.0, "batch": 100, "epochs": 5}
+PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
+    "paper": _PAPER,
+    "repro": {**_PAPER, "momentum": 0.9, "bn_stats": "local"},
+}
+"""Settings under one name: the paper's optimiser, which names no momentum, or the authors' configurations."""

@@ -30,7 +30,7 @@ wide = lambda shape, classes: Backbone(
 catalogue._BACKBONES["wide"] = wide
 # As for a model past the limits: in files, and none kept between tasks.
 mapped.LARGE = workbench.MESSAGE_LIMIT = 8 << 20
-desk = Desk(folder, backbone="wide")
+desk = Desk(folder, backbone="wide", momentum=float(sys.argv[2]))
 first, second = desk.job(parcel_as=folder / "up"), desk.job(Kind.FINISH, 3, since=1, serve_as=folder / "serving")
 def file(job):
     path = folder / f"down-{job.task.kind}"
@@ -64,10 +64,11 @@ print(json.dumps(found))
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux counts memory this way")
-def test_a_task_holds_the_model_and_its_gradients(tmp_path: Path) -> None:
-    """Two models while training, one while finishing; downloads, uploads and the vault's files add none."""
+@pytest.mark.parametrize(("momentum", "held"), [(0.0, 2.4), (0.5, 3.4)])
+def test_a_task_holds_the_model_and_its_gradients(tmp_path: Path, momentum: float, held: float) -> None:
+    """Two models while training, three with momentum, one while finishing; parcels and the vault's files add none."""
     answer = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)],
+        [sys.executable, "-c", MEASURE, str(tmp_path), str(momentum)],
         capture_output=True,
         check=True,
         text=True,
@@ -76,5 +77,5 @@ def test_a_task_holds_the_model_and_its_gradients(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     models = json.loads(answer.stdout)
-    assert 2.4 > models["train"], "models in memory of the process's own"
+    assert held > models["train"], "models in memory of the process's own"
     assert 1.4 > models["finish"], "models in memory of the process's own"

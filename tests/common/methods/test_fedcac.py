@@ -385,7 +385,7 @@ def test_learning_by_hand(momentum: float, tau: float) -> None:
 
 def test_no_movement_marks_everything(caplog: pytest.LogCaptureFixture) -> None:
     """A tensor that did not move is critical as a whole, and the site's log says so."""
-    client = build_client(lr=0.0)
+    client = build_client(lr=1e-300)
     with caplog.at_level(logging.WARNING):
         metrics = client.learn(build_data(), ask())
     assert 1.0 == metrics["mask_density"]
@@ -535,4 +535,8 @@ def test_what_the_module_says() -> None:
     )
     config = method.settle({})
     assert isinstance(config, fedcac.Config)
-    assert (0.5, 100.0, 0.0, "uniform") == (config.tau, config.beta, config.momentum, config.aggregation)
+    assert (0.5, 100.0, "uniform") == (config.tau, config.beta, config.aggregation)
+    presets = {name: method.settle(preset) for name, preset in method.presets.items()}
+    assert {"paper": (0.1, 0.0, 100, 5, "u"), "repro": (0.1, 0.9, 100, 5, "local")} == {
+        name: (c.lr, c.momentum, c.batch, c.epochs, c.bn_stats) for name, c in presets.items()
+    }
