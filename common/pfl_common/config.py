@@ -135,7 +135,7 @@ def span(field: FieldInfo) -> str:
 
 def spell(number: float) -> str:
     """A number as one would type it."""
-    return str(int(number)) if float(number).is_integer() and abs(number) < 1e7 else f"{number:g}"
+    return str(int(number)) if float(number).is_integer() and abs(number) < 1e16 else f"{number:g}"
 
 
 def _in_words(kind: type[Any], error: ValidationError, what: str) -> SettingError:

@@ -54,7 +54,7 @@ def parse_range(text: str) -> Range | None:
     low, dots, high = text.partition("..")
     if dots and all(re.fullmatch(r"[+-]?\d+(\.\d+)?", end.strip()) for end in (low, high)):
         found = Range(float(low), float(high))
-        if found.low < found.high:
+        if found.low < found.high and math.isfinite(found.high - found.low):
             return found
     raise SettingError(
         f"the pixel range is {text!r}",

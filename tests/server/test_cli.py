@@ -74,6 +74,8 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         (("--image-size", "9", "--backbone", "cnn"), ("'image_size' is 9", "cnn got", "at least 16x16")),
         (("--image-size", "99999"), ("'image_size' is 99999", "from 0 to 4096")),
         (("--encoder-projector",), ("dualfed, which has that projector", "leave --encoder-projector out")),
+        (("--seed", "-1"), ("setting 'seed' is -1", "from 0 to 9007199254740991")),
+        (("--quorum", "50%"), ("setting 'quorum' is '50%'", "write 0.5")),
         (("--rounds",), ("--rounds is given without a value", "see pfl-server --help")),
         (("fedavg",), ("fedavg without --list-methods", "--method NAME")),
         (("--list-methods", "fedavgg"), ("no method 'fedavgg'", "did you mean 'fedavg'?")),

@@ -132,7 +132,8 @@ def test_bytes_need_no_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "4095..0", "5..5", "a..b", "per picture", "nan..1", "0..inf", "1e3..2e3"]
+    "text",
+    ["", "0", "4095..0", "5..5", "a..b", "per picture", "nan..1", "0..inf", "1e3..2e3", "0.." + "9" * 400],
 )
 def test_a_range_that_is_none(text: str) -> None:
     """The words say what one looks like, and the nearest word."""
