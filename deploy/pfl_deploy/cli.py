@@ -247,15 +247,16 @@ def report(
 
 @app.command()
 def doctor(
+    data: Annotated[Path | None, typer.Option(help="Look through this data folder too.")] = None,
     join: Annotated[Path | None, typer.Option(help="Try this invitation's addresses too.")] = None,
     server: Server = None,
     state: Annotated[Path | None, typer.Option(help="Where sites keep their state, if elsewhere.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong here and what to do: invitation, machine, coordinators, sites."""
+    """Say what is wrong here and what to do: data, invitation, machine, coordinators, sites."""
     from pfl_deploy.doctor import examination
 
-    asked = examination.Asked(join, server, state)
+    asked = examination.Asked(data, join, server, state)
     raise typer.Exit(examination.report(asked, console, as_json=as_json))
 
 

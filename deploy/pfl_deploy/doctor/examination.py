@@ -26,14 +26,19 @@ _WIDEST = 110
 class Asked:
     """What the doctor shall look at."""
 
+    data: Path | None = None
     join: Path | None = None
     server: str | None = None
     state: Path | None = None
 
 
 def examine(asked: Asked) -> Iterator[Check]:
-    """Everything, in the order in which one would ask; with `--join` that first."""
+    """Everything, in the order in which one would ask; with `--data` or `--join` these first."""
     state = ClientSettings(state=asked.state).state_folder
+    if (data := asked.data) is not None:
+        from pfl_deploy.doctor.data import examine_data  # torch
+
+        yield from guarded("data", partial(examine_data, data))
     if (join := asked.join) is not None:
         yield from guarded(f"--join {join.name}", partial(reaching.examine_invitation, join))
     yield from guarded("this machine", partial(machine.examine, state))
@@ -59,13 +64,19 @@ def show(check: Check, console: Console) -> None:
     """A line of the findings, and below it what to do."""
     width = min(_WIDEST, max(40, console.width))
     label = Text(f"{check.level:<8}", _COLOURS[check.level])
-    said = f"{check.about}: {check.words}"
+    said = _printable(f"{check.about}: {check.words}")
     lines = textwrap.wrap(said, width - 8, break_long_words=False, break_on_hyphens=False)
     console.print(label + Text("\n        ".join(lines)))
     for line in textwrap.wrap(
-        f"-> {check.advice}" if check.advice else "", width - 8, break_long_words=False
+        _printable(f"-> {check.advice}") if check.advice else "", width - 8, break_long_words=False
     ):
         console.print(Text(f"        {line}"))
+
+
+def _printable(text: str) -> str:
+    """Bytes of a file's name that are no text, and what would move a terminal's cursor, as their numbers."""
+    shown = text.encode(errors="backslashreplace").decode()
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in shown)
 
 
 def conclude(found: Sequence[Check]) -> str:
