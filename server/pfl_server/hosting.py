@@ -16,7 +16,7 @@ from pfl_common import mapped, seeding
 from pfl_common.blanks import throw_away
 from pfl_common.messages import RunStatus
 from pfl_common.run import ClientId, Description, RunSpec
-from pfl_server.baselines import find_baselines, look_up
+from pfl_server.baselines import Baseline, find_baselines, look_up
 from pfl_server.books import Books
 from pfl_server.changed import warn_of_other_code
 from pfl_server.envelopes import Envelopes
@@ -162,7 +162,9 @@ class RunHost:
         self.fleet = Fleet(books, self.record, resumed=self._resumed)
         self.training = Training(books, self.fleet, script=self._script, room=self.room, record=self.record)
         runs = self.settings.state / "runs"
-        self.training.watch.baselines = await asyncio.to_thread(find_baselines, runs, books.spec, self._named)
+        baselines = await asyncio.to_thread(find_baselines, runs, books.spec, self._named)
+        self.training.watch.baselines = {method: one.accuracy for method, one in baselines.items()}
+        self._tell_differences(baselines)
         self.fleet.status_line = self.training.status
         self.reception.open(self.fleet)
         stop = asyncio.create_task(self._pass_on_stop(self.training))
@@ -172,6 +174,14 @@ class RunHost:
                 await self.training.run()
         finally:
             stop.cancel()
+
+    def _tell_differences(self, baselines: Mapping[str, Baseline]) -> None:
+        """A run that was named may be of other settings or data: the gain over it is no merit of the method alone."""
+        for method, one in baselines.items():
+            if one.differences.hindering:
+                words = f"the gain over {method} ({one.run}) is not comparable: {'; '.join(one.differences.hindering)}"
+                log.warning(words)
+                self.record.events.add(words, "warning")
 
     async def _pass_on_stop(self, training: Training) -> None:
         await self.reception.stop_asked.wait()

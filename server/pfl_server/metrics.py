@@ -91,7 +91,8 @@ NUMBERS = (
     Number(
         "pfl_gain_ratio",
         "gauge",
-        "Mean accuracy above that of another method's finished run, of the same shape: the newest, or one named.",
+        "Mean accuracy above that of another method's finished run: the newest that differs in nothing else, or one "
+        "that was named.",
         ("baseline",),
         "baseline: local, fedavg, or the method of a run that --baseline names",
     ),

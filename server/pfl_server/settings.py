@@ -88,8 +88,8 @@ class ServerSettings:
     advertise: str = ""
     """Names or addresses under which sites reach this machine, the one for invitations first (a,b); empty: the host."""
     baseline: str = ""
-    """Finished runs that the gain is told against, by name or folder (a,b); the newest of local and fedavg are by
-    themselves.
+    """Finished runs that the gain is told against, by name or folder (a,b), with what differs; the newest of local and
+    fedavg that differ in nothing but the method are by themselves.
     """
     new_run: bool = False
     """Begin a new run although the last one is not finished."""

@@ -62,7 +62,7 @@ def play(folder: Path) -> Played:
         write_site(folder / "data" / site, samples=18 + 12 * seed, size=12, seed=seed)
     for method in ("local", "fedavg", "dualfed"):
         words = ("--method", method, "--rounds", str(ROUNDS), "--backbone", "resnet8", "--seed", "5")
-        words += ("--set", "epochs=6", "--set", "lr=0.02")
+        words += ("--set", "epochs=6", "--set", "lr=0.02", "--set", "momentum=0.5")
         said = pfl("simulate", "--data", folder / "data", "--out", folder / "played", "--json", *words)
         check_clear(said, 0)
     return Played(folder / "played")

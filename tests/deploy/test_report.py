@@ -23,7 +23,7 @@ from pfl_deploy.reporting.charts import scale_to, thin
 from pfl_deploy.reporting.drawings import distribution
 from pfl_deploy.reporting.facts import tell
 from pfl_deploy.reporting.measures import read_measures
-from pfl_deploy.reporting.record import read_record
+from pfl_deploy.reporting.record import read_record, subject_of
 from pfl_server.curve import Curve
 from pfl_server.journal import Course, Journal
 from pfl_server.sampling import Draw
@@ -461,9 +461,10 @@ def test_unfinished_or_other_runs_are_not_set_beside(played: Played, spec: RunSp
     write_run(tmp_path, replace(plain, id="fedavg-100-aaaa"), sites=("one", "three"))
     Book(tmp_path, replace(plain, id="fedavg-101-aaaa"), sites=("one", "two")).close("stopped")
     record = read_record(run)
-    assert {} == finding.find_plain_runs(finding.find_run(str(run)), record.spec)
+    own = subject_of(record)
+    assert {} == finding.find_plain_runs(finding.find_run(str(run)), own)
     right = write_run(tmp_path, replace(plain, id="fedavg-102-aaaa"))
-    assert {"fedavg": right} == finding.find_plain_runs(finding.find_run(str(run)), record.spec)
+    assert {"fedavg": right} == finding.find_plain_runs(finding.find_run(str(run)), own)
 
 
 @pytest.mark.parametrize(

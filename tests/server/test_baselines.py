@@ -11,15 +11,21 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import SettingError
-from pfl_common.run import Model, RunSpec
+from pfl_common.run import Model, Participation, RunSpec
 from pfl_common.scores import vector
-from pfl_server.baselines import find_baselines, look_up
+from pfl_server.baselines import find_baselines as find
+from pfl_server.baselines import look_up
 from pfl_server.journal import Journal
 from tests.server.federation import CLASSES, SHAPE
 from tests.server.test_numbers import read, run_to_the_end, value
 
 MODEL = Model("tiny", SHAPE, CLASSES)
 SPEC = RunSpec("run-9", "dualfed", {}, MODEL, 2, 5, ("a", "b"))
+
+
+def find_baselines(runs: Path, spec: RunSpec, named: tuple[Path, ...] = ()) -> dict[str, float]:
+    """Their accuracies alone."""
+    return {method: one.accuracy for method, one in find(runs, spec, named).items()}
 
 
 def finish(runs: Path, spec: RunSpec, *, correct: int, moment: int = 100, status: str = "finished") -> None:
@@ -51,13 +57,36 @@ def test_the_newest_finished_run_of_each_plain_method(tmp_path: Path) -> None:
         {"model": Model("tiny", (3,), CLASSES)},
         {"model": Model("tiny", SHAPE, (*CLASSES, "cow"))},
         {"roster": ("a", "b", "c")},
+        {"model": replace(MODEL, backbone="other")},
+        {"model": replace(MODEL, encoder_projector=True)},
+        {"data": {"a": "11", "b": "33"}},
+        {"settings": {"lr": 0.2}},
+        {"settings": {"lr": 0.1, "momentum": 0.5}},
+        {"rounds": 3},
+        {"seed": 6},
+        {"participation": Participation(0.5, 1.0)},
     ],
-    ids=["shape", "classes", "number of sites"],
+    ids=lambda change: "-".join(change),
 )
 def test_what_cannot_be_compared(tmp_path: Path, change: dict[str, object]) -> None:
-    """Other data or another number of sites make another task."""
-    finish(tmp_path, replace(SPEC, id="run-1", method="local", **change), correct=3)
-    assert {} == find_baselines(tmp_path, SPEC)
+    """Nothing but the method and its own settings may differ; a run that is named is told with what does."""
+    spec = replace(SPEC, data={"a": "11", "b": "22"}, settings={"lr": 0.1, "lambda": 3.0})
+    settings = {"lr": 0.1, "beta": 2.0}
+    other = replace(spec, id="run-1", method="local", settings=settings)
+    finish(tmp_path / "runs", other, correct=4)
+    assert {"local": 0.4} == find_baselines(tmp_path / "runs", spec)
+    finish(tmp_path / "others", replace(other, **change), correct=3)
+    assert {} == find_baselines(tmp_path / "others", spec)
+    named = find(tmp_path / "runs", spec, (tmp_path / "others" / "run-1",))
+    if (
+        "roster" in change
+        or change.get("model", MODEL).classes != CLASSES
+        or change.get("model", MODEL).shape != SHAPE
+    ):
+        assert 0.4 == named["local"].accuracy, "of another task: said in the log"
+    else:
+        assert 0.3 == named["local"].accuracy
+        assert not named["local"].differences.comparable
 
 
 def test_a_run_that_did_not_finish_or_cannot_be_read(tmp_path: Path) -> None:
@@ -121,6 +150,8 @@ async def test_it_is_told_in_numbers(tmp_path: Path) -> None:
     first = host.books.spec.id
     had = view.watch.scores["test/combined"]["acc_macro"]
     await run_to_the_end(tmp_path, "local", new_run=True, rounds=4, set={"lr": 0.5})
-    _, view = await run_to_the_end(tmp_path, "fedavg", new_run=True, baseline=first)
+    last, view = await run_to_the_end(tmp_path, "fedavg", new_run=True, baseline=first)
+    words = [event.words for event in last.record.events.newest() if event.level == "warning"]
+    assert ["rounds 2, there 1"] == [said.partition("not comparable: ")[2] for said in words if first in said]
     has = view.watch.scores["test/combined"]["acc_macro"]
     assert has - had == value(read(view), "pfl_gain_ratio", baseline="local")

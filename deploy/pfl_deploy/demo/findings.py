@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import TypedDict
@@ -19,6 +19,7 @@ from pfl_deploy.demo.specimens import Specimens, look
 from pfl_deploy.reporting.facts import describe
 from pfl_deploy.reporting.histories import Curve, read_history
 from pfl_deploy.reporting.traffic import size_of
+from pfl_server.comparable import Differences, Subject, find_differences
 
 
 class Leaving(TypedDict):
@@ -45,6 +46,8 @@ class Method:
     processes: int
     shifted: dict[str, float] = field(default_factory=dict)
     """As `final`, on the second test of the sites that have one."""
+    differences: Differences = field(default_factory=Differences)
+    """Of a yardstick: what differs between the method of the demo and it."""
 
     @property
     def mean(self) -> float:
@@ -121,9 +124,9 @@ class Findings:
 def gather(plan: Plan, runs: Sequence[Trained], *, seconds: float) -> Findings:
     """Read what all runs left; the last of them is the one with real processes."""
     real = runs[-1]
-    spec = RunSpec.from_json((next(iter(real.folders.values())) / "spec.json").read_bytes())
+    spec = _read_spec(real)
     return Findings(
-        methods=tuple(_method(run) for run in runs),
+        methods=tuple(replace(_method(run), differences=_differ(spec, run, plan)) for run in runs),
         sites={site_name(path): look(path) for path in plan.sites},
         traffic={site: read_traffic(folder, spec) for site, folder in real.folders.items()},
         counters=real.counters,
@@ -133,6 +136,17 @@ def gather(plan: Plan, runs: Sequence[Trained], *, seconds: float) -> Findings:
         machine={"system": platform.platform(), "python": platform.python_version(), **spec.versions},
         seconds=seconds,
     )
+
+
+def _read_spec(run: Trained) -> RunSpec:
+    return RunSpec.from_json((next(iter(run.folders.values())) / "spec.json").read_bytes())
+
+
+def _differ(real: RunSpec, run: Trained, plan: Plan) -> Differences:
+    """Of one demo all data are the same folders, whose fingerprints only real sites key."""
+    other = replace(_read_spec(run), data={})
+    one, beside = (Subject(spec, {}, spec.rounds) for spec in (replace(real, data={}), other))
+    return find_differences(one, beside, chosen=plan.chosen_alike)
 
 
 def read_traffic(folder: Path, spec: RunSpec) -> Traffic:
@@ -183,7 +197,7 @@ def _read_audit(folder: Path) -> list[Leaving]:
 
 def _method(run: Trained) -> Method:
     curves = {site: read_curve(folder) for site, folder in run.folders.items()}
-    spec = RunSpec.from_json((next(iter(run.folders.values())) / "spec.json").read_bytes())
+    spec = _read_spec(run)
     return Method(
         name=run.contestant.method,
         title=run.contestant.title,

@@ -38,6 +38,8 @@ DUALFED = Contestant(
 )
 LOCAL = Contestant("local", "Alone", "each site on its own data only", {"lr": 0.2, "momentum": 0.5})
 FEDAVG = Contestant("fedavg", "FedAvg", "together, one shared model", {"lr": 0.8, "momentum": 0.5})
+CHOSEN_ALIKE = ("lr",)
+"""Settings that were chosen for each method from the same values, on the sample's validation pictures."""
 YARDSTICKS = (LOCAL, FEDAVG)
 CONTESTANTS = (LOCAL, FEDAVG, DUALFED)
 
@@ -50,6 +52,11 @@ class Plan:
     out: Path
     rounds: int = ROUNDS
     keep: bool = False
+
+    @property
+    def chosen_alike(self) -> tuple[str, ...]:
+        """Settings that may differ between the methods all the same; on other data nothing was chosen."""
+        return CHOSEN_ALIKE if self.data == SAMPLE else ()
 
     @property
     def sites(self) -> tuple[Path, ...]:

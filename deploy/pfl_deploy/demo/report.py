@@ -6,7 +6,7 @@ import json
 from html import escape
 from math import sqrt
 
-from pfl_deploy.demo.findings import Findings, Part
+from pfl_deploy.demo.findings import Findings, Method, Part
 from pfl_deploy.reporting import amounts, plots
 from pfl_deploy.reporting.page import card, figure, legend, page, pair, paragraph, section, table, tiles
 
@@ -23,25 +23,49 @@ def render(findings: Findings) -> str:
 
 
 def verdict(findings: Findings) -> str:
-    """Who leads, on average and where not: said as it is."""
+    """Who leads, on average and where not: said as it is, and of methods alone that differ in nothing else."""
     real = findings.real
     others = sorted(findings.methods[:-1], key=lambda method: -method.mean)
-    listed = ", ".join(f"{amounts.percent(method.mean)} {_beside(method.title)}" for method in others)
-    ahead = [site for site in findings.sites if all(real.final[site] >= o.final[site] for o in others)]
-    behind = [site for site in findings.sites if site not in ahead]
+    listed = ", ".join(_listed(method) for method in others)
     words = (
         f"After {findings.rounds} rounds {real.title} reaches {amounts.percent(real.mean)} on average over the sites' "
         f"own test data, beside {listed}."
     )
+    fair = [method for method in others if method.differences.comparable]
+    return words + _by_site(
+        findings, fair, "No other method" if fair == others else "No other comparable method"
+    )
+
+
+def _by_site(findings: Findings, others: list[Method], nobody: str) -> str:
+    """At how many sites the demo's method is the best, and where it is not."""
+    if not others:
+        return ""
+    real, words = findings.real, ""
+    ahead = [site for site in findings.sites if all(real.final[site] >= o.final[site] for o in others)]
+    behind = [site for site in findings.sites if site not in ahead]
     if not behind:
-        words += " No other method is better at any site."
+        words += f" {nobody} is better at any site."
     elif ahead:
-        words += f" No other method is better at {len(ahead)} of {len(findings.sites)} sites."
+        words += f" {nobody} is better at {len(ahead)} of {len(findings.sites)} sites."
     for site in behind:
         best = max(others, key=lambda other: other.final[site])
         gap = best.final[site] - real.final[site]
         words += f" At {site} {_beside(best.title)} is ahead by {100 * gap:.1f} points."
     return words
+
+
+def _listed(method: Method) -> str:
+    """A yardstick, with what differs in the same line."""
+    return f"{amounts.percent(method.mean)} {_beside(method.title)}{say_differences(method)}"
+
+
+def say_differences(method: Method) -> str:
+    """What differs from the demo's method; settings that were chosen for each alike are named as the methods' own."""
+    differences = method.differences
+    if differences.hindering:
+        return f" (not comparable: {'; '.join(differences.hindering)})"
+    return f" (differing in {'; '.join(differences.own)})" if differences.own else ""
 
 
 def _beside(title: str) -> str:
@@ -66,7 +90,13 @@ def _result(findings: Findings) -> str:
     groups = {site: {kind: m.final[site] for kind, m in kinds.items()} for site in findings.sites}
     groups["mean"] = {kind: m.mean for kind, m in kinds.items()}
     rows = [
-        [name, *(f"{100 * value:.1f}" for value in values), amounts.points(values[-1] - values[0])]
+        [
+            name,
+            *(f"{100 * value:.1f}" for value in values),
+            amounts.points(values[-1] - values[0])
+            if findings.methods[0].differences.comparable
+            else "not comparable",
+        ]
         for name, values in findings.rows
     ]
     head = [

@@ -18,7 +18,7 @@ from pfl_deploy.demo.following import Trained
 from pfl_deploy.demo.live import Board
 from pfl_deploy.demo.plan import CONTESTANTS, Plan
 from pfl_deploy.demo.processes import Programs
-from pfl_deploy.demo.report import render
+from pfl_deploy.demo.report import render, say_differences
 
 SHIFTED = (
     "shifted: a second test of pictures made otherwise than those a site trains on, where a site has one"
@@ -97,6 +97,9 @@ def show(findings: Findings, console: Console) -> None:
             table.add_section()
         table.add_row(name, *_row(values), end_section=mean)
     console.print(table)
+    for method in findings.methods[:-1]:
+        if words := say_differences(method):
+            console.print(f"{findings.real.title} beside {method.title}{words}", markup=False)
     if any(method.shifted for method in findings.methods):
         console.print(SHIFTED)
 

@@ -15,8 +15,9 @@ from pfl_common.run import ClientId, Json, RunSpec
 from pfl_deploy.reporting.diagnostics import read_diagnostics, read_sharing
 from pfl_deploy.reporting.histories import Curve, History
 from pfl_deploy.reporting.measures import Measured, Point, read_measures
-from pfl_deploy.reporting.record import Record, Tried
+from pfl_deploy.reporting.record import Record, Tried, subject_of
 from pfl_deploy.reporting.traffic import Traffic, cumulated, read_traffic
+from pfl_server.comparable import Differences, find_differences
 from pfl_server.meter import SITE_PHASES
 
 SHARES = (0.90, 0.95, 0.99)
@@ -35,6 +36,8 @@ class Told:
     kind: str = "run"
     title: str = ""
     diagnostics: Mapping[str, Curve] = field(default_factory=dict)
+    differences: Differences = field(default_factory=Differences)
+    """Of a run beside it: what differs between the page's run and this one."""
 
     @property
     def name(self) -> str:
@@ -173,16 +176,21 @@ def count_by_site(record: Record) -> dict[ClientId, tuple[int, int, int]]:
 
 
 def gains(facts: Facts) -> dict[str, float]:
-    """Mean accuracy above that of each run beside it."""
+    """Mean accuracy above that of each run beside it that can be compared with."""
     own = facts.run.measured.final
-    others = {told.kind: told.measured.final for told in facts.beside}
+    others = {told.kind: told.measured.final for told in facts.beside if told.differences.comparable}
     return {kind: own.mean - point.mean for kind, point in others.items() if own and point}
 
 
+def differ(one: Told, other: Told) -> Differences:
+    """What differs between any two of the page's runs."""
+    return find_differences(subject_of(one.record), subject_of(other.record))
+
+
 def site_gains(facts: Facts) -> dict[ClientId, float]:
-    """What each known site has above training alone."""
+    """What each known site has above training alone, where the two can be compared."""
     alone, own = facts.find("local"), facts.run.finals
-    other = alone.finals if alone else {}
+    other = alone.finals if alone and alone.differences.comparable else {}
     return {site: own[site] - other[site] for site in own if site in other}
 
 
@@ -208,7 +216,7 @@ def to_json(facts: Facts) -> dict[str, Json]:
     plain: dict[str, Any] = {
         **_run_json(facts, facts.run),
         "made": facts.made,
-        "beside": [_run_json(facts, told) for told in facts.beside],
+        "beside": [_run_json(facts, told) | _differences_json(told) for told in facts.beside],
         "gain": gains(facts),
         "gain_by_site": site_gains(facts),
         "targets": [asdict(target) for target in facts.targets],
@@ -257,6 +265,11 @@ def _run_json(facts: Facts, told: Told) -> dict[str, Any]:
         "sharing": asdict(read_sharing(record.spec)),
         "learning": {site: dict(history.learning) for site, history in told.histories.items()},
     }
+
+
+def _differences_json(told: Told) -> dict[str, Any]:
+    differences = told.differences
+    return {"not_comparable": list(differences.hindering), "differs": list(differences.own)}
 
 
 def _bytes_json(told: Told) -> dict[str, Any]:

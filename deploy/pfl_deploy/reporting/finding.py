@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pfl_common.errors import SettingError
 from pfl_common.identity import IdentityError, discovery
 from pfl_common.run import RunSpec
+from pfl_server.baselines import read_finished
+from pfl_server.comparable import Subject, differ_in_data, find_differences
 
 JOURNAL = "journal.sqlite"
 PLAIN = ("local", "fedavg")
@@ -37,22 +38,29 @@ def find_run(word: str) -> Place:
     return Place(folder, _sites_beside(folder))
 
 
-def find_plain_runs(place: Place, spec: RunSpec) -> dict[str, Path]:
-    """The newest finished run of each plain method in the same state folder, with the same sites, shape and classes."""
-    newest: dict[str, tuple[float, Path]] = {}
+def find_plain_runs(place: Place, own: Subject) -> dict[str, Path]:
+    """A finished run of each plain method in the same state folder and over the same data: the newest of those that
+    differ in nothing but the method, else the newest. None is taken whose data differ.
+    """
+    best: dict[str, tuple[bool, float, Path]] = {}
     for file in sorted(place.run.parent.glob(f"*/{JOURNAL}")):
-        other = _finished(file) if file.parent.name != place.run.name else None
-        if other is None or other.method not in PLAIN or not is_comparable(other, spec):
+        other = read_finished(file) if file.parent.name != place.run.name else None
+        if other is None or other.subject.spec.method not in PLAIN or not _alike(other.subject, own):
             continue
-        ended = file.stat().st_mtime
-        newest[other.method] = max(newest.get(other.method, (0.0, file.parent)), (ended, file.parent))
-    return {method: newest[method][1] for method in PLAIN if method in newest}
+        method = other.subject.spec.method
+        found = (find_differences(own, other.subject).comparable, other.ended, file.parent)
+        best[method] = max(best.get(method, found), found)
+    return {method: best[method][2] for method in PLAIN if method in best}
 
 
-def is_comparable(other: RunSpec, spec: RunSpec) -> bool:
+def is_of_same_sites(other: RunSpec, spec: RunSpec) -> bool:
     """Whether two runs have the same sites and their data the same shape and classes."""
     same = (other.model.shape, other.model.classes, sorted(other.roster))
     return same == (spec.model.shape, spec.model.classes, sorted(spec.roster))
+
+
+def _alike(other: Subject, own: Subject) -> bool:
+    return is_of_same_sites(other.spec, own.spec) and not differ_in_data(own, other)
 
 
 def _inside(path: Path) -> Path | None:
@@ -87,12 +95,3 @@ def _sites_beside(run: Path) -> tuple[Path, ...]:
     """A simulation keeps its sites beside its coordinator: they have one owner."""
     kept = run.parents[1].parent / "sites"
     return (kept,) if run.parents[1].name == "coordinator" and kept.is_dir() else ()
-
-
-def _finished(file: Path) -> RunSpec | None:
-    """The specification of a run that is finished; one that cannot be read is nothing to compare with."""
-    with suppress(sqlite3.Error, ValueError, OSError):
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            rows = db.execute("select spec from run where status = 'finished'").fetchall()
-        return RunSpec.from_json(rows[0][0]) if rows else None
-    return None

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from pfl_common.errors import StateError
 from pfl_common.messages import Scores
 from pfl_common.run import ClientId, RunSpec
+from pfl_server.comparable import Subject
 from pfl_server.journal import Course, Journal
 
 BUSY_SECONDS = 30.0
@@ -65,6 +66,12 @@ class Record:
     def ended(self) -> float:
         """When the last attempt of which this is known ended; 0 if of none."""
         return max((tried.course.ended for tried in self.attempts if tried.course), default=0.0)
+
+
+def subject_of(record: Record) -> Subject:
+    """A run as far as it can be compared with another."""
+    over = record.status == "finished"
+    return Subject(record.spec, record.samples, record.spec.rounds if over else len(record.committed))
 
 
 def read_record(run: Path) -> Record:

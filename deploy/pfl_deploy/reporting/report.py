@@ -17,6 +17,7 @@ from pfl_deploy.reporting.facts import (
     Facts,
     Told,
     describe,
+    differ,
     gains,
     seconds_until,
     site_gains,
@@ -53,12 +54,13 @@ def summarise(facts: Facts) -> str:
         f"{counted(final.sites, 'site')}, {amounts.percent(final.worst_decile)} over the worst tenth of them."
     )
     others = [
-        f"{100 * abs(gain):.1f} points {'above' if gain >= 0 else 'below'} {_words_of(told)}"
+        f"{100 * abs(gain):.1f} points {'above' if gain >= 0 else 'below'} {_words_of(told)}{_say_own(told)}"
         for told in facts.beside
         if (gain := gains(facts).get(told.kind)) is not None
     ]
     if others:
         words += f" That is {' and '.join(others)}."
+    words += "".join(_say_hindered(told) for told in facts.beside)
     shifted = facts.run.measured.final_of("shifted")
     if shifted is not None:
         words += (
@@ -66,6 +68,21 @@ def summarise(facts: Facts) -> str:
             f"{amounts.percent(shifted.mean)} ({counted(shifted.sites, 'site')})."
         )
     return words
+
+
+def _say_own(told: Told) -> str:
+    """The methods' own settings may differ; which do stands in the same line."""
+    own = told.differences.own
+    return f" (differing in {'; '.join(own)})" if own else ""
+
+
+def _say_hindered(told: Told) -> str:
+    """Where more than the method differs, neither run is above the other."""
+    final, hindering = told.measured.final, told.differences.hindering
+    if final is None or not hindering:
+        return ""
+    who = _words_of(told)
+    return f" {who[0].upper()}{who[1:]} reaches {amounts.percent(final.mean)}; not comparable: {'; '.join(hindering)}."
 
 
 def _words_of(told: Told) -> str:
@@ -205,7 +222,11 @@ def _fairness_row(told: Told, facts: Facts, part: str) -> list[str]:
     final, alone = told.measured.final_of(part), facts.find("local")
     assert final is not None
     other = alone.measured.final_of(part) if alone else None
-    gain = amounts.points(final.mean - other.mean, 2) if other and told.kind != "local" else ""
+    gain = ""
+    if alone is not None and other is not None and told.kind != "local":
+        hindering = differ(told, alone).hindering
+        points = amounts.points(final.mean - other.mean, 2)
+        gain = f"not comparable: {'; '.join(hindering)}" if hindering else points
     shares = (final.mean, final.micro, final.deviation, final.worst_decile, final.variation)
     return [
         _title(told, part),

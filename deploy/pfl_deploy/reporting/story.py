@@ -12,10 +12,11 @@ from pfl_common.errors import SettingError, StateError
 from pfl_common.run import Json
 from pfl_deploy.reporting import facts as telling
 from pfl_deploy.reporting.facts import Facts, Told
-from pfl_deploy.reporting.finding import PLAIN, Place, find_plain_runs, find_run, is_comparable
+from pfl_deploy.reporting.finding import PLAIN, Place, find_plain_runs, find_run, is_of_same_sites
 from pfl_deploy.reporting.histories import check_place, find_histories
-from pfl_deploy.reporting.record import Record, read_record
+from pfl_deploy.reporting.record import Record, read_record, subject_of
 from pfl_deploy.reporting.report import render
+from pfl_server.comparable import find_differences
 
 MOST_BESIDE = 6
 """As many as there are colours for."""
@@ -92,13 +93,13 @@ def _beside(place: Place, record: Record, asked: Asked) -> tuple[Told, ...]:
         raise SettingError(f"{len(named)} runs beside this one", expected=f"at most {MOST_BESIDE}")
     taken = [_tell(other, asked, "") for other in named if other.run != place.run]
     for told in taken:
-        if not is_comparable(told.record.spec, record.spec):
+        if not is_of_same_sites(told.record.spec, record.spec):
             raise SettingError(
                 f"run {told.record.spec.id} cannot stand beside {record.spec.id}",
                 expected="a run of the same sites, with data of the same shape and classes",
             )
     known = {told.record.spec.method for told in taken} | {record.spec.method}
-    for method, folder in find_plain_runs(place, record.spec).items():
+    for method, folder in find_plain_runs(place, subject_of(record)).items():
         if method not in known and len(taken) < MOST_BESIDE:
             taken.append(_tell(Place(folder, place.sites), asked, ""))
     return tuple(_coloured(taken, record))
@@ -114,7 +115,9 @@ def _coloured(taken: Sequence[Told], record: Record) -> list[Told]:
         kind = method if plain else next(spare)
         alike = [record, *(other.record for other in taken)]
         twice = sum(method == other.spec.method for other in alike) > 1
-        made.append(replace(told, kind=kind, title=told.record.spec.id if twice else ""))
+        differences = find_differences(subject_of(record), subject_of(told.record))
+        title = told.record.spec.id if twice else ""
+        made.append(replace(told, kind=kind, title=title, differences=differences))
     return made
 
 
@@ -143,7 +146,7 @@ def _missing(facts: Facts) -> list[str]:
         away = sorted(set(record.sites) - set(run.histories))
         found.append(f"The histories of {', '.join(away[:10])}{' and others' if len(away) > 10 else ''}.")
     found += [
-        f"What {method} reaches: no finished run of it with these sites was found in the same state folder; "
+        f"What {method} reaches: no finished run of it with the same data was found in the same state folder; "
         "name one with --beside."
         for method in PLAIN
         if facts.find(method) is None and record.spec.method != method

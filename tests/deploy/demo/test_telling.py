@@ -2,19 +2,22 @@
 
 import io
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from pfl_common.run import Entry
+from pfl_common.run import Entry, Model, RunSpec
+from pfl_deploy.demo import findings
 from pfl_deploy.demo.findings import Findings, Method, size_of
-from pfl_deploy.demo.following import Follower, read_curve
+from pfl_deploy.demo.following import Follower, Trained, read_curve
 from pfl_deploy.demo.live import Board
-from pfl_deploy.demo.plan import DUALFED, Plan
+from pfl_deploy.demo.plan import DUALFED, FEDAVG, SAMPLE, Plan
 from pfl_deploy.demo.report import verdict
 from pfl_deploy.reporting import plots
+from pfl_server.comparable import Differences
 
 
 def write(folder: Path, *lines: tuple[str, dict[str, float]]) -> Path:
@@ -140,3 +143,30 @@ def test_labels_do_not_lie_on_each_other(ends: tuple[float, ...]) -> None:
     )
     assert 3 == len(places)
     assert all(after - before >= 12.9 for before, after in pairwise(places))
+
+
+def test_the_verdict_names_what_differs() -> None:
+    """Who trained with other settings is neither ahead nor behind; what differs stands beside its number."""
+    methods = (
+        method("local", "Alone", 0.9, 0.5),
+        method("fedavg", "FedAvg", 0.2, 0.2),
+        method("dualfed", "DualFed", 0.95, 0.8),
+    )
+    told = (Differences(("lr 0.1, there 0.2",)), Differences((), ("lambda 1, there none",)), Differences())
+    methods = tuple(replace(one, differences=found) for one, found in zip(methods, told, strict=True))
+    words = verdict(Findings(methods, dict.fromkeys(methods[0].final), {}, {}, (), 1, {}, {}, 1.0))  # type: ignore[arg-type]
+    assert "70.0 % training alone (not comparable: lr 0.1, there 0.2)" in words
+    assert "20.0 % FedAvg (differing in lambda 1, there none)" in words
+    assert "No other comparable method is better at any site." in words
+    assert "ahead" not in words
+
+
+@pytest.mark.parametrize(("data", "comparable"), [(SAMPLE, True), (Path("/elsewhere"), False)])
+def test_steps_were_chosen_alike_on_the_sample_alone(tmp_path: Path, data: Path, comparable: bool) -> None:
+    """On other data the same two steps are only different steps."""
+    spec = RunSpec("x", "dualfed", {"lr": 0.1, "lambda": 1.0}, Model("cnn", (1,), ("a",)), 2, 0, ("a",))
+    (tmp_path / "spec.json").write_text(replace(spec, method="fedavg", settings={"lr": 0.8}).to_json())
+    trained = Trained(FEDAVG, {"a": tmp_path}, [], 1.0, 1.0)
+    found = findings._differ(replace(spec, data={"a": "11"}), trained, Plan(data, tmp_path))
+    assert comparable == found.comparable
+    assert "lr 0.1, there 0.8" in (*found.hindering, *found.own)
