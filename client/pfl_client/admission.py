@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import structlog
 
 from pfl_client import disk, enrolment
+from pfl_client.audit import Audit
+from pfl_client.dialling import Tell
 from pfl_client.link import NotAdmitted, Unreachable
 from pfl_client.settings import ClientSettings
 from pfl_client.vault import FolderLock
@@ -26,6 +30,7 @@ from pfl_common.identity import (
     read_join_file,
     site_name,
 )
+from pfl_common.run import Json
 
 log = structlog.get_logger("pfl.site")
 
@@ -62,8 +67,18 @@ class Admission:
         self.name = check_site_name(settings.name) if settings.name else site_name(data)
         self.door: tuple[str, bytes] | None = None
         """Where the coordinator shows its certificate to everybody, and the authority that signed it."""
+        self._said: list[Callable[[Audit], None]] = []
         self.was_let_in = False
         """Before this start: the address it has was right once."""
+
+    def _hear(self, call: str, body: bytes, size: int, fields: Callable[[], dict[str, Json]]) -> None:
+        self._said.append(partial(_say_again, call, body, size, fields()))
+
+    def list_said(self, audit: Audit) -> None:
+        """List what was said to be let in, which is done before the site's folder is this process's own."""
+        for again in self._said:
+            again(audit)
+        self._said.clear()
 
     def settle_name(self) -> str:
         """What this site is called, before anybody is asked: an invitation says it."""
@@ -84,7 +99,7 @@ class Admission:
         folder = self._own_folder(found.federation_id)
         keyring = self._open_keys(folder)
         if not keyring.enrolled or keyring.expired(now):
-            await _enrolled(enrolment.enrol_same_user(keyring, found, self.name))
+            await _enrolled(enrolment.enrol_same_user(keyring, found, self.name, tell=self._hear))
         return Admitted(found.addresses.control, folder, keyring)
 
     async def _identify_invited(self, join: Path, now: datetime) -> Admitted:
@@ -100,7 +115,8 @@ class Admission:
         if not keyring.enrolled or keyring.expired(now):
             if keyring.enrolled and now > invitation.expires:
                 keyring.check(now)
-            await _enrolled(enrolment.enrol_invited(keyring, read_join_file(join, now=now)))
+            redeemed = read_join_file(join, now=now)
+            await _enrolled(enrolment.enrol_invited(keyring, redeemed, tell=self._hear))
         return Admitted(invitation.addresses.control, folder, keyring)
 
     def _open_keys(self, folder: Path) -> Keyring:
@@ -169,7 +185,7 @@ class Admission:
         if invitation is None:
             raise _explain(refusal, self.name, before.folder) from None
         log.warning("the coordinator does not take this site's keys, enrolling anew", why=str(refusal))
-        await _enrolled(_redeem(invitation, before))
+        await _enrolled(_redeem(invitation, before, self._hear))
         aside = _exchange_keys(before.folder)
         log.warning("this site has new keys", old_keys_are_kept_in=str(aside))
         return Admitted(invitation.addresses.control, before.folder, self._open_keys(before.folder))
@@ -205,15 +221,19 @@ class Admission:
             )
 
 
+def _say_again(call: str, body: bytes, size: int, fields: dict[str, Json], audit: Audit) -> None:
+    audit.tell(call, body, size, lambda: fields)
+
+
 def _is_same(one: Path, other: Path) -> bool:
     """Whether two paths lead to one folder."""
     return one.resolve() == other.resolve()
 
 
-async def _redeem(invitation: Invitation, before: Admitted) -> None:
+async def _redeem(invitation: Invitation, before: Admitted, tell: Tell) -> None:
     """Spend an invitation on new keys, which lie beside the old ones until they are taken."""
     try:
-        await enrolment.enrol_invited(Keyring.open(before.folder / _NEW_KEYS), invitation)
+        await enrolment.enrol_invited(Keyring.open(before.folder / _NEW_KEYS), invitation, tell=tell)
     except NotAdmitted:
         # Ten wrong proofs lock the invitation that is in force: who is started again and again shows a file once.
         before.keyring.note_tried(invitation.id)

@@ -16,14 +16,15 @@ from typing import TypeVar
 
 import structlog
 
+from pfl_client.audit import Audit
 from pfl_client.bench import Bench, DataFolder, Done, TrainerLost
 from pfl_client.declined import Declined, DiskFull, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.heart import Heart
-from pfl_client.link import INIT, Link, NotAdmitted, Traffic, Unreachable
+from pfl_client.link import INIT, Link, NotAdmitted, Traffic, Unreachable, lacks_room
 from pfl_client.progress import SiteProgress, tell_joined
 from pfl_client.visit import Visit
-from pfl_client.watch import Watch, read_left
+from pfl_client.watch import Watch
 from pfl_common.blanks import throw_away
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.messages import OPENING, Assignment, Blob, Joined, Over
@@ -62,11 +63,12 @@ class Daemon:
         stays: bool = False,
         description: Description | None = None,
         traffic: Traffic | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self._stays, self._description = stays, description
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
-        self._envelopes, self._said = envelopes, ""
-        self.watch = Watch(folder.site, left=read_left(state / "runs"))
+        self._envelopes, self._audit, self._said = envelopes, audit or Audit(state), ""
+        self.watch = Watch(folder.site, left=self._audit.left)
         self.progress = SiteProgress(self.watch, traffic)
         self._longest_pause = LONGEST_PAUSE
         self._in_vain = 0
@@ -87,6 +89,8 @@ class Daemon:
             if not self.comes_back:
                 with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
                     await asyncio.wait_for(self._link.leave(), GOODBYE_SECONDS)
+            with suppress(DiskFull):
+                self._audit.settle()
             await self._bench.close()
 
     async def _look(self) -> Description:
@@ -105,6 +109,7 @@ class Daemon:
         rests at the end, and goes on if the run does: one that failed may be tried again.
         """
         self._envelopes.meet(joined.card)
+        self._audit.meet(spec.id, joined.card)
         visit = await self._with_room(lambda: self._open(spec))
         try:
             tell_joined(spec)
@@ -133,11 +138,13 @@ class Daemon:
             )
 
     async def _open(self, spec: RunSpec) -> Visit:
-        return Visit(self._state / "runs" / spec.id, spec, self._folder.site, envelopes=self._envelopes)
+        folder, site = self._state / "runs" / spec.id, self._folder.site
+        return Visit(folder, spec, site, envelopes=self._envelopes, audit=self._audit)
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""
         joined, failed, told = None, False, float("-inf")
+        self._audit.run = ""
         clock = asyncio.get_running_loop().time
         # Whoever rests only looks whether there is another run.
         self.watch.doing = "over" if self.watch.doing == "over" else "joining"
@@ -313,11 +320,13 @@ class Daemon:
             with self.watch.phase("report"):
                 await self._patiently(lambda: self._link.report(key, scores))
         if task.kind is not Kind.TRAIN:
+            await self._with_room(partial(asyncio.to_thread, self._audit.settle), visit)
             return
         if task.drop:
             await self._patiently(lambda: self._link.decline(key, "dropped", ""))
             return
         offer, parcel = visit.upload(key)
+        await self._with_room(partial(asyncio.to_thread, visit.announce, offer), visit)
         with self.watch.phase("upload"):
             receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
         await self._with_room(partial(asyncio.to_thread, visit.audit, offer, receipt), visit)
@@ -366,7 +375,7 @@ class Daemon:
             try:
                 answer = await call()
             except (Unreachable, Refused, NotAdmitted) as why:
-                lacking = _lacks_room(why)
+                lacking = lacks_room(why)
                 # Whoever refuses does answer.
                 self.watch.connected = bool(lacking) or not isinstance(why, Unreachable)
                 if self.watch.connected and not lacking:
@@ -386,10 +395,3 @@ class Daemon:
                     log.info("the coordinator answers again", after_seconds=round(clock() - silent_since))
                 self.watch.connected = True
                 return answer
-
-
-def _lacks_room(error: Exception) -> str:
-    """The coordinator's words, if it only has no room on its disk: it will take the same later."""
-    refused = error if isinstance(error, Refused | NotAdmitted) else error.__cause__
-    lacking = isinstance(refused, Refused | NotAdmitted) and refused.code == "no_room"
-    return str(refused) if lacking else ""

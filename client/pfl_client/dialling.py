@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 import grpc
@@ -14,8 +15,10 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from pfl_client.link import CALLS, NotAdmitted, Traffic, Unreachable
+from pfl_client.spelled import spell
 from pfl_common import speech
 from pfl_common.errors import Refused, UserError
+from pfl_common.run import Json
 from pfl_common.sealing.calls import CallSigner, NoSession, SignedCall
 
 log = structlog.get_logger("pfl.site")
@@ -61,6 +64,10 @@ _REASONS = {
     "Broken pipe": "the connection was cut",
 }
 """What gRPC says of a call that came to nothing, and what that means."""
+
+
+Tell: TypeAlias = Callable[[str, bytes, int, Callable[[], dict[str, Json]]], None]
+"""Hears of a message that is about to be sent: its call, its bytes, how many with what goes beside, its fields."""
 
 
 class Stranger(UserError):
@@ -120,6 +127,8 @@ class Line:
     """Signs what a site says; the operator and a site that enrols have nothing to sign with."""
     traffic: Traffic = field(default_factory=Traffic)
     """What crosses is counted there."""
+    tell: Tell = lambda *_: None
+    """Told of every message before it is sent."""
     _met: str = field(default="", init=False)
     """Who was last met in the coordinator's place."""
 
@@ -137,6 +146,8 @@ class Line:
         name = call.rpartition("/")[2]
         signed = self.signer.sign(name, body) if self.signer else None
         beside, parcel = _say(signed), speech.weigh_parcel(body, type(request))
+        # An update that goes with its offer is listed as an update.
+        self.tell(name, body, len(body) + _weigh(beside) - parcel[1], partial(spell, request))
         try:
             asked = method(body, metadata=beside, timeout=seconds)
             said: bytes = await asked
@@ -160,7 +171,9 @@ class Line:
 
     def begin(self, metadata: Metadata, request: bytes = b"") -> None:
         """A stream begins: what goes before its frames is counted."""
-        self.traffic.go(CALLS, len(request) + _weigh(metadata))
+        size = len(request) + _weigh(metadata)
+        self.tell("streams", request, size, dict)
+        self.traffic.go(CALLS, size)
 
     def explain(self, error: BaseException) -> BaseException:
         """What to raise instead of an error of gRPC's."""

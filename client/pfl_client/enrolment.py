@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from pfl_client.dialling import Line, Patience, open_channel
+from pfl_client.dialling import Line, Patience, Tell, open_channel
 from pfl_client.link import NotAdmitted
 from pfl_common import speech
 from pfl_common.errors import Refused
@@ -13,7 +13,7 @@ from pfl_common.wire import enrolment_pb2 as pb
 
 
 async def enrol_invited(
-    keyring: Keyring, invitation: Invitation, *, patience: Patience | None = None
+    keyring: Keyring, invitation: Invitation, *, patience: Patience | None = None, tell: Tell | None = None
 ) -> None:
     """Redeem an invitation; afterwards the keyring holds the site's certificate and card."""
     csr_pem = keyring.csr(invitation.site)
@@ -25,12 +25,18 @@ async def enrol_invited(
         card_request=keyring.card_request(invitation.site, invitation.federation_id),
     )
     address = invitation.addresses.enrolment
-    await _enrol(keyring, request, address=address, ca_pem=invitation.ca_pem, patience=patience)
+    line = _open(address, invitation.ca_pem, tell)
+    await _enrol(keyring, request, line=line, ca_pem=invitation.ca_pem, patience=patience)
     keyring.note_tried(invitation.id)
 
 
 async def enrol_same_user(
-    keyring: Keyring, found: Found, name: str, *, patience: Patience | None = None
+    keyring: Keyring,
+    found: Found,
+    name: str,
+    *,
+    patience: Patience | None = None,
+    tell: Tell | None = None,
 ) -> None:
     """Come in as the user whose coordinator this is; afterwards the keyring holds the site's certificate and card."""
     csr_pem = keyring.csr(name)
@@ -42,14 +48,21 @@ async def enrol_same_user(
         card_request=keyring.card_request(name, found.federation_id),
     )
     address = found.addresses.enrolment
-    await _enrol(keyring, request, address=address, ca_pem=found.ca_pem, patience=patience)
+    line = _open(address, found.ca_pem, tell)
+    await _enrol(keyring, request, line=line, ca_pem=found.ca_pem, patience=patience)
+
+
+def _open(address: str, ca_pem: bytes, tell: Tell | None) -> Line:
+    line = Line(open_channel(address, grpc.ssl_channel_credentials(ca_pem)), address, _no_check)
+    if tell is not None:
+        line.tell = tell
+    return line
 
 
 async def _enrol(
-    keyring: Keyring, request: pb.EnrolRequest, *, address: str, ca_pem: bytes, patience: Patience | None
+    keyring: Keyring, request: pb.EnrolRequest, *, line: Line, ca_pem: bytes, patience: Patience | None
 ) -> None:
     seconds = (patience or Patience()).call_seconds
-    line = Line(open_channel(address, grpc.ssl_channel_credentials(ca_pem)), address, _no_check)
     try:
         said = await line.ask(f"{speech.ENROLMENT}/Enrol", request, pb.EnrolAnswer, seconds=seconds)
     except Refused as refused:

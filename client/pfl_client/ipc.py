@@ -23,6 +23,7 @@ import zmq.asyncio
 from pfl_client import frames
 from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.warm import Pool
+from pfl_common import logs
 from pfl_common.run import Description
 
 LONGEST_SOCKET_PATH = 103
@@ -232,7 +233,12 @@ async def _launch(address: str, secret: bytes) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         # A workspace of fixed size, without which CUDA sums in an order of its own; and huge pages for large tensors.
-        env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "THP_MEM_ALLOC_ENABLE": "1", **os.environ},
+        env={
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            "THP_MEM_ALLOC_ENABLE": "1",
+            **os.environ,
+            logs.STYLE: logs.style(),
+        },
         # Ctrl-C on the terminal is for the daemon, which ends the trainer when its work is safe.
         start_new_session=True,
     )

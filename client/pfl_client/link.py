@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from pfl_common.errors import Refused
 from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
 from pfl_common.run import Description, Kind
 
@@ -91,3 +92,10 @@ class NotAdmitted(Exception):
     def __init__(self, words: str, code: str = "") -> None:
         self.code = code
         super().__init__(words)
+
+
+def lacks_room(error: Exception) -> str:
+    """The coordinator's words, if it only has no room on its disk: it will take the same later."""
+    refused = error if isinstance(error, Refused | NotAdmitted) else error.__cause__
+    lacking = isinstance(refused, Refused | NotAdmitted) and refused.code == "no_room"
+    return str(refused) if lacking else ""

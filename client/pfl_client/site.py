@@ -17,6 +17,7 @@ from cryptography import x509
 
 from pfl_client import beforehand, clocks
 from pfl_client.admission import Admission, Admitted, find_data
+from pfl_client.audit import Audit
 from pfl_client.bench import DataFolder, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.declined import NO_ROOM
@@ -128,8 +129,10 @@ class Site:
 
     async def _take_part(self, admitted: Admitted) -> Over:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
-        async with aclosing(self._link(admitted, traffic)) as link:
-            daemon = self._put_together(admitted, link, traffic)
+        audit = await asyncio.to_thread(Audit, folder)
+        self._admission.list_said(audit)
+        async with aclosing(self._link(admitted, traffic, audit)) as link:
+            daemon = self._put_together(admitted, link, traffic, audit)
             numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
             health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
             port = health.start(self._settings.http_host, self._settings.http_port)
@@ -144,7 +147,7 @@ class Site:
                 await asyncio.gather(*beside, return_exceptions=True)
                 health.stop()
 
-    def _put_together(self, admitted: Admitted, link: MovingLink, traffic: Traffic) -> Daemon:
+    def _put_together(self, admitted: Admitted, link: MovingLink, traffic: Traffic, audit: Audit) -> Daemon:
         settings, folder = self._settings, admitted.folder
         self._folder = folder
         self._daemon = Daemon(
@@ -156,15 +159,16 @@ class Site:
             stays=settings.stay,
             description=self._description,
             traffic=traffic,
+            audit=audit,
         )
         return self._daemon
 
-    def _link(self, admitted: Admitted, traffic: Traffic) -> MovingLink:
+    def _link(self, admitted: Admitted, traffic: Traffic, audit: Audit) -> MovingLink:
         """The line to the coordinator; one of this user on this machine is found again at another address."""
         keyring = admitted.keyring
 
         def dial(address: str) -> GrpcLink:
-            return GrpcLink(address, keyring).counting(traffic)
+            return GrpcLink(address, keyring).counting(traffic).telling(audit.tell)
 
         def look() -> str | None:
             if self._settings.join is not None:

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from pfl_client.bulk import Carrier
-from pfl_client.dialling import Answer, Line, Patience, open_channel
+from pfl_client.dialling import Answer, Line, Patience, Tell, open_channel
 from pfl_client.link import INIT, NotAdmitted, Traffic, Unreachable
 from pfl_common import speech
 from pfl_common.errors import Refused, StateError
@@ -64,6 +64,11 @@ class GrpcLink:
     def counting(self, traffic: Traffic) -> Self:
         """Count what crosses there, beside what other lines have carried."""
         self._line.traffic = traffic
+        return self
+
+    def telling(self, tell: Tell) -> Self:
+        """Tell of each message before it is sent there."""
+        self._line.tell = tell
         return self
 
     async def join(self, description: Description) -> Joined | None:

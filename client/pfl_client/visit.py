@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pfl_client import arriving, disk, room
+from pfl_client.audit import Audit, Left
 from pfl_client.bench import Done, Job, Parcel
 from pfl_client.declined import DiskFull, Tampered, disk_full
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.outbox import Outbox
 from pfl_client.vault import Owner, ServingModel, Vault
-from pfl_client.watch import AUDIT, Left
 from pfl_common.blanks import Blanks
 from pfl_common.errors import Refused, StateError
 from pfl_common.messages import (
@@ -41,7 +41,16 @@ REUSED_LIMIT = 256 << 20
 class Visit:
     """`<state>/runs/<run>`: open it when the run takes the site in, close it when the run is over."""
 
-    def __init__(self, folder: Path, spec: RunSpec, site: ClientId, *, envelopes: Envelopes) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: RunSpec,
+        site: ClientId,
+        *,
+        envelopes: Envelopes,
+        audit: Audit | None = None,
+    ) -> None:
+        """What leaves is listed in `audit`, the whole site's; without one it lies where the site's folder must be."""
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self._vault = _open_vault(folder, spec, site)
         try:
@@ -55,7 +64,9 @@ class Visit:
             for draft in (*self._downloads.glob(".*"), *self._downloads.glob("*.raw")):
                 draft.unlink()
             _write_once(folder / "spec.json", spec.to_json())
-            self.left = Left.read(folder / AUDIT)
+            self._audit = audit or Audit(folder.parent.parent)
+            self._audit.run = spec.id
+            self.left = self._audit.left.setdefault(spec.id, Left())
         except BaseException:
             self._vault.close()
             raise
@@ -294,25 +305,23 @@ class Visit:
             )
         return entry.offer, entry.parcel
 
+    def announce(self, offer: Offer) -> None:
+        """List what is about to leave the building: no update leaves that is not listed."""
+        self._audit.announce(self._spec, offer)
+
     def audit(self, offer: Offer, receipt: Receipt) -> None:
-        """List what left the building, once the coordinator's own word for it is here: names, bytes, hash, round."""
+        """List the coordinator's own word for what left."""
         said = (receipt.run, receipt.key, receipt.site, receipt.digest)
         if said != (self._spec.id, offer.key, self._site, offer.blob.digest):
             raise Refused(
                 "seal", f"a receipt for {said}; expected: for the update of {offer.key} as it was sent"
             )
         self._envelopes.confirm(receipt)
-        header = offer.header
-        names = [entry.name for entry in self._spec.manifest(header.kind, header.phase, "up")]
-        sent: dict[str, object] = {
-            "bytes": offer.blob.size,
-            "digest": receipt.digest,
-            "state": header.state,
-            "names": names,
-        }
-        sent["receipt"] = receipt.signature.hex()
-        self._note(AUDIT, {"task": offer.key, "run": self._spec.id, **sent})
-        self.left.add(offer.key, receipt.digest, offer.blob.size)
+        signature = receipt.signature.hex()
+        self._audit.receive(
+            self._spec.id, offer.key, receipt.digest, size=offer.blob.size, signature=signature
+        )
+        self._audit.settle()
 
     def _post(self, assignment: Assignment, done: Done, update: Parcel) -> None:
         header = header_up(self._spec, assignment.task, self._site, state=assignment.header.state)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from pfl_client.audit import Left
 from pfl_client.bench import Done
 from pfl_common.messages import DECLINES
 from pfl_common.numbers import Summed
@@ -50,47 +49,6 @@ _AT_WORK: dict[Kind, Doing] = {
     Kind.FINISH: "finishing",
 }
 PHASES = (*get_args(Phase), "load", "train", "encode")
-
-AUDIT = "audit.jsonl"
-"""In the folder of a run: what left the building."""
-
-
-@dataclass
-class Left:
-    """What of one run has left the building: updates whose receipt is here, and their bytes."""
-
-    updates: int = 0
-    size: int = 0
-    _last: tuple[object, object] | None = None
-
-    @classmethod
-    def read(cls, book: Path) -> Left:
-        """As the site's list says: a site that was started anew goes on counting."""
-        left = cls()
-        if book.exists():
-            with book.open("rb") as lines:
-                for line in lines:
-                    left._add_line(line)
-        return left
-
-    def add(self, task: object, digest: object, size: int) -> None:
-        """One more; what is handed in again after a restart has left only once."""
-        if self._last != (task, digest):
-            self.updates, self.size = self.updates + 1, self.size + size
-        self._last = task, digest
-
-    def _add_line(self, line: bytes) -> None:
-        try:
-            entry = json.loads(line)
-            self.add(entry["task"], entry["digest"], int(entry["bytes"]))
-        except (ValueError, KeyError, TypeError):
-            # The list is not synced: a power cut may leave half a line.
-            return
-
-
-def read_left(runs: Path) -> dict[str, Left]:
-    """By run, what had left before this process began: a counter that started at 0 would jump when a run is joined."""
-    return {book.parent.name: Left.read(book) for book in sorted(runs.glob(f"*/{AUDIT}"))}
 
 
 @dataclass

@@ -52,9 +52,10 @@ class Unfailing:
 class Terminal(Unfailing):
     """A terminal whose last line may be a live one: wiped before anything else is written, and drawn again below."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, shared: bool = False) -> None:
+        """One that is `shared` may show a live line of the program that started this one."""
         super().__init__(stream)
-        self._live, self._drawn, self._whole = "", False, True
+        self._live, self._drawn, self._whole, self._shared = "", False, True, shared
 
     def write(self, text: str) -> int:
         """Write where the live line was; with the end of a line it is drawn again."""
@@ -72,7 +73,7 @@ class Terminal(Unfailing):
         self.flush()
 
     def _wipe(self) -> None:
-        if self._drawn:
+        if self._drawn or (self._shared and self._whole):
             super().write(_WIPE)
         self._drawn = False
 
@@ -89,7 +90,10 @@ class Terminal(Unfailing):
 
 
 _WIPE = "\r\x1b[2K"
+STYLE = "PFL_LOG_FORMAT"
+"""The variable by which a program that another one starts hears how that one's log is written."""
 _screen: Terminal | None = None
+_style = "text"
 
 
 def can_show() -> bool:
@@ -114,11 +118,23 @@ def configure_from(word: str) -> None:
     configure("json" if word == "json" else "text")
 
 
-def configure(style: Literal["text", "json"] = "text", *, level: str = "info") -> None:
+def configure_beside() -> None:
+    """Set up logging for a program that another one started and shares standard error with: as that one's."""
+    configure("json" if os.environ.get(STYLE) == "json" else "text", shared=True)
+
+
+def style() -> str:
+    """How this program's log is written."""
+    return _style
+
+
+def configure(style: Literal["text", "json"] = "text", *, level: str = "info", shared: bool = False) -> None:
     """Set up logging for a program; everything goes to standard error."""
-    global _screen  # the program's one standard error
-    terminal = style == "text" and sys.stderr.isatty()
-    _screen = Terminal(sys.stderr) if terminal and os.environ.get("TERM", "dumb") != "dumb" else None
+    global _screen, _style  # the program's one standard error
+    _style, terminal = style, style == "text" and sys.stderr.isatty()
+    _screen = (
+        Terminal(sys.stderr, shared=shared) if terminal and os.environ.get("TERM", "dumb") != "dumb" else None
+    )
     coloured = style == "text" and takes_colours(sys.stderr)
     renderer: structlog.types.Processor
     if style == "json":

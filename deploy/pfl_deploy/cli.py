@@ -260,6 +260,32 @@ def doctor(
     raise typer.Exit(examination.report(asked, console, as_json=as_json))
 
 
+@app.command()
+def audit(
+    site: Annotated[str | None, typer.Argument(help="One site; else all there are.")] = None,
+    run: Annotated[str | None, typer.Argument(help="What left for one run.")] = None,
+    sites: Annotated[
+        Path | None,
+        typer.Option(
+            "--sites", "--state", help="Where sites keep their state, if not in the user's state directory."
+        ),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the list's chain and the coordinator's receipts.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what left a site: what was said at joining, scores, updates; with bytes and receipts."""
+    from pfl_deploy import audit as auditing
+
+    listed = auditing.read(sites, site, run, verify=verify)
+    if as_json:
+        console.print_json(json.dumps(auditing.as_plain(listed)))
+    else:
+        auditing.show(listed, console)
+    auditing.check(listed)
+
+
 def _say_beside(as_json: bool) -> Callable[[str], None]:  # the command's own word
     """Where words beside the result go: not among JSON."""
     said = make_console(stderr=True) if as_json else console

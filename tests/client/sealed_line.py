@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from pfl_client.audit import entries
 from pfl_client.bench import DataFolder, Done, Job, Progress
 from pfl_client.daemon import Daemon
 from pfl_client.sealed import SealedEnvelopes
@@ -206,6 +206,5 @@ class Place:
         return sorted(path.name for path in (self.run / "downloads").iterdir())
 
     def audit(self) -> list[dict[str, object]]:
-        """The site's list of what has left it."""
-        book = self.run / "audit.jsonl"
-        return [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
+        """The receipts in the site's list of what has left it."""
+        return [entry for entry in entries(self.state, self.run.name) if entry["kind"] == "receipt"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import pytest
 
 from pfl_client import daemon as story
 from pfl_client import heart, visit
+from pfl_client.audit import entries
 from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.daemon import Daemon
 from pfl_client.data import layout
@@ -219,10 +219,11 @@ async def test_a_run_from_its_first_to_its_last_task(state: Path) -> None:
     run = state / "runs" / "run-1"
     assert "model" == (run / "serving" / "serving.safetensors").read_text()
     assert [None, "state after 1", "state after 2"] == trainer.began_with
-    audit = [json.loads(text) for text in (run / "audit.jsonl").read_text().splitlines()]
+    audit = list(entries(state, "run-1"))
     assert [("000001-1-train", 8, ["encoder.weight"]), ("000002-1-train", 8, ["encoder.weight"])] == [
-        (entry["task"], entry["bytes"], entry["names"]) for entry in audit
+        (entry["task"], entry["bytes"], entry["names"]) for entry in audit if entry["kind"] == "update"
     ]
+    assert ["update", "receipt", "update", "receipt"] == [entry["kind"] for entry in audit]
     assert [] == list((run / "downloads").iterdir()), "a download is not kept"
 
 

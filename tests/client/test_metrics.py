@@ -194,9 +194,7 @@ async def test_what_left_does_not_fall_with_a_restart(tmp_path: Path) -> None:
         await put_together(
             Line([assign(number=2, since=1), assign(number=2, since=1), lost]), Trainer(), state
         ).run()
-    book = state / "runs" / "run-1" / "audit.jsonl"
-    assert 3 == len(book.read_text().splitlines()), "the second update was handed in twice"
-    with book.open("a") as file:
+    with (state / "audit.jsonl").open("a") as file:
         file.write('{"task": "0000')
     seen = await live(put_together(Line([FINISHED]), Trainer(), state))
     assert (2.0, 16.0) == (one(seen["pfl_site_left_updates"]), one(seen["pfl_site_left_bytes"]))
@@ -208,7 +206,7 @@ async def test_what_left_is_known_before_the_first_call(tmp_path: Path) -> None:
     joins = [Joined(pin(run).to_json(), Blob("first", 5)) for run in ("run-1", "run-2")]
     for joined, run in zip(joins, ("run-1", "run-2"), strict=True):
         await live(put_together(Line([assign(run=run), FINISHED], [joined]), Trainer(), state))
-    with (state / "runs" / "run-1" / "audit.jsonl").open("a") as file:
+    with (state / "audit.jsonl").open("a") as file:
         file.write('{"task": "0000')
     (state / "runs" / "run-0").mkdir()
     site = put_together(Line([FINISHED], [joins[1]]), Trainer(), state)

@@ -120,6 +120,22 @@ def test_a_live_line_stays_below_the_log(monkeypatch: pytest.MonkeyPatch) -> Non
     structlog.reset_defaults()
 
 
+@pytest.mark.parametrize("word", ["text", "json"])
+def test_a_program_that_another_one_started(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    """Its lines are written as the other's, and where that one's live line was."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    logs.configure_from(word)
+    logs.show("training")
+    monkeypatch.setenv(logs.STYLE, logs.style())
+    logs.configure_beside()
+    structlog.get_logger("pfl.test").info("here")
+    structlog.reset_defaults()
+    assert (word == "json") == stream.getvalue().startswith("{")
+    assert word == "json" or ["here", ""] == screen(stream)
+
+
 @pytest.mark.parametrize(
     ("kind", "word", "term"),
     [(io.StringIO, "text", "xterm"), (Terminal, "json", "xterm"), (Terminal, "text", "dumb")],

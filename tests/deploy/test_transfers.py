@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pfl_client.audit import entries
 from pfl_common.identity import read_join_file, write_join_file
 from pfl_server.journal import Journal
 from tests.deploy.processes import Machine, write_site
@@ -97,10 +97,9 @@ class Line:
 
     def audited(self) -> dict[str, object]:
         """What the site has a receipt for."""
-        (book,) = self.machine.home.glob(f"state/pfl/sites/*/{SITE}/runs/*/audit.jsonl")
-        (line,) = book.read_text().splitlines()
-        found: dict[str, object] = json.loads(line)
-        return found
+        (book,) = self.machine.home.glob(f"state/pfl/sites/*/{SITE}/audit.jsonl")
+        (found,) = [entry for entry in entries(book.parent) if entry["kind"] == "receipt"]
+        return dict(found)
 
     @property
     def _invitation(self) -> Path:

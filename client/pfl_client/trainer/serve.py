@@ -32,7 +32,7 @@ def main(address: str) -> None:
     if len(secret) != frames.SECRET_BYTES:
         raise SystemExit("the trainer is started by pfl-client, not by hand")
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    logs.configure()
+    logs.configure_beside()
     with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
         frames.limit(socket)
         socket.connect(address)

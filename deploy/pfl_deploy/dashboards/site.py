@@ -100,8 +100,8 @@ _LEFT = Row(
         Panel(
             "stat",
             "Updates that left",
-            "Updates with the coordinator's receipt, over all runs this program has been in; `audit.jsonl` in the "
-            "site's folder of the run lists each. More than the rounds of the runs: compare with that list.",
+            "Updates with the coordinator's receipt, over all runs this program has been in; `pfl audit` on "
+            "the site's machine lists each. More than the rounds of the runs: compare with that list.",
             "none",
             (ask_site("pfl_site_left_updates_total@", "updates"),),
             4,

@@ -8,8 +8,9 @@ from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import TypedDict
+from typing import cast
 
+from pfl_client.audit import RECEIPT, UPDATE, entries
 from pfl_common.identity import site_name
 from pfl_common.run import Entry, Json, Manifest, RunSpec
 from pfl_common.sealing import sealed_size
@@ -20,14 +21,6 @@ from pfl_deploy.reporting.facts import describe
 from pfl_deploy.reporting.histories import Curve, read_history
 from pfl_deploy.reporting.traffic import size_of
 from pfl_server.comparable import Differences, Subject, find_differences
-
-
-class Leaving(TypedDict):
-    """A line of a site's audit: what left the building."""
-
-    task: str
-    bytes: int
-    names: list[str]
 
 
 @dataclass(frozen=True)
@@ -154,13 +147,14 @@ def read_traffic(folder: Path, spec: RunSpec) -> Traffic:
     kinds = [entry["task"].rpartition("-")[2] for entry in read_history(folder)]
     plain = [size_of(spec.init_manifest), *(size_of(_down(spec, kind)) for kind in kinds)]
     received = [sealed_size(size) for size in plain]
-    sent = tuple((line["task"], line["bytes"]) for line in _read_audit(folder))
+    sent = tuple((str(line["task"]), int(str(line["bytes"]))) for line in _listed(folder, RECEIPT))
     return Traffic(len(sent), sum(size for _, size in sent), len(received), sum(received), sent)
 
 
 def read_sent_names(folder: Path) -> set[str]:
     """Tensors that left a site, by the names of its model: in an upload they stand below `sum` or `shown`."""
-    named = {name.partition(".") for line in _read_audit(folder) for name in line["names"]}
+    lines = _listed(folder, UPDATE)
+    named = {str(name).partition(".") for line in lines for name in cast("list[Json]", line["names"])}
     return {name for branch, _, name in named if branch in ("sum", "shown")}
 
 
@@ -190,9 +184,9 @@ def _down(spec: RunSpec, kind: str) -> Manifest:
     )
 
 
-def _read_audit(folder: Path) -> list[Leaving]:
-    file = folder / "audit.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+def _listed(folder: Path, kind: str) -> list[dict[str, Json]]:
+    """What the site's list says of the run in this folder."""
+    return [line for line in entries(folder.parent.parent, folder.name) if line["kind"] == kind]
 
 
 def _method(run: Trained) -> Method:

@@ -194,7 +194,7 @@ def _travel(findings: Findings) -> str:
         ),
         table(head, rows),
         paragraph(
-            "What left is taken from each site's own audit.jsonl, written when the receipt came in; what came in are "
+            "What left is taken from each site's own audit.jsonl, the updates with a receipt; what came in are "
             "the tasks in its history with the sizes that the run pins, the first model included. Transport "
             f"overhead is not in it. The coordinator's own counters say: {counted or 'nothing'}.",
             "soft",

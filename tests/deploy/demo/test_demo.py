@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from pfl_client.audit import entries
 from pfl_deploy.demo.report import render
 from tests.deploy.demo.conftest import ROUNDS, Played
 from tests.house.skeleton import TOP
@@ -74,7 +75,8 @@ def test_bytes_are_those_of_the_audits_and_of_the_coordinator(played: Played) ->
     """What left is the sum over a site's audit; the coordinator counted the same in all, both ways."""
     traffic = played.findings.traffic
     for site in SITES:
-        audit = book(played, "dualfed", site, "audit.jsonl")
+        run = folder(played, "dualfed", site)
+        audit = [line for line in entries(run.parent.parent, run.name) if line["kind"] == "receipt"]
         assert ROUNDS == traffic[site].uploads == len(audit)
         assert sum(line["bytes"] for line in audit) == traffic[site].sent  # type: ignore[misc]
     counted = played.findings.counters
