@@ -13,17 +13,20 @@ import torch
 
 from pfl_common import methods, sources
 from pfl_common.config import dump
-from pfl_common.errors import RunFailed
 from pfl_common.run import ClientId, Description, Manifest, Participation, RunSpec
 from pfl_server import inputs
 from pfl_server.agreement import agree
+from pfl_server.appetite import estimate, explain_end
 from pfl_server.books import build_template
 from pfl_server.inputs import Wish
-from pfl_server.rehearsal import rehearse
+from pfl_server.rehearsal import count_samples, rehearse
 from pfl_server.settings import ServerSettings
 
 REHEARSED_HERE = 8 << 20
 """A model of so many bytes is rehearsed in the coordinator itself: a process of its own takes seconds to start."""
+HELD_HERE = 256 << 20
+"""If all that it holds meanwhile, layer by layer, is no more than this: pictures may be large and a network small."""
+REHEARSAL = (sys.executable, "-P", "-m", "pfl_server.rehearsal")
 
 
 def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
@@ -66,21 +69,15 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
 
 
 def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:
-    """The shape of every parcel; a large model is rehearsed in a process that takes its memory along when it ends."""
-    method = methods.load(spec.method)
-    if _size(spec) <= REHEARSED_HERE:
+    """The shape of every parcel; what takes much memory is rehearsed in a process that takes it along when it ends."""
+    method, samples = methods.load(spec.method), count_samples(spec)
+    need = estimate(spec)
+    if need.model <= REHEARSED_HERE and need.at(samples) <= HELD_HERE:
         return rehearse(method, spec, build_template(spec))
-    command = [sys.executable, "-P", "-m", "pfl_server.rehearsal"]
-    done = subprocess.run(command, input=spec.to_json().encode(), stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(REHEARSAL, input=spec.to_json().encode(), stdout=subprocess.PIPE, check=False)
     if done.returncode:
-        raise RunFailed(f"the rehearsal of {spec.method} ended with {done.returncode}: see the log above")
+        raise explain_end(spec, done.returncode, samples=samples)
     return RunSpec.from_json(done.stdout).manifests
-
-
-def _size(spec: RunSpec) -> int:
-    """Bytes of the first model, without making it."""
-    with torch.device("meta"):
-        return sum(value.nbytes for value in methods.build_participant(spec).state_dict().values())
 
 
 def versions() -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,8 +21,11 @@ from pfl_common.methods import Method
 from pfl_common.run import Json, Kind, Manifest, RunSpec, Task, parcel_key
 from pfl_common.sums import Sum
 from pfl_common.tensors import State
+from pfl_server.appetite import NO_MEMORY, lacks_memory
 
 SITE = "rehearsal"
+LARGE_SAMPLE = 3 * 64 * 64
+"""Numbers of a sample: above, a network's layers hold more for a few samples than it has weights."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,17 @@ def _played(method: Method, spec: RunSpec) -> Iterator[tuple[str, list[int]]]:
         yield phase, [first, *second]
 
 
-def _made_up(spec: RunSpec) -> LocalData:
-    """Two samples for each of a few classes: enough for batch norm, few enough to cost nothing."""
+def count_samples(spec: RunSpec) -> int:
+    """How many samples are made up: enough for batch norm; of large ones no more than that, for they cost memory."""
     classes = len(spec.model.classes)
-    y = torch.arange(classes).repeat(2)[: max(4, min(2 * classes, 16))]
+    return 4 if math.prod(spec.model.shape) > LARGE_SAMPLE else max(4, min(2 * classes, 16))
+
+
+def _made_up(spec: RunSpec) -> LocalData:
+    """Two samples for each of a few classes."""
+    count = count_samples(spec)
+    classes = len(spec.model.classes)
+    y = torch.arange(min(classes, count // 2) if classes > count else classes).repeat(count)[:count]
     x = torch.rand((len(y), *spec.model.shape), generator=seeding.generator(spec.seed, "rehearsal"))
     samples = Samples(x, y)
     return LocalData(samples, samples, samples, classes, SITE, spec.seed)
@@ -104,9 +115,14 @@ def main() -> None:
     """A specification by standard input; the same with its manifests by standard output."""
     spec = RunSpec.from_json(sys.stdin.buffer.read())
     seeding.pin_threads(spec.threads)
-    template = methods.build_participant(spec)
-    seeding.initialise(template, spec.seed)
-    found = dataclasses.replace(spec, manifests=rehearse(methods.load(spec.method), spec, template))
+    try:
+        template = methods.build_participant(spec)
+        seeding.initialise(template, spec.seed)
+        found = dataclasses.replace(spec, manifests=rehearse(methods.load(spec.method), spec, template))
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        raise SystemExit(NO_MEMORY) from None
     sys.stdout.write(found.to_json())
 
 
