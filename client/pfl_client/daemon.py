@@ -23,6 +23,7 @@ from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.heart import Heart
 from pfl_client.link import INIT, Link, NotAdmitted, Traffic, Unreachable, lacks_room
 from pfl_client.progress import SiteProgress, tell_joined
+from pfl_client.telling import tell_end, tell_hindrances
 from pfl_client.visit import Visit
 from pfl_client.watch import Watch
 from pfl_common.blanks import throw_away
@@ -40,13 +41,6 @@ SAY_AGAIN_SECONDS = 60.0
 """How often a coordinator that is away for long is worth a line."""
 SAY_WAITING_SECONDS = 1800.0
 """And how often a run that has not begun."""
-_WITHOUT_IT = "the run ended without this site"
-_NOT_ITS_OWN = "the run ended before this site was asked to train: no round of its model was trained here"
-_NEXT_TIME = (
-    "ask the operator when the next run begins and start pfl-client then, or now with --stay to wait for it",
-    "nothing: this site waits for the next run",
-)
-"""For a site that was not asked to train: one that ends, and one that stays."""
 
 
 class Daemon:
@@ -143,15 +137,16 @@ class Daemon:
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""
-        joined, failed, told = None, False, float("-inf")
+        joined, failed, told, said = None, False, float("-inf"), set[str]()
         self._audit.run = ""
         clock = asyncio.get_running_loop().time
         # Whoever rests only looks whether there is another run.
         self.watch.doing = "over" if self.watch.doing == "over" else "joining"
-        while joined is None:
+        while not isinstance(joined, Joined):
             try:
                 joined = await self._patiently(lambda: self._link.join(description))
                 self.watch.doing = "joining"
+                said = tell_hindrances(joined, said)
                 if joined is None and clock() - told >= SAY_WAITING_SECONDS:
                     log.info("let in, waiting for the run to begin")
                     told = clock()
@@ -188,19 +183,10 @@ class Daemon:
             answer = await self._ask_for_work(visit)
             if isinstance(answer, Over):
                 self.watch.doing = "over"
-                self._tell_end(visit, answer)
+                measured = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
+                tell_end(answer, visit, measured | self.progress.account(), stays=self._stays)
                 return answer
             await self._take(visit, answer)
-
-    def _tell_end(self, visit: Visit, over: Over) -> None:
-        accuracy = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
-        seen = {"status": over.status, "words": over.words, "model": str(visit.model or "none")}
-        done = self.progress.account()
-        say = log.error if over.status == "failed" else log.info
-        say("the run is over", **{name: word for name, word in seen.items() if word}, **accuracy, **done)
-        if over.status != "failed" and not visit.marks():
-            words = _WITHOUT_IT if visit.model is None else _NOT_ITS_OWN
-            log.warning(words, what_to_do=_NEXT_TIME[self._stays])
 
     async def _rest(self, visit: Visit) -> str:
         """Ask now and then until the run is not over any more; gives the key of the task that waits, if one does."""

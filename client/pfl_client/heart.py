@@ -52,8 +52,12 @@ class Heart:
                 await self._beating
 
     async def _run(self) -> None:
+        clock, answered = asyncio.get_running_loop().time, 0.0
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            # The coordinator holds a beat for about as long as it is to the next one.
+            await asyncio.sleep(max(0.0, HEARTBEAT_SECONDS - answered))
             self._done += self._at_work
+            began = clock()
             with suppress(Unreachable, Refused):
                 await self._link.heartbeat(self._key, self._done + reached(self._download))
+            answered = clock() - began

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores
 from pfl_common.run import Description, Kind
 
 INIT, CALLS = "init", "calls"
@@ -55,7 +55,7 @@ class Traffic:
 class Link(Protocol):
     """Every call is safe to repeat; a call that cannot reach the coordinator raises `Unreachable`."""
 
-    async def join(self, description: Description) -> Joined | None:
+    async def join(self, description: Description) -> Joined | Gathering | None:
         """Register with what the data looks like; None while the run is still gathering sites: ask again."""
 
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:

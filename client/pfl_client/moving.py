@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from pfl_client.link import INIT, Link, Unreachable
-from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores
 from pfl_common.run import Description
 
 log = structlog.get_logger("pfl.site")
@@ -44,7 +44,7 @@ class MovingLink:
         """Hang up."""
         await self._place.line.close()
 
-    async def join(self, description: Description) -> Joined | None:
+    async def join(self, description: Description) -> Joined | Gathering | None:
         """Register."""
         return await self._call(lambda line: line.join(description))
 

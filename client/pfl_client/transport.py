@@ -19,11 +19,13 @@ from pfl_common import speech
 from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
-from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores
 from pfl_common.run import Description
 from pfl_common.sealing.calls import CallSigner
 from pfl_common.wire import coordinator_pb2 as pb
 
+HOLD_SECONDS = 1.0
+"""The coordinator may keep a heartbeat's answer so long: while a call is open it sees at once that this site goes."""
 PLAIN_SECONDS = 600.0
 """After a call without an answer all parcels go in streams for so long: the line may be too slow for them beside."""
 
@@ -71,7 +73,7 @@ class GrpcLink:
         self._line.tell = tell
         return self
 
-    async def join(self, description: Description) -> Joined | None:
+    async def join(self, description: Description) -> Joined | Gathering | None:
         """Register with what the data looks like; None while the run is still gathering sites: ask again."""
         try:
             return speech.hear_joined(
@@ -135,7 +137,7 @@ class GrpcLink:
 
     async def heartbeat(self, key: str, progress: int) -> bool:
         """Say how far the task is (samples trained); False: the task is no longer wanted."""
-        request = pb.HeartbeatRequest(key=key, progress=progress)
+        request = pb.HeartbeatRequest(key=key, progress=progress, hold_seconds=HOLD_SECONDS)
         return (await self._ask("Heartbeat", request, pb.HeartbeatAnswer)).wanted
 
     async def leave(self) -> None:

@@ -5,7 +5,9 @@ Torch-free. A site is never asked who it is: the transport knows it from the cer
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, JsonValue
@@ -31,6 +33,18 @@ DECLINES = (
 
 OPENING = "opening"
 """The key of heartbeats before a site's first task: it fetches the first model and reads its data."""
+
+
+MOST_SENTENCES, LONGEST_SENTENCE = 16, 1000
+"""What sites and coordinator tell each other's people beside what they do."""
+
+
+def shorten(words: Iterable[str]) -> tuple[str, ...]:
+    """A peer's sentences for people: not too many, not too long, each one line without control characters."""
+    return tuple(
+        "".join(sign if sign.isprintable() else " " for sign in line[:LONGEST_SENTENCE])
+        for line in islice(words, MOST_SENTENCES)
+    )
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,15 @@ class Joined:
     init: Blob
     seal: Seal = field(default_factory=Seal)
     card: bytes = b""
+    warnings: tuple[str, ...] = ()
+    """What is odd about the sites' classes, for people."""
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """The run does not begin although enough sites have come; said only where there is something to say."""
+
+    words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -90,6 +113,8 @@ class Over:
 
     status: str
     words: str = ""
+    counted: int | None = None
+    """In how many rounds an update of the site was counted, if the coordinator says so."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +156,10 @@ class SiteStatus:
     """Since it was last heard, or NOT_SINCE."""
     doing: str = ""
     phase: SitePhase = "waiting"
+    counted: int = 0
+    """In how many rounds an update of it was counted."""
+    warnings: tuple[str, ...] = ()
+    """What the site itself found odd about its data."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +226,10 @@ class RunStatus:
     cohort: int = 0
     counted: int = 0
     lost: int = 0
+    warnings: tuple[str, ...] = ()
+    """What is odd about the sites' classes."""
+    refused: dict[ClientId, str] = field(default_factory=dict)
+    """Sites that were not taken, and why; until they come back mended."""
 
 
 COORDINATOR = "coordinator"

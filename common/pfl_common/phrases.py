@@ -10,7 +10,7 @@ from typing import Literal, TypeVar, get_args
 
 from pydantic import JsonValue, TypeAdapter
 
-from pfl_common.messages import Event, Level, Point, Seal, SitePhase, SiteStatus
+from pfl_common.messages import Event, Level, Over, Point, Seal, SitePhase, SiteStatus
 from pfl_common.run import Direction, Header, Kind, Moments, Task, Values
 from pfl_common.wire import coordinator_pb2 as pb
 
@@ -27,10 +27,24 @@ _FACTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 Word = TypeVar("Word", bound=str)
 
 
+def hear_over(said: pb.Over) -> Over:
+    """The end of a run."""
+    counted = said.counted if said.HasField("counted") else None
+    return Over(word(pb.Ending.Name(said.ending), "ENDING_"), said.words, counted)
+
+
 def hear_site(said: pb.SiteStatus) -> SiteStatus:
     """One line of the list of sites."""
     phase = choose(said.phase, SITE_PHASES)
-    return SiteStatus(said.site, said.state, said.seen_seconds, said.doing, phase)
+    return SiteStatus(
+        said.site,
+        said.state,
+        said.seen_seconds,
+        said.doing,
+        phase,
+        counted=said.counted,
+        warnings=tuple(said.warnings),
+    )
 
 
 def hear_point(said: pb.Point) -> Point:

@@ -18,6 +18,7 @@ from pfl_common.errors import Refused
 from pfl_common.messages import (
     Assignment,
     Blob,
+    Gathering,
     Joined,
     Mark,
     Offer,
@@ -25,6 +26,7 @@ from pfl_common.messages import (
     Receipt,
     RunStatus,
     Scores,
+    shorten,
 )
 from pfl_common.run import Description, Kind
 from pfl_common.sealing.calls import NoSession, SignedCall
@@ -133,27 +135,32 @@ def hear_description(said: pb.JoinRequest) -> Description:
         )
 
 
-def say_joined(joined: Joined | None) -> pb.JoinAnswer:
-    """The run a site has been taken into; None: still gathering."""
+def say_joined(joined: Joined | Gathering | None) -> pb.JoinAnswer:
+    """The run a site has been taken into; else still gathering."""
     if joined is None:
         return pb.JoinAnswer(gathering=pb.Done())
+    if isinstance(joined, Gathering):
+        return pb.JoinAnswer(gathering=pb.Done(), warnings=shorten(joined.words))
     return pb.JoinAnswer(
+        warnings=shorten(joined.warnings),
         joined=pb.Joined(
             spec=joined.spec.encode(),
             init=say_blob(joined.init),
             seal=phrases.say_seal(joined.seal),
             card=joined.card,
-        )
+        ),
     )
 
 
-def hear_joined(said: pb.JoinAnswer) -> Joined | None:
-    """The run this site has been taken into; None: still gathering."""
+def hear_joined(said: pb.JoinAnswer) -> Joined | Gathering | None:
+    """The run this site has been taken into; else still gathering."""
     with _as_bad_request("an answer to Join"):
+        words = shorten(said.warnings)
         if _chosen(said, "answer") == "gathering":
-            return None
+            return Gathering(words) if words else None
         found = said.joined
-        return Joined(found.spec.decode(), hear_blob(found.init), phrases.hear_seal(found.seal), found.card)
+        seal = phrases.hear_seal(found.seal)
+        return Joined(found.spec.decode(), hear_blob(found.init), seal, found.card, words)
 
 
 def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float, beside_bytes: int = 0) -> pb.NextTaskRequest:
@@ -172,7 +179,8 @@ def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:
     if work is None:
         return pb.NextTaskAnswer(nothing=pb.Done())
     if isinstance(work, Over):
-        return pb.NextTaskAnswer(over=pb.Over(ending=f"ENDING_{work.status.upper()}", words=work.words))
+        ending = f"ENDING_{work.status.upper()}"
+        return pb.NextTaskAnswer(over=pb.Over(ending=ending, words=work.words, counted=work.counted))
     return pb.NextTaskAnswer(
         assignment=pb.Assignment(
             task=phrases.say_task(work.task),
@@ -190,7 +198,7 @@ def hear_work(said: pb.NextTaskAnswer) -> Assignment | Over | None:
         if chosen == "nothing":
             return None
         if chosen == "over":
-            return Over(phrases.word(pb.Ending.Name(said.over.ending), "ENDING_"), said.over.words)
+            return phrases.hear_over(said.over)
         work = said.assignment
         return Assignment(
             phrases.hear_task(work.task),
@@ -327,6 +335,8 @@ def say_status(status: RunStatus) -> pb.RunStatus:
         cohort=status.cohort,
         counted=status.counted,
         lost=status.lost,
+        warnings=status.warnings,
+        refused=status.refused,
     )
 
 
@@ -354,6 +364,8 @@ def hear_status(said: pb.RunStatus) -> RunStatus:
             cohort=said.cohort,
             counted=said.counted,
             lost=said.lost,
+            warnings=tuple(said.warnings),
+            refused=dict(sorted(said.refused.items())),
         )
 
 

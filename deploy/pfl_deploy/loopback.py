@@ -20,7 +20,7 @@ from pfl_client.envelopes import Closed
 from pfl_client.link import INIT
 from pfl_client.trainer.workbench import Workbench
 from pfl_common.errors import Refused
-from pfl_common.messages import Assignment, Blob, Joined, Mark, Offer, Over, Receipt, Scores, Seal
+from pfl_common.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores, Seal
 from pfl_common.parcels import Source, open_file
 from pfl_common.run import ClientId, Description, Header
 from pfl_server.desk import Desk
@@ -35,7 +35,7 @@ class LoopbackLink:
     def __init__(self, site: ClientId, desk: Desk) -> None:
         self._site, self._desk = site, desk
 
-    async def join(self, description: Description) -> Joined | None:
+    async def join(self, description: Description) -> Joined | Gathering | None:
         """Register."""
         return await self._desk.join(self._site, description)
 

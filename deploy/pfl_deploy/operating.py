@@ -16,7 +16,16 @@ from pfl_client.operator import OperatorLink
 from pfl_common.errors import SettingError, Unavailable, UserError, nearest
 from pfl_common.identity import Authority, Found, Ledger, check_site_name, discovery, write_join_file
 from pfl_common.messages import RunStatus
-from pfl_deploy.standing import NAMED, tell_ago, tell_place, tell_rest, tell_rounds, tell_sentence
+from pfl_deploy.standing import (
+    NAMED,
+    tell_ago,
+    tell_place,
+    tell_rest,
+    tell_rounds,
+    tell_sentence,
+    tell_troubles,
+    tell_warnings,
+)
 
 OVER = ("finished", "stopped", "failed")
 """How a run's status reads when it is over."""
@@ -124,11 +133,14 @@ def show(status: RunStatus, console: Console) -> None:
         lines.append("awaited: " + ", ".join(status.awaited))
     for line in filter(None, [*lines, *tell_rounds(status.curve)]):
         console.print(line, markup=False, highlight=False)
-    table = Table("site", "state", "phase", "last heard", Column("doing", overflow="fold"))
+    for remarks, style in ((tell_troubles(status), "bold red"), (tell_warnings(status), "yellow")):
+        for words in remarks:
+            console.print(Text(words, style=style))
+    table = Table("site", "state", "phase", "last heard", "counted", Column("doing", overflow="fold"))
     for site in status.sites:
         # A peer's own words are among them: shown as they are, and never as a markup.
         doing = "" if site.doing == site.phase else site.doing
-        cells = (site.site, site.state, site.phase, tell_ago(site.seen_seconds), doing)
+        cells = (site.site, site.state, site.phase, tell_ago(site.seen_seconds), str(site.counted), doing)
         table.add_row(*map(Text, cells))
     console.print(table)
     for line in tell_rest(status):

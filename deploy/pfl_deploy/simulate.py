@@ -16,12 +16,13 @@ import structlog
 
 from pfl_client.bench import DataFolder
 from pfl_client.daemon import Daemon
-from pfl_common.errors import DataError, SettingError
+from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.identity import site_name
 from pfl_common.messages import Scores
 from pfl_common.run import ClientId, RunSpec
 from pfl_deploy.loopback import LoopbackBench, LoopbackLink, OpenEnvelopes
 from pfl_server.hosting import RunHost
+from pfl_server.reception import UNFIT
 from pfl_server.settings import ServerSettings
 from pfl_server.stage import Script
 
@@ -68,7 +69,7 @@ def open_host(
     settings: ServerSettings, *, pinned: RunSpec | None = None, script: Script | None = None
 ) -> RunHost:
     """The coordinator of a federation inside one process."""
-    return RunHost(settings, OpenEnvelopes(), pinned=pinned, script=script)
+    return RunHost(settings, OpenEnvelopes(), pinned=pinned, script=script, all_here=True)
 
 
 async def play(host: RunHost, folders: Sequence[Path], state: Path, *, hold_out: float = 0.0) -> Result:
@@ -88,8 +89,8 @@ async def play(host: RunHost, folders: Sequence[Path], state: Path, *, hold_out:
         ]
         async with asyncio.TaskGroup() as group:
             group.create_task(host.run())
-            for site, daemon in zip(sites, daemons, strict=True):
-                group.create_task(_run(daemon, site))
+            for daemon, (site, folder) in zip(daemons, sites.items(), strict=True):
+                group.create_task(_run(daemon, site, folder))
     except ExceptionGroup as several:
         # The first failure ended the others: it is the one to tell.
         raise several.exceptions[0] from None
@@ -105,10 +106,20 @@ async def play(host: RunHost, folders: Sequence[Path], state: Path, *, hold_out:
     )
 
 
-async def _run(daemon: Daemon, site: ClientId) -> None:
-    """One of many sites in one log: what is said here, and in the threads that work for it, says which one."""
+async def _run(daemon: Daemon, site: ClientId, folder: Path) -> None:
+    """One of many sites in one log: what is said here, and in the threads that work for it, says which one. A site that
+    is not taken ends the simulation: without it the result would be another one.
+    """
     structlog.contextvars.bind_contextvars(site=site)
-    await daemon.run()
+    try:
+        await daemon.run()
+    except Refused as refused:
+        if refused.code not in UNFIT:
+            raise
+        raise DataError(
+            f"the data of {folder} do not fit the others: {refused.words}",
+            advice="mend the folder, or take it away: a simulation leaves no site out by itself",
+        ) from None
 
 
 def read_curve(site: ClientId, history: Path) -> Curve:

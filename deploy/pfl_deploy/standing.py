@@ -15,6 +15,7 @@ from pfl_deploy.reporting import amounts
 NAMED = 3
 """Awaited sites that are named in a sentence; of more the number is said."""
 MOST_NAMES = 12
+OVER = ("finishing", "finished", "stopped")
 RECENT = 5
 """Events that are told; the status page and `--json` have more."""
 
@@ -48,6 +49,25 @@ def tell_sentence(status: RunStatus) -> str:
             return f"Ended by the operator after {_count(_count_closed(status), 'round')}."
         case _:
             return ""
+
+
+def tell_troubles(status: RunStatus) -> Iterator[str]:
+    """What the operator must not overlook: sites without a part in what was trained, sites that were not taken."""
+    never = [line.site for line in status.sites if not line.counted]
+    # An older coordinator counts nobody.
+    some = 0 < len(never) < len(status.sites)
+    if some and status.status in OVER and (closed := _count_closed(status)):
+        rounds = _count(closed, "round")
+        yield f"Counted in none of {rounds}: {tell_names(never)}. The result knows nothing of their data."
+    for site, words in status.refused.items():
+        yield f"{site} was not taken: {words}"
+
+
+def tell_warnings(status: RunStatus) -> Iterator[str]:
+    """What is odd about the sites' data, as they and the coordinator say."""
+    yield from status.warnings
+    for line in status.sites:
+        yield from (f"{line.site}: {words}" for words in line.warnings)
 
 
 def tell_rounds(curve: Sequence[Point]) -> Iterator[str]:
@@ -137,6 +157,8 @@ def _tell_gathered(status: RunStatus) -> str:
 
 def _tell_beginning(status: RunStatus) -> str:
     run = f"The run of {_count(status.rounds, 'round')}" if status.rounds else "The run"
+    if status.words:
+        return f"{run} does not begin yet."
     if _count_here(status) >= float(str(status.spec.get("sites", "inf"))):
         return f"All have come. {run} is being made ready."
     return f"{run} begins by itself when all have come."

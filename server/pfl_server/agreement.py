@@ -169,11 +169,12 @@ def _most_usual(sites: Mapping[ClientId, Description]) -> Description:
 
 
 def _say_odd(site: ClientId, own: Description, usual: Description) -> str:
-    expected = f"expected: {_describe(usual)}, as most sites have"
-    return f"{site} has {_describe(own)}; {expected}; what to do: {_advise(own, usual)}"
+    expected = f"expected: {tell_form(usual)}, as most sites have"
+    return f"{site} has {tell_form(own)}; {expected}; what to do: {_advise(own, usual)}"
 
 
-def _describe(one: Description) -> str:
+def tell_form(one: Description) -> str:
+    """What kind of data a site has, in a few words."""
     if one.kind == "image":
         return f"{_STORED[one.values]}, {one.low:g}..{one.high:g}" if one.high else _STORED[one.values]
     return f"numbers of shape {one.shape} that are no pictures"

@@ -88,6 +88,7 @@ def serve(
     lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
     largest_norm: Annotated[float | None, typer.Option(help="Largest norm of an update taken.")] = None,
+    classes: Annotated[str | None, typer.Option(help="The run's classes, a,b or a file; no other.")] = None,
     backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     pixel_range: PixelRange = None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pfl_common.messages import Assignment, Joined, Mark, Offer, Over, Receipt, RunStatus, Scores
+from pfl_common.messages import Assignment, Gathering, Joined, Mark, Offer, Over, Receipt, RunStatus, Scores
 from pfl_common.run import ClientId, Description
 
 
@@ -33,7 +33,7 @@ class Incoming:
 class Desk(Protocol):
     """Each call raises `errors.Refused` for what it does not take, with a code from a fixed list."""
 
-    async def join(self, site: ClientId, description: Description) -> Joined | None:
+    async def join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         """Register a site; None while the run still gathers (the transport answers "ask again")."""
 
     async def next_task(
@@ -61,6 +61,9 @@ class Desk(Protocol):
 
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work; False: no longer wanted."""
+
+    async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
+        """Hold a site's call so long while it is at work: that its line closes is then known at once."""
 
     async def leave(self, site: ClientId) -> None:
         """A site goes."""

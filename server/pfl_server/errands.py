@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from pfl_common.messages import Assignment, Mark, Offer, SitePhase
+from pfl_common.messages import NOT_SINCE, Assignment, Mark, Offer, SitePhase, SiteStatus
 from pfl_common.run import ClientId, Header, Kind, Task
 from pfl_server.desk import Incoming
 
@@ -98,6 +98,10 @@ class Place:
     """When it was last heard; after a restart that of the restart, from which leases count."""
     heard: bool = True
     """Whether anything was heard of it in this life of the coordinator."""
+    calls: int = 0
+    """How often it was heard: the number of its last call."""
+    gone: bool = False
+    """The line of its last call was closed under it: it is away, although its lease goes on."""
     left_at: float = float("-inf")
     """When it said goodbye; with that it is not heard any more, whatever time that was."""
     waiting: int = 0
@@ -107,17 +111,32 @@ class Place:
     """Its last updates that have a receipt, newest first."""
     warned: int = 0
     """The round for which it was already said that the site does not remember what it should."""
+    warnings: tuple[str, ...] = ()
+    """What it found odd about its own data."""
     trouble: str = ""
     """Why it declined its last task; nothing once it has answered one again."""
 
     def hear(self, now: float) -> None:
         """It was heard."""
-        self.seen, self.heard = now, True
+        self.seen, self.heard, self.gone = now, True, False
+        self.calls += 1
+
+    def hang_up(self, call: int) -> None:
+        """A line was closed under a call of the site; if it has called since, it is on another one."""
+        self.gone = self.calls == call
 
     @property
     def has_left(self) -> bool:
         """It said goodbye, and was not heard since."""
         return self.left_at > self.seen
+
+    def status(self, now: float, *, started: float, here: bool, counted: int) -> SiteStatus:
+        """Its line in the list of sites."""
+        heard = self.left_at if self.has_left else max(self.seen, started)
+        known = self.heard or self.has_left
+        ago = 0.0 if self.waiting else max(0.0, now - heard) if known else NOT_SINCE
+        doing, phase, state = self.describe(here=here), self.phase(here=here), "here" if here else "away"
+        return SiteStatus(self.site, state, round(ago, 1), doing, phase, counted, self.warnings)
 
     def phase(self, *, here: bool) -> SitePhase:
         """What it does, in one word from a list."""
@@ -129,9 +148,11 @@ class Place:
 
     def describe(self, *, here: bool) -> str:
         """What it does, in a few words for the list of sites, and what was the matter with it last."""
+        gone = self.gone and not here and not self.has_left
         if self.errand is None:
-            doing = "waiting" if self.waiting else "has left" if self.has_left else "" if here else "away"
+            away = "away, its line is closed" if gone else "away"
+            doing = "waiting" if self.waiting else "has left" if self.has_left else "" if here else away
         else:
             task = f"({self.errand.task.kind} {self.errand.task.round})"
-            doing = f"{self.errand.stage} {task}" if here else f"silent {task}"
+            doing = f"{self.errand.stage} {task}" if here else f"{'line closed' if gone else 'silent'} {task}"
         return f"{doing}; {self.trouble}" if self.trouble else doing

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -20,7 +21,6 @@ from pfl_common import scores
 from pfl_common.errors import Refused
 from pfl_common.messages import (
     DECLINES,
-    NOT_SINCE,
     OPENING,
     Assignment,
     Joined,
@@ -31,6 +31,7 @@ from pfl_common.messages import (
     RunStatus,
     Scores,
     SiteStatus,
+    shorten,
 )
 from pfl_common.run import ClientId, Description, Kind, Task
 from pfl_server.agreement import fits
@@ -39,6 +40,7 @@ from pfl_server.desk import Incoming
 from pfl_server.errands import Errand, Place, SiteLost
 from pfl_server.events import Record
 from pfl_server.intake import Intake
+from pfl_server.remembering import compare, look_at_goodbye, look_at_handing, newest_committed, recall_places
 
 if TYPE_CHECKING:
     from pfl_server.books import Books
@@ -62,8 +64,7 @@ class Fleet:
         # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back, and is not said to
         # be here before.
         self._started = self.now()
-        known = self._journal.sites()
-        self._places = {site: Place(site, self._started, heard=not resumed) for site in known}
+        self._places = recall_places(self._journal.sites(), self._started, heard=not resumed)
         for site, at in self._journal.goodbyes().items():
             # But not these: they left on purpose, and nobody waits for them.
             place = self._places[site]
@@ -75,6 +76,10 @@ class Fleet:
         self.refusals: Counter[str] = Counter()
         self._intake = Intake(books, self, meter=self._record.meter)
         self.status_line: Callable[[], RunStatus] | None = None
+        self.took_part: Counter[ClientId] = Counter()
+        """In how many rounds each site was counted, as training sees it."""
+        self.warnings: tuple[str, ...] = ()
+        """What is odd about the sites' classes."""
         self.on_stop: Callable[[], None] = lambda: None
 
     # -- what training calls
@@ -144,69 +149,74 @@ class Fleet:
         """Register a site, early or late, if its data fit the run."""
         fits(description, self.spec.model, site)
         await self._journal.register.soon(site, description.to_json(), late=site not in self.spec.roster)
-        self._welcome(site)
+        self._welcome(site, description)
         self._data.look(site, description)
         envelopes, init = self._books.envelopes, self._books.init
-        return Joined(self.spec.to_json(), init.blob, envelopes.address(init, site), envelopes.card)
+        own = envelopes.address(init, site)
+        return Joined(self.spec.to_json(), init.blob, own, envelopes.card, self.warnings)
 
-    def _welcome(self, site: ClientId) -> None:
+    def _welcome(self, site: ClientId, description: Description) -> None:
         known = self._places.get(site)
         if known is None or known.has_left:
             self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
-        self._places.setdefault(site, Place(site, self.now())).hear(self.now())
+        place = self._places.setdefault(site, Place(site, self.now()))
+        place.hear(self.now())
+        place.warnings = shorten(description.warnings)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
     ) -> Assignment | Over | None:
         """Hand out the site's open errand, the same one again if it asks again, or wait for one."""
         place = self._place(site)
-        place.waiting += 1
-        try:
-            if place.errand is None and self._over is None:
-                place.news.clear()
-                await asyncio.wait_for(place.news.wait(), wait)
-        except TimeoutError:
-            return None
-        finally:
-            place.waiting -= 1
-            self._hear(place)
+        with self._on_the_line(place):
+            try:
+                if place.errand is None and self._over is None:
+                    place.news.clear()
+                    await asyncio.wait_for(place.news.wait(), wait)
+            except TimeoutError:
+                return None
         errand = place.errand
         if errand is None:
-            return self._over
+            return self._over_for(site)
         # A site that was killed begins again at nothing: its new progress is not measured by what it had.
         errand.handed, errand.renewed, errand.progress = True, self.now(), -1
-        since = self._since(marks)
-        self._compare(place, marks, since=since)
+        committed = self._journal.committed()
+        since = newest_committed(marks, committed)
+        compare(place, marks, committed, since=since)
         assignment = await errand.prepare(replace(errand.task, since=since))
         errand.header, errand.digest, errand.turned = assignment.header, assignment.blob.digest, self.now()
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
         writing = self._journal.hand_out.soon(errand.task.key, site, assignment.task.since)
-        writing.add_done_callback(_look_at)
+        writing.add_done_callback(look_at_handing)
         return assignment
 
-    def _since(self, marks: tuple[Mark, ...]) -> int:
-        """The last committed round a site's vault holds: what an abandoned attempt left does not count."""
-        committed = self._journal.committed()
-        return max((mark.round for mark in marks if committed.get(mark.round) == mark.attempt), default=0)
+    @contextmanager
+    def _on_the_line(self, place: Place) -> Iterator[None]:
+        """While a call of a site waits here the site is here; when its line closes meanwhile, it is away at once."""
+        self._hear(place)
+        call, place.waiting = place.calls, place.waiting + 1
+        try:
+            yield
+            self._hear(place)
+        except asyncio.CancelledError:
+            place.hang_up(call)
+            raise
+        finally:
+            place.waiting -= 1
 
-    def _compare(self, place: Place, marks: tuple[Mark, ...], *, since: int) -> None:
-        """Say it when a site and this coordinator do not remember the same: one of the two was brought back from
-        an old copy. The run goes on, with the newest state both of them know.
-        """
-        committed = self._journal.committed()
-        known = max((m.round for m in place.given if committed.get(m.round) == m.attempt), default=0)
-        newest, last = max((mark.round for mark in marks), default=0), max(committed, default=0)
-        seen = {"site": place.site, "goes_on_from_round": since}
-        if newest > last + 1 and newest != place.warned:
-            place.warned = newest
-            place.trouble = f"it is at round {newest} already: is this coordinator's folder an old copy?"
-            log.warning(
-                "a site is further than this coordinator's folder", its_round=newest, ours=last, **seen
-            )
-        elif known > since and known != place.warned:
-            place.warned = known
-            place.trouble = f"came back without its state after round {known}"
-            log.warning("a site came back with an old state folder, or a new one", counted_in=known, **seen)
+    async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
+        """Hold a site's call while it is at work on a task, and while that is wanted."""
+        errand = (place := self._place(site)).errand
+        wanted = errand is not None and errand.task.key == key
+        if wanted or key == OPENING:
+            with self._on_the_line(place):
+                ended = {errand.answer} if errand and wanted else {asyncio.sleep(seconds)}
+                await asyncio.wait(map(asyncio.ensure_future, ended), timeout=seconds)
+
+    def _over_for(self, site: ClientId) -> Over | None:
+        """The end, with how often this site was in it."""
+        over = self._over
+        return replace(over, counted=self.took_part[site]) if over and self.took_part else over
 
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
@@ -249,7 +259,7 @@ class Fleet:
         errand = self.errand(site, key)
         self._places[site].trouble = ""
         if reason != "dropped":
-            said = _readable(words)
+            (said,) = shorten([words[:LONGEST_WORDS]])
             self._places[site].trouble = f"declined {key}, {reason}: {said}"
             log.warning("a site declined", site=site, task=key, reason=reason, words=said)
             self._record.events.add(f"{site} declined {key} ({reason}): {said}", "warning")
@@ -277,7 +287,7 @@ class Fleet:
         place.seen, place.left_at = float("-inf"), self.now()
         self._record.events.left(site)
         # Not waited for: whoever goes has no time, and a goodbye that is lost is a silence.
-        self._journal.leave.soon(site, time()).add_done_callback(_look_at_goodbye)
+        self._journal.leave.soon(site, time()).add_done_callback(look_at_goodbye)
         if place.errand:
             self.settle(place.errand, SiteLost("left"))
 
@@ -299,7 +309,7 @@ class Fleet:
         )
         present = self._here()
         sites = (self._site_status(p, here=name in present) for name, p in sorted(self._places.items()))
-        return replace(line, sites=tuple(sites))
+        return replace(line, sites=tuple(sites), warnings=self.warnings)
 
     def stop(self) -> None:
         """End the run in good order."""
@@ -361,19 +371,20 @@ class Fleet:
     def _hear(self, place: Place) -> None:
         """A goodbye that came late, of a site that was started again meanwhile, must not outlive a restart either."""
         if place.has_left:
-            self._journal.stay.soon(place.site).add_done_callback(_look_at_goodbye)
+            self._journal.stay.soon(place.site).add_done_callback(look_at_goodbye)
         place.hear(self.now())
 
     def _here(self) -> set[ClientId]:
         """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
-        return {site for site in self.present() if (place := self._places[site]).heard or place.waiting}
+        return {
+            site
+            for site in self.present()
+            if (place := self._places[site]).waiting or (place.heard and not place.gone)
+        }
 
     def _site_status(self, place: Place, *, here: bool) -> SiteStatus:
-        heard = place.left_at if place.has_left else max(place.seen, self._started)
-        known = place.heard or place.has_left
-        ago = 0.0 if place.waiting else max(0.0, self.now() - heard) if known else NOT_SINCE
-        doing, phase = place.describe(here=here), place.phase(here=here)
-        return SiteStatus(place.site, "here" if here else "away", round(ago, 1), doing, phase)
+        taken = self.took_part[place.site]
+        return place.status(self.now(), started=self._started, here=here, counted=taken)
 
     def _place(self, site: ClientId) -> Place:
         if site not in self._places:
@@ -383,18 +394,3 @@ class Fleet:
     def now(self) -> float:
         """The clock that leases are measured by."""
         return asyncio.get_running_loop().time()
-
-
-def _readable(words: str) -> str:
-    """A peer's words as one short line: they go to a log and to a terminal."""
-    return "".join(sign if sign.isprintable() else " " for sign in words[:LONGEST_WORDS])
-
-
-def _look_at(writing: asyncio.Future[None]) -> None:
-    if not writing.cancelled() and (error := writing.exception()) is not None:
-        log.warning("what a site began from was not written down: the run cannot be replayed", why=str(error))
-
-
-def _look_at_goodbye(writing: asyncio.Future[None]) -> None:
-    if not writing.cancelled() and (error := writing.exception()) is not None:
-        log.warning("a goodbye, or its end, was not written down until a restart", why=str(error))

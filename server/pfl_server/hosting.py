@@ -6,6 +6,7 @@ Without ports: the coordinator process puts it behind gRPC, `pfl simulate` calls
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Mapping
 
@@ -19,12 +20,13 @@ from pfl_common.run import ClientId, Description, RunSpec
 from pfl_server.baselines import Baseline, find_baselines, look_up
 from pfl_server.books import Books
 from pfl_server.changed import warn_of_other_code
+from pfl_server.class_names import remark
 from pfl_server.envelopes import Envelopes
 from pfl_server.events import Record
 from pfl_server.fleet import Fleet
 from pfl_server.observing import count_on
 from pfl_server.reading import Reading
-from pfl_server.reception import Reception
+from pfl_server.reception import Reception, Rules
 from pfl_server.room import Room
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
@@ -42,7 +44,7 @@ NOTED_SECONDS = 5.0
 class RunHost:
     """Holds the one run of a coordinator."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a coordinator's run is held with, all but the first two by default
         self,
         settings: ServerSettings,
         envelopes: Envelopes,
@@ -50,6 +52,7 @@ class RunHost:
         federation: str = "",
         pinned: RunSpec | None = None,
         script: Script | None = None,
+        all_here: bool = False,
     ) -> None:
         self.settings, self._named = settings, look_up(settings.state, settings.baseline)
         self.runs = Runs(settings.state, envelopes, federation=federation)
@@ -66,7 +69,11 @@ class RunHost:
                 warn_of_other_code(self.books.spec, self.record.events)
         self._noted = self._told = self.record.meter.read()
         self.reception = Reception(
-            settings.method, self.room, record=self.record, wanted=_describe_wanted(settings)
+            settings.method,
+            self.room,
+            record=self.record,
+            wanted=_describe_wanted(settings),
+            rules=Rules(settings.classes, all_here=all_here),
         )
         self.fleet: Fleet | None = None
         self.training: Training | None = None
@@ -165,7 +172,8 @@ class RunHost:
         baselines = await asyncio.to_thread(find_baselines, runs, books.spec, self._named)
         self.training.watch.baselines = {method: one.accuracy for method, one in baselines.items()}
         self._tell_differences(baselines)
-        self.fleet.status_line = self.training.status
+        self.fleet.status_line, self.fleet.took_part = self.training.status, self.training.watch.took_part
+        self.fleet.warnings = await self.room.have(asyncio.to_thread, self._compare_classes, books)
         self.reception.open(self.fleet)
         stop = asyncio.create_task(self._pass_on_stop(self.training))
         try:
@@ -182,6 +190,15 @@ class RunHost:
                 words = f"the gain over {method} ({one.run}) is not comparable: {'; '.join(one.differences.hindering)}"
                 log.warning(words)
                 self.record.events.add(words, "warning")
+
+    def _compare_classes(self, books: Books) -> tuple[str, ...]:
+        """What people should know of the sites' class names before the first round; said to operator and sites."""
+        sites = {site: json.loads(text)["classes"] for site, text in books.journal.sites().items()}
+        found = remark(sites, fixed=bool(self.settings.classes))
+        for words in found:
+            log.warning("classes", warning=words)
+            self.record.events.add(words, "warning")
+        return found
 
     async def _pass_on_stop(self, training: Training) -> None:
         await self.reception.stop_asked.wait()

@@ -100,6 +100,9 @@ class Observer:
     def _recall_last(self, rounds: Sequence[Mapping[str, object]], summed: Mapping[str, Scores]) -> None:
         """How far the run was, and how good."""
         committed = [row for row in rounds if row["status"] == "committed"]
+        self.watch.took_part.clear()
+        for row in committed:
+            self.watch.took_part.update(cast(list[ClientId], row["counted"]))
         if committed:
             last, watch = committed[-1], self.watch
             watch.round, watch.attempt = cast(int, last["round"]), cast(int, last["attempt"])
@@ -146,6 +149,7 @@ class Observer:
         self._ended("committed", course)
         task, losses = opened.task, opened.round.losses
         self.watch.counted, self.watch.closed = len(counted), course.ended
+        self.watch.took_part.update(counted)
         self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
         self._events.closed(task.round, counted=len(counted), losses=losses)
         await self.sum_round(task)
@@ -172,6 +176,7 @@ class Observer:
                 "run served again", status=over, rounds=last, to_train_again="--new-run", **self._how_good()
             )
             self._events.add(f"started again: the run had {over} after round {last}")
+            self._tell_absent()
         else:
             log.info("run resumed", after_round=last)
             self._events.add(f"run resumed after round {last}")
@@ -182,6 +187,23 @@ class Observer:
         log.info("run over", status=status, rounds=number, absent=sorted(round_.losses), **self._how_good())
         absent = f"; away at the end: {', '.join(sorted(round_.losses))}" if round_.losses else ""
         self._events.add(f"run {status} after round {number}{absent}")
+        roster = self._books.journal.sites()
+        log.info(
+            "who took part", rounds=number, counted={site: self.watch.took_part[site] for site in roster}
+        )
+        self._tell_absent()
+
+    def never_counted(self) -> tuple[ClientId, ...]:
+        """Registered sites of which the run's result knows nothing, once a round was closed."""
+        if not self.watch.took_part:
+            return ()
+        return tuple(site for site in self._books.journal.sites() if not self.watch.took_part[site])
+
+    def _tell_absent(self) -> None:
+        if never := self.never_counted():
+            rounds = len(self._books.journal.committed())
+            log.error("sites that were counted in no round", sites=list(never), rounds=rounds)
+            self._events.add(f"counted in none of {rounds} rounds: {', '.join(never)}", "error")
 
     def failed(self, words: str) -> None:
         """The run cannot go on."""

@@ -38,7 +38,9 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         pixel_range=settings.pixel_range,
         standardise=settings.standardise,
     )
-    model = agree(sites, wish)
+    # A list that was fixed is every site's list: whoever has another class was not let in.
+    listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
+    model = agree(listed, wish)
     method = methods.load(settings.method)
     participation = Participation.parse(settings.participation, drop=settings.drop)
     participation.check_roster(sites)

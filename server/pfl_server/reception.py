@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, time
 from typing import cast
 
+import structlog
 from pydantic import JsonValue
 
-from pfl_common.errors import Refused
+from pfl_common.errors import DataError, Refused
 from pfl_common.messages import (
     Assignment,
+    Gathering,
     Joined,
     Level,
     Mark,
@@ -25,12 +27,17 @@ from pfl_common.messages import (
     Scores,
     SitePhase,
     SiteStatus,
+    shorten,
 )
 from pfl_common.run import ClientId, Description
 from pfl_server.desk import Incoming
 from pfl_server.events import Record
 from pfl_server.fleet import Fleet
+from pfl_server.gathering import Verdict, check_classes, judge
+from pfl_server.refusals import readable
 from pfl_server.room import Room, is_full
+
+log = structlog.get_logger("pfl.reception")
 
 JOIN_WAIT = 5.0
 """Seconds a joining site is held before it is told to ask again."""
@@ -38,6 +45,22 @@ JOIN_WAIT = 5.0
 
 SILENT_SECONDS = 15.0
 """The usual lease: a site that is silent for so long is away, unless the run's own lease is told."""
+
+
+MOST_REFUSED = 50
+"""Sites that were not taken are told apart up to here; invitations bound how many there can be."""
+UNFIT = ("classes", "shape")
+"""Refusals of a site's data: a person at the site has to act."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a run asks of its sites before it begins."""
+
+    classes: tuple[str, ...] = ()
+    """The operator's own list; empty: the sites' names make it."""
+    all_here: bool = False
+    """Nobody else will come, as in a simulation: what keeps the run from beginning is an error."""
 
 
 @dataclass
@@ -48,6 +71,11 @@ class Guest:
     heard: float
     waiting: int = 0
     """How many of its calls wait here."""
+    gone: bool = False
+    """The line of its last call was closed while that waited."""
+    odd: str = ""
+    """Why it does not fit the others: it is told so, and goes."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Reception:
@@ -60,11 +88,17 @@ class Reception:
         *,
         record: Record | None = None,
         wanted: Mapping[str, JsonValue] | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self._method, self._room = method, room or Room(Path())
         self._events, self._wanted = (record or Record()).events, dict(wanted or {})
         self._lease = float(cast(float, self._wanted.get("lease_seconds", SILENT_SECONDS)))
+        self._rules = rules or Rules()
         self._gathered: dict[ClientId, Guest] = {}
+        self._judged: Mapping[ClientId, Description] = {}
+        self._verdict = Verdict()
+        self._refused: dict[ClientId, str] = {}
+        self._noted: dict[ClientId, tuple[str, ...]] = {}
         self._arrival = asyncio.Event()
         self._open = asyncio.Event()
         self._looked = asyncio.Event()
@@ -75,13 +109,34 @@ class Reception:
         self.stop_asked = asyncio.Event()
 
     async def gather(self, count: int) -> Mapping[ClientId, Description]:
-        """Wait until so many sites are here that have said what their data look like."""
+        """Wait until so many sites are here whose data go together; whoever does not fit the others is sent away."""
         # Whoever asks for work now is of another run: told so, or it would wait for us as we wait for it.
         self._looked.set()
-        while len(here := self._here()) < count:
+        while True:
+            here = {site: self._gathered[site].description for site in self._here()}
+            self._judge(here, count)
+            if len(self._verdict.fitting) >= count and not self._verdict.hindrance:
+                return {site: here[site] for site in self._verdict.fitting}
             self._arrival.clear()
             await self._arrival.wait()
-        return {site: self._gathered[site].description for site in here}
+
+    def _judge(self, here: Mapping[ClientId, Description], count: int) -> None:
+        if here == self._judged:
+            return
+        before, enough = self._verdict.hindrance, len(here) >= count
+        classes = self._rules.classes
+        self._judged = here
+        self._verdict = judge(here, wanted=count, classes=classes) if enough else Verdict()
+        for site, words in self._verdict.odd.items():
+            self._gathered[site].odd = words
+            self._gathered[site].news.set()
+        if (hindrance := self._verdict.hindrance) and hindrance != before:
+            if self._rules.all_here:
+                raise DataError(hindrance)
+            log.error("the run does not begin", why=hindrance)
+            self._events.add(f"the run does not begin: {hindrance}", "error")
+            for guest in self._gathered.values():
+                guest.news.set()
 
     def open(self, fleet: Fleet) -> None:
         """The run is frozen: from here on the fleet answers."""
@@ -116,14 +171,32 @@ class Reception:
         """No site is kept waiting any more."""
         self._begin()
 
-    async def join(self, site: ClientId, description: Description) -> Joined | None:
-        """Register; wait a little for the run to be frozen."""
-        if self._fleet is None:
-            try:
-                with self._received(site, description):
-                    await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
-            except TimeoutError:
-                return None
+    async def join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
+        """Register; wait a little for the run to be frozen. The operator sees too why a site is not taken."""
+        self._note_warnings(site, description)
+        try:
+            answer = await self._join(site, description)
+        except Refused as refused:
+            if refused.code in UNFIT:
+                self._gathered.pop(site, None)
+                # It may come back as it was: then it is judged, and told, again.
+                self._judged = {}
+                self._arrival.set()
+                if site in self._refused or len(self._refused) < MOST_REFUSED:
+                    self._refused[site] = readable(refused.words)
+            raise
+        self._refused.pop(site, None)
+        return answer
+
+    async def _join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
+        if self._fleet is None and not self._open.is_set():
+            check_classes(site, description, self._rules.classes)
+            guest = await self._hold(site, description)
+            if guest.odd:
+                raise Refused("shape", guest.odd)
+            if not self._open.is_set():
+                words = (self._verdict.hindrance, *self._verdict.remarks)
+                return Gathering(words) if self._verdict.hindrance else None
         if self._ended:
             self._tell(site)
             raise Refused("run_failed", self._why)
@@ -179,10 +252,15 @@ class Reception:
         """A site is at work."""
         return self._running().heartbeat(site, key, progress)
 
+    async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
+        """Hold a site's call while it is at work."""
+        await self._running().linger(site, key, seconds=seconds)
+
     async def leave(self, site: ClientId) -> None:
         """A site goes, before or during the run."""
         if self._gathered.pop(site, None) is not None and self._fleet is None:
             self._events.left(site)
+            self._arrival.set()
         self._tell(site)
         if self._fleet:
             await self._fleet.leave(site)
@@ -193,10 +271,14 @@ class Reception:
         return replace(
             seen,
             status=self._ended or seen.status,
-            words=self._why or self._room.words or seen.words,
+            words=self._why or self._room.words or seen.words or self._hindrance(),
+            refused=dict(sorted(self._refused.items())),
             now=time(),
             events=self._events.newest(),
         )
+
+    def _hindrance(self) -> str:
+        return "" if self._open.is_set() else self._verdict.hindrance
 
     @property
     def ended(self) -> str:
@@ -210,23 +292,47 @@ class Reception:
         here = len(self._here())
         return here, len(self._gathered) - here, 0
 
-    @contextmanager
-    def _received(self, site: ClientId, description: Description) -> Iterator[None]:
-        """While a site's call waits here it is here, and for a lease after: it calls again at once."""
+    async def _hold(self, site: ClientId, description: Description) -> Guest:
+        """While a site's call waits here it is here, and for a lease after: it calls again at once. When its line
+        closes under the call it is away.
+        """
         guest = self._gathered.get(site)
         if guest is None:
             self._events.add(f"{site} joined")
             guest = self._gathered[site] = Guest(description, monotonic())
+        if guest.description != description:
+            guest.odd = ""
         guest.description, guest.waiting = description, guest.waiting + 1
+        guest.news.clear()
         self._arrival.set()
         try:
-            yield
+            if not guest.odd:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(guest.news.wait(), JOIN_WAIT)
+            guest.gone = False
+        except asyncio.CancelledError:
+            guest.gone = guest.waiting == 1
+            self._arrival.set()
+            raise
         finally:
             guest.waiting, guest.heard = guest.waiting - 1, monotonic()
+        return guest
+
+    def _note_warnings(self, site: ClientId, description: Description) -> None:
+        """What a site found odd about its own data is the operator's concern too."""
+        warnings = shorten(description.warnings)
+        if self._noted.get(site, ()) != warnings:
+            for words in warnings:
+                log.warning("a site's data", site=site, warning=words)
+        self._noted[site] = warnings
 
     def _here(self) -> list[ClientId]:
         limit = monotonic() - self._lease
-        return sorted(site for site, guest in self._gathered.items() if guest.waiting or guest.heard >= limit)
+        return sorted(
+            site
+            for site, guest in self._gathered.items()
+            if guest.waiting or (guest.heard >= limit and not guest.gone and not guest.odd)
+        )
 
     def _status_before(self) -> RunStatus:
         here, now = set(self._here()), monotonic()
@@ -242,6 +348,8 @@ class Reception:
     def _begin(self) -> None:
         self._looked.set()
         self._open.set()
+        for guest in self._gathered.values():
+            guest.news.set()
 
     @contextmanager
     def _roomy(self, site: ClientId) -> Iterator[None]:
@@ -276,4 +384,6 @@ class Reception:
 def _describe(site: ClientId, guest: Guest, now: float, *, here: bool) -> SiteStatus:
     ago = 0.0 if guest.waiting else round(now - guest.heard, 1)
     phase: SitePhase = "waiting" if here else "away"
-    return SiteStatus(site, "here" if here else "away", ago, phase, phase)
+    doing = "away, its line is closed" if guest.gone and not guest.waiting else phase
+    warnings = shorten(guest.description.warnings)
+    return SiteStatus(site, "here" if here else "away", ago, doing, phase, warnings=warnings)

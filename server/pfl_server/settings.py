@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
@@ -15,6 +16,36 @@ from pfl_common.config import STRICT, Port, Why
 from pfl_common.run import MAJORITY, Participation, Quorum
 from pfl_server.disk import Durability
 
+MOST_CLASSES = 20_000
+
+
+def _read_classes(said: object) -> object:
+    """A list of classes as it is typed (`cat,dog`), as TOML has it, or in a file: a JSON list, or a name a line."""
+    names = said
+    if isinstance(said, str):
+        file = Path(said)
+        names = _read_list(file) if said and file.is_file() else [name.strip() for name in said.split(",")]
+        names = [name for name in names if name]
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(_A_LIST)
+    if len(set(names)) != len(names) or len(names) == 1 or len(names) > MOST_CLASSES:
+        raise ValueError(_A_LIST)
+    return tuple(names)
+
+
+_A_LIST = "two or more different names (cat,dog), or a file that is there: a JSON list, or one name a line"
+
+
+def _read_list(file: Path) -> list[str]:
+    try:
+        text = file.read_text()
+        found = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
+    except (OSError, ValueError):
+        raise ValueError(_A_LIST) from None
+    return [name.strip() if isinstance(name, str) else name for name in found]
+
+
+Classes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_classes)]
 HERE_ONLY = frozenset(
     {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
     | {"log_format", "baseline"}
@@ -55,6 +86,10 @@ class ServerSettings:
     """How long a site may show no progress once the others are done."""
     evaluate_every: Annotated[int, Field(ge=1, le=999_999)] = 1
     """Sites that do not train measure the model every so many rounds."""
+    classes: Classes = ()
+    """The run's classes by name (a,b), or a file that lists them; a site with another one is refused. Empty: all names
+    that sites have.
+    """
     largest_norm: Annotated[float, Field(gt=0, le=1e38), Why("values are float32")] = 1e9
     """Largest Euclidean norm of an update's values; a larger one is refused: one site must not drown the sum."""
     backbone: str = ""
@@ -120,7 +155,8 @@ class ServerSettings:
 
     def run_part(self) -> dict[str, Json]:
         """What makes this run this run: everything but where it listens and keeps its files."""
-        return {name: value for name, value in asdict(self).items() if name not in HERE_ONLY}
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        return {name: value for name, value in plain.items() if name not in HERE_ONLY}
 
 
 def _dialled(host: str) -> str:

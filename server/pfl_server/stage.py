@@ -65,6 +65,8 @@ class Watch:
     """By reason, and how far the site was."""
     cohort: int = 0
     counted: int = 0
+    took_part: Counter[ClientId] = field(default_factory=Counter)
+    """In how many rounds each site was counted."""
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     baselines: dict[str, float] = field(default_factory=dict)
     """Mean accuracy of the newest finished runs that this one can be compared with, by method."""

@@ -18,7 +18,7 @@ from grpc import aio
 from pfl_common import descriptions, speech
 from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
-from pfl_common.messages import Assignment, Receipt
+from pfl_common.messages import Assignment, Joined, Receipt
 from pfl_common.run import ClientId
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.bulk import STALL_SECONDS, Bulk
@@ -27,6 +27,7 @@ from pfl_server.desk import Desk
 from pfl_server.meter import Meter
 
 LONGEST_WAIT_SECONDS = 30.0
+LONGEST_HOLD_SECONDS = 5.0
 
 Result = TypeVar("Result")
 Answering: TypeAlias = "Callable[..., grpc.RpcMethodHandler[bytes, bytes]]"
@@ -112,7 +113,7 @@ class _SiteCalls:
         description = speech.hear_description(said)
         descriptions.check(description)
         joined = await self._desk.join(site, description)
-        if joined is not None:
+        if isinstance(joined, Joined):
             self._bulk.announce(joined.init.digest, "init")
         return speech.say_joined(joined)
 
@@ -151,7 +152,12 @@ class _SiteCalls:
         return pb.Done()
 
     async def _heartbeat(self, site: ClientId, said: pb.HeartbeatRequest) -> Message:
-        return pb.HeartbeatAnswer(wanted=self._desk.heartbeat(site, said.key, said.progress))
+        wanted = self._desk.heartbeat(site, said.key, said.progress)
+        hold = said.hold_seconds if wanted else 0.0
+        if hold > 0:
+            held = self._desk.linger(site, said.key, seconds=min(hold, LONGEST_HOLD_SECONDS))
+            await _unless(self._draining, held)
+        return pb.HeartbeatAnswer(wanted=wanted)
 
     async def _leave(self, site: ClientId, said: pb.LeaveRequest) -> Message:
         del said  # it says nothing

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pfl_client import daemon as story
-from pfl_common.messages import Assignment, Over
+from pfl_common.messages import Assignment, Gathering, Over
 from pfl_common.run import Kind
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, live
 
@@ -33,6 +33,39 @@ async def test_a_model_that_was_never_trained_here(
     words = "the run ended before this site was asked to train: no round of its model was trained here"
     assert (said, said) == (told.count(words), told.count("--stay"))
     assert "without this site" not in told
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        (Over("finished", counted=0), True),
+        (Over("finished", counted=1), False),
+        (FINISHED, False),
+        (Over("failed", counted=0), False),
+    ],
+    ids=["never counted", "counted", "an older coordinator", "failed: nobody has a model"],
+)
+async def test_a_site_that_was_asked_and_never_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], over: Over, said: bool
+) -> None:
+    """It trained, and the run took nothing of it: an error, with where to look."""
+    await live(Line([assign(), over]), Trainer(), tmp_path / "state")
+    told = "".join(capsys.readouterr())
+    assert said is ("none of its updates was counted" in told)
+    assert (over.counted is not None) is (f"counted_in_rounds={over.counted}" in told)
+
+
+async def test_what_keeps_a_run_from_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said once as an error, and again when it is something else; what is odd about the classes is a warning."""
+    answers = [
+        Gathering(("they differ",)),
+        Gathering(("they differ",)),
+        None,
+        Gathering(("they differ again",)),
+    ]
+    await live(Line([assign(), FINISHED], answers), Trainer(), tmp_path / "state")
+    told = "".join(capsys.readouterr())
+    assert [1, 1] == [told.count("why='they differ'"), told.count("why='they differ again'")]
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(3600.0, 1), (0.0, 3)])

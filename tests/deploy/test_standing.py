@@ -66,9 +66,9 @@ def test_the_sites() -> None:
     )
     table = printed(replace(RUNNING, sites=sites))[5:-1]
     cells = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in table]
-    assert ["site", "state", "phase", "last heard", "doing"] == cells[1]
-    assert ["a", "here", "working", "now", "working (train 3)"] == cells[3]
-    assert ["b", "away", "waiting", "7 s ago", ""] == cells[4]
+    assert ["site", "state", "phase", "last heard", "counted", "doing"] == cells[1]
+    assert ["a", "here", "working", "now", "0", "working (train 3)"] == cells[3]
+    assert ["b", "away", "waiting", "7 s ago", "0", ""] == cells[4]
 
 
 def test_many_awaited_are_counted_and_named() -> None:

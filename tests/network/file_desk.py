@@ -39,6 +39,10 @@ class FileDesk:
         self.stopped = False
         self.sent: list[tuple[ClientId, str]] = []
         self.unfit = "classes"
+        self.lingering: list[tuple[ClientId, str, float]] = []
+        self.hung_up: list[tuple[ClientId, str]] = []
+        self.let_go = asyncio.Event()
+        self.let_go.set()
         self.asked = asyncio.Event()
         self.verified = 0
         self.verifying = asyncio.Event()
@@ -116,6 +120,16 @@ class FileDesk:
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         self.said.append(("decline", site, key, reason, words))
+
+    async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
+        self.lingering.append((site, key, seconds))
+        try:
+            await asyncio.wait_for(self.let_go.wait(), seconds)
+        except TimeoutError:
+            return
+        except asyncio.CancelledError:
+            self.hung_up.append((site, key))
+            raise
 
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         self.said.append(("heartbeat", site, key, progress))

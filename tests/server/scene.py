@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Assignment, Blob, Mark, Offer, Receipt
+from pfl_common.messages import Assignment, Blob, Mark, Offer, Receipt, SiteStatus
 from pfl_common.run import Kind, RunSpec, Task
 from pfl_server.books import Books
 from pfl_server.desk import Incoming
@@ -56,6 +56,10 @@ class Scene:
         await asyncio.gather(*self.jobs, return_exceptions=True)
         self.jobs.clear()
         self.books.journal.close()
+
+    def line(self, site: str) -> SiteStatus:
+        """What the status says of a site."""
+        return next(line for line in self.fleet.status().sites if line.site == site)
 
     def ask(self, site: str = "a", task: Task = TASK) -> asyncio.Task[str]:
         """What training does: give a site a task."""

@@ -143,3 +143,23 @@ def stop_after(folder: Path, spec: RunSpec, number: int, script: Script) -> None
 
 def newest(folder: Path) -> bytes:
     return max((folder / "checkpoints").glob("*.safetensors")).read_bytes()
+
+
+def test_a_run_that_never_counted_a_site_says_so(tmp_path: Path) -> None:
+    """An error among the events of the run that ends so, and of the coordinator that serves it again; how often each
+    site was counted is known after a restart too.
+    """
+    spec = build_spec()
+    lost = {("c", n, 1): "left" for n in (1, 2)}
+    for life in (1, 2):
+        _, _, training = play(tmp_path, spec, lost)
+        told = [event.words for event in training._record.events.newest() if event.level == "error"]
+        assert ["counted in none of 2 rounds: c"] == told, f"life {life}"
+        assert {"a": 2, "b": 2} == dict(training.watch.took_part)
+
+
+def test_a_run_that_counted_everybody_says_nothing(tmp_path: Path) -> None:
+    """One round is enough."""
+    _, _, training = play(tmp_path, build_spec(), {("c", 1, 1): "left"})
+    assert [] == [event for event in training._record.events.newest() if event.level == "error"]
+    assert {"a": 2, "b": 2, "c": 1} == dict(training.watch.took_part)

@@ -426,3 +426,45 @@ async def test_who_has_left_was_heard_until_then(scene: Scene) -> None:
     scene.fleet.clock += 3
     (line, *_) = scene.fleet.status().sites
     assert ("away", "has left", 3.0) == (line.state, line.doing, line.seen_seconds)
+
+
+async def test_a_closed_line_is_no_end_of_a_lease(scene: Scene) -> None:
+    """At work and gone: away at once, and its task waits for it as after a crash; whoever called since is here."""
+    scene.ask()
+    await scene.take()
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=5))
+    await asyncio.sleep(0)
+    assert ("here", "working (train 1)") == (scene.line("a").state, scene.line("a").doing)
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    assert ("away", "line closed (train 1)") == (scene.line("a").state, scene.line("a").doing)
+    assert "a" in scene.fleet.present()
+    assert not scene.fleet.expired("a")
+    assert TASK.key == (await scene.take()).key
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=5))
+    await asyncio.sleep(0)
+    scene.fleet.heartbeat("a", TASK.key, 3)
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    assert "here" == scene.line("a").state
+
+
+async def test_a_held_call_ends_with_its_task(scene: Scene) -> None:
+    """It is no longer wanted: the site hears so with its next heartbeat, and not only when the time is over."""
+    scene.ask()
+    await scene.take()
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=500))
+    await asyncio.sleep(0)
+    scene.fleet.give_up("a", "deadline")
+    await held
+    await scene.fleet.linger("a", TASK.key, seconds=500)
+    assert not scene.fleet.heartbeat("a", TASK.key, 1)
+
+
+async def test_the_end_says_how_often_a_site_was_in_it(scene: Scene) -> None:
+    """To each site and in the status; nothing where nobody was counted, as in a run without a round."""
+    scene.fleet.end(Over("finished"))
+    assert Over("finished") == await scene.fleet.next_task("a", (), wait=0)
+    scene.fleet.took_part.update(["b", "b"])
+    assert [0, 2] == [(await scene.fleet.next_task(site, (), wait=0)).counted for site in "ab"]
+    assert [0, 2, 0] == [line.counted for line in scene.fleet.status().sites]

@@ -93,7 +93,7 @@ async def test_a_site_that_falls_silent_before_the_run(monkeypatch: pytest.Monke
 
 
 async def test_a_call_that_waits_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a call is held, its site is here; when its line breaks, for one more lease."""
+    """However long a call is held, its site is here; when its line breaks under the call, it is away at once."""
     now = 100.0
     monkeypatch.setattr(module, "monotonic", lambda: now)
     desk = Reception("fedavg", wanted={"lease_seconds": 4.0})
@@ -104,9 +104,14 @@ async def test_a_call_that_waits_is_no_silence(monkeypatch: pytest.MonkeyPatch) 
     assert ("here", 0.0) == (desk.status().sites[0].state, desk.status().sites[0].seen_seconds)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert (1, 0, 0) == desk.heard()
-    now = 154.5
     assert (0, 1, 0) == desk.heard()
+    (line,) = desk.status().sites
+    assert ("away", "away", "away, its line is closed") == (line.state, line.phase, line.doing)
+    again = asyncio.create_task(desk.join("a", DESCRIPTION))
+    await asyncio.sleep(0)
+    assert ((1, 0, 0), "waiting") == (desk.heard(), desk.status().sites[0].doing)
+    again.cancel()
+    await asyncio.gather(again, return_exceptions=True)
 
 
 async def test_a_run_that_cannot_begin() -> None:

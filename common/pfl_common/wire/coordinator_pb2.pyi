@@ -185,12 +185,14 @@ class Moments(_message.Message):
     def __init__(self, count: _Optional[int] = ..., sums: _Optional[_Iterable[float]] = ..., squares: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class JoinAnswer(_message.Message):
-    __slots__ = ("gathering", "joined")
+    __slots__ = ("gathering", "joined", "warnings")
     GATHERING_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     gathering: Done
     joined: Joined
-    def __init__(self, gathering: _Optional[_Union[Done, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, gathering: _Optional[_Union[Done, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("spec", "init", "seal", "card")
@@ -247,12 +249,14 @@ class Assignment(_message.Message):
     def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class Over(_message.Message):
-    __slots__ = ("ending", "words")
+    __slots__ = ("ending", "words", "counted")
     ENDING_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     ending: Ending
     words: str
-    def __init__(self, ending: _Optional[_Union[Ending, str]] = ..., words: _Optional[str] = ...) -> None: ...
+    counted: int
+    def __init__(self, ending: _Optional[_Union[Ending, str]] = ..., words: _Optional[str] = ..., counted: _Optional[int] = ...) -> None: ...
 
 class OfferRequest(_message.Message):
     __slots__ = ("key", "header", "blob", "seal", "content")
@@ -344,12 +348,14 @@ class DeclineRequest(_message.Message):
     def __init__(self, key: _Optional[str] = ..., reason: _Optional[str] = ..., words: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("key", "progress")
+    __slots__ = ("key", "progress", "hold_seconds")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     key: str
     progress: int
-    def __init__(self, key: _Optional[str] = ..., progress: _Optional[int] = ...) -> None: ...
+    hold_seconds: float
+    def __init__(self, key: _Optional[str] = ..., progress: _Optional[int] = ..., hold_seconds: _Optional[float] = ...) -> None: ...
 
 class HeartbeatAnswer(_message.Message):
     __slots__ = ("wanted",)
@@ -386,18 +392,22 @@ class StopRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class SiteStatus(_message.Message):
-    __slots__ = ("site", "state", "seen_seconds", "doing", "phase")
+    __slots__ = ("site", "state", "seen_seconds", "doing", "phase", "counted", "warnings")
     SITE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SEEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DOING_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     site: str
     state: str
     seen_seconds: float
     doing: str
     phase: str
-    def __init__(self, site: _Optional[str] = ..., state: _Optional[str] = ..., seen_seconds: _Optional[float] = ..., doing: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
+    counted: int
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, site: _Optional[str] = ..., state: _Optional[str] = ..., seen_seconds: _Optional[float] = ..., doing: _Optional[str] = ..., phase: _Optional[str] = ..., counted: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Point(_message.Message):
     __slots__ = ("round", "ended", "seconds", "cohort", "counted", "lost", "accuracy", "spread", "worst_decile", "bytes_down", "bytes_up", "diagnostics", "measured")
@@ -447,7 +457,7 @@ class Event(_message.Message):
     def __init__(self, at: _Optional[float] = ..., level: _Optional[str] = ..., words: _Optional[str] = ...) -> None: ...
 
 class RunStatus(_message.Message):
-    __slots__ = ("run", "method", "status", "round", "rounds", "attempt", "words", "awaited", "sites", "scores", "started", "now", "spec", "curve", "phases", "events", "opened", "cohort", "counted", "lost")
+    __slots__ = ("run", "method", "status", "round", "rounds", "attempt", "words", "awaited", "sites", "scores", "started", "now", "spec", "curve", "phases", "events", "opened", "cohort", "counted", "lost", "warnings", "refused")
     class ScoresEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -462,6 +472,13 @@ class RunStatus(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class RefusedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     RUN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -482,6 +499,8 @@ class RunStatus(_message.Message):
     COHORT_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     run: str
     method: str
     status: str
@@ -502,4 +521,6 @@ class RunStatus(_message.Message):
     cohort: int
     counted: int
     lost: int
-    def __init__(self, run: _Optional[str] = ..., method: _Optional[str] = ..., status: _Optional[str] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., words: _Optional[str] = ..., awaited: _Optional[_Iterable[str]] = ..., sites: _Optional[_Iterable[_Union[SiteStatus, _Mapping]]] = ..., scores: _Optional[_Mapping[str, float]] = ..., started: _Optional[float] = ..., now: _Optional[float] = ..., spec: _Optional[bytes] = ..., curve: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., phases: _Optional[_Mapping[str, float]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., opened: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    refused: _containers.ScalarMap[str, str]
+    def __init__(self, run: _Optional[str] = ..., method: _Optional[str] = ..., status: _Optional[str] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., words: _Optional[str] = ..., awaited: _Optional[_Iterable[str]] = ..., sites: _Optional[_Iterable[_Union[SiteStatus, _Mapping]]] = ..., scores: _Optional[_Mapping[str, float]] = ..., started: _Optional[float] = ..., now: _Optional[float] = ..., spec: _Optional[bytes] = ..., curve: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., phases: _Optional[_Mapping[str, float]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., opened: _Optional[float] = ..., cohort: _Optional[int] = ..., counted: _Optional[int] = ..., lost: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., refused: _Optional[_Mapping[str, str]] = ...) -> None: ...

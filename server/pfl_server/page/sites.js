@@ -11,6 +11,7 @@ const KEYS = {
   phase: (line) => ORDER.indexOf(line.phase),
   seen: (line) => (line.seen_seconds < 0 ? Infinity : line.seen_seconds),
   doing: (line) => line.doing,
+  counted: (line) => line.counted ?? 0,
 };
 const table = document.getElementById("roster");
 const body = table.tBodies[0];
@@ -62,20 +63,21 @@ function note(found, shown) {
 }
 
 function row() {
-  const cells = [0, 1, 2, 3, 4].map(() => make("td", { role: "cell" }));
+  const cells = [0, 1, 2, 3, 4, 5].map(() => make("td", { role: "cell" }));
   cells[2].append(make("i", { class: "mark", "aria-hidden": "true" }), make("span"));
   cells[1].className = cells[3].className = "dim";
   return make("tr", { role: "row" }, ...cells);
 }
 
 function write(tr, line) {
-  const [name, state, badge, seen, doing] = tr.cells;
+  const [name, state, badge, seen, doing, counted] = tr.cells;
   say(name, line.site);
   say(state, line.state);
   say(badge.lastChild, line.phase);
   badge.firstChild.className = `mark ${ORDER.slice(0, 3).includes(line.phase) || line.phase === "away" ? line.phase : "none"}`;
   say(seen, line.seen_seconds < 0 ? "not since the restart" : ago(line.seen_seconds));
   say(doing, line.doing === line.phase ? "" : line.doing);
+  say(counted, String(line.counted ?? 0));
 }
 
 table.tHead.addEventListener("click", (event) => {

@@ -3,6 +3,7 @@
 import { count, names } from "./words.js";
 
 const NAMED = 3; // awaited sites that are named in a sentence; of more the number is said
+const OVER = ["finishing", "finished", "stopped"];
 
 export function countHere(status) {
   return status.sites.filter((line) => line.state === "here").length;
@@ -44,6 +45,29 @@ export function tellSentence(status) {
   }
 }
 
+/** Sites that no round of a run that is over has counted; an older coordinator counts nobody. */
+export function findAbsent(status) {
+  const never = status.sites.filter((line) => !line.counted).map((line) => line.site);
+  const over = OVER.includes(status.status) && countClosed(status) > 0;
+  return over && never.length < status.sites.length ? never : [];
+}
+
+/** What the operator must not overlook: sites without a part in what was trained, sites that were not taken. */
+export function tellTroubles(status) {
+  const never = findAbsent(status);
+  const rounds = count(countClosed(status), "round");
+  const told = never.length
+    ? [`Counted in none of ${rounds}: ${names(never)}. The result knows nothing of their data.`]
+    : [];
+  return [...told, ...Object.entries(status.refused ?? {}).map(([site, words]) => `${site} was not taken: ${words}`)];
+}
+
+/** What is odd about the sites' data, as they and the coordinator say. */
+export function tellWarnings(status) {
+  const own = status.sites.flatMap((line) => (line.warnings ?? []).map((words) => `${line.site}: ${words}`));
+  return [...(status.warnings ?? []), ...own];
+}
+
 function tellGathered(status) {
   const wanted = status.spec.sites;
   return `${countHere(status)}${wanted ? ` of ${wanted}` : ""} ${wanted === 1 ? "site is" : "sites are"} here`;
@@ -51,6 +75,7 @@ function tellGathered(status) {
 
 function tellBeginning(status) {
   const run = status.rounds ? `The run of ${count(status.rounds, "round")}` : "The run";
+  if (status.words) return `${run} does not begin yet.`;
   if (countHere(status) >= (status.spec.sites ?? Infinity)) return `All have come. ${run} is being made ready.`;
   return `${run} begins by itself when all have come.`;
 }

@@ -4,7 +4,7 @@ import { showBar } from "./bars.js";
 import { isThinned, showCurves, summed } from "./curves.js";
 import { showSites } from "./sites.js";
 import { showRun } from "./run.js";
-import { countClosed, countHere, tellPlace, tellSentence } from "./standing.js";
+import { countClosed, countHere, findAbsent, tellPlace, tellSentence, tellTroubles, tellWarnings } from "./standing.js";
 import { across, ago, bytes, make, moment, names, percent, say, span } from "./words.js";
 
 const EVERY = 2000;
@@ -99,7 +99,9 @@ function showHead(status, now) {
   say(el("saying"), [tellSentence(status), ...beside(status, now)].join(" "));
   say(el("words"), status.words);
   el("words").hidden = !status.words;
-  el("hero").dataset.state = status.status;
+  showLines("troubles", tellTroubles(status));
+  showLines("oddities", tellWarnings(status));
+  el("hero").dataset.state = isWrong(status) ? "failed" : status.status;
   document.title = [state, titleOf(status), status.method].filter(Boolean).join(" · ");
   showWay(status);
   const newest = status.curve.findLast((point) => point.accuracy !== null);
@@ -108,6 +110,19 @@ function showHead(status, now) {
     say(el("mean"), percent(newest.accuracy));
     say(el("meanwords"), `mean accuracy after round ${newest.round}, ${across(newest)}`);
   }
+}
+
+/** Red: what keeps a run from beginning or going on, and a result that knows nothing of a site. */
+function isWrong(status) {
+  return ["gathering", "running"].includes(status.status) ? Boolean(status.words) : findAbsent(status).length > 0;
+}
+
+/** Sentences below each other, peers' words among them: as text, and only touched when they change. */
+function showLines(id, lines) {
+  const list = el(id);
+  list.hidden = lines.length === 0;
+  while (list.children.length > lines.length) list.lastChild.remove();
+  lines.forEach((words, at) => say(list.children[at] ?? list.appendChild(make("li")), words));
 }
 
 function titleOf(status) {
