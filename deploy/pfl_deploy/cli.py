@@ -185,6 +185,7 @@ def compare(
     from pfl_deploy.comparison.story import compare as play
     from pfl_deploy.comparison.table import as_markdown
 
+    configure(level="warning")
     # What is said on the way goes to the other stream where the result is for a program.
     said = make_console(stderr=True) if as_json else console
     found = play(Asked(plan, data, jobs, out, keep, plots), said)

@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean difference over seeds and its interval; no interval of a single seed."""
+    """A mean over seeds, of differences mostly, and its interval; no interval of a single seed."""
 
     by_seed: Mapping[int, float]
     mean: float
@@ -30,7 +30,11 @@ class Paired:
 
 def pair(one: Mapping[int, float], other: Mapping[int, float]) -> Paired:
     """Differences of the seeds that both have."""
-    by_seed = {seed: one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())}
+    return interval({seed: one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())})
+
+
+def interval(by_seed: Mapping[int, float]) -> Paired:
+    """The mean of values over seeds, and where it lies in 95 of 100 cases."""
     values = list(by_seed.values())
     mean = statistics.fmean(values)
     if len(values) < 2:

@@ -37,6 +37,7 @@ def compare(asked: Asked, console: Console) -> Compared:
     check_place(asked.out, "--out")
     check_place(asked.keep, "--keep")
     check_folder(asked.plots, "--plots")
+    draw = _find_pen() if asked.plots is not None else None
     checked = check(plan, asked.data)
     kept = Kept(asked.keep, checked.circumstances)
     choosing, reported = plan.choosing_trials(), len(plan.contestants) * len(plan.seeds)
@@ -51,7 +52,17 @@ def compare(asked: Asked, console: Console) -> Compared:
         found = run(plan, checked, runner, jobs=asked.jobs, skip=progress.skip)
     if all(row.failed for row in found.rows):
         raise RunFailed(_all_failed(found))
+    if asked.plots is not None and draw is not None:
+        draw(found, asked.plots)
+        progress.say(f"charts: {asked.plots}")
     return found
+
+
+def _find_pen() -> Callable[[Compared, Path], list[Path]]:
+    """Whoever has no drawing library is told before anything is trained."""
+    from pfl_deploy.comparison import charts
+
+    return charts.draw
 
 
 def run(

@@ -181,13 +181,32 @@ def test_real_runs_in_processes_of_their_own(tmp_path: Path) -> None:
     """From the words to the table; the second time everything is known and nothing is run."""
     text = PLAN.replace("seeds = [0, 1]", "seeds = [3]").replace("[0.1, 0.3]", "[0.1]")
     words = ["compare", write_plan(tmp_path, text), "--data", write_data(tmp_path / "data")]
-    words += ["--keep", tmp_path / "kept.jsonl", "--out", tmp_path / "out.json", "--jobs", "2"]
+    words += [
+        "--keep",
+        tmp_path / "kept.jsonl",
+        "--out",
+        tmp_path / "out.json",
+        "--plots",
+        tmp_path / "plots",
+    ]
     first = speak(main, *words)
     check_clear(first, 0, "[2/2]", "| together |", "2 runs, 0 of them taken from the kept file")
     told = json.loads((tmp_path / "out.json").read_text())
     assert {"a", "b", "mean"} == told["contestants"]["alone"]["test"].keys()
     assert {"a", "b"} == told["data"].keys()
+    assert (tmp_path / "plots" / "accuracy-test.png").exists()
 
     again = speak(main, *words, "--json")
     check_clear(again, 0, "2 results of these data and this code", "from the file; none left")
     assert told["contestants"] == json.loads(again.out)["contestants"]
+
+
+def test_a_comparison_in_which_nothing_trains(tmp_path: Path, data: Path) -> None:
+    """It ends with 5, and says of each contestant why."""
+    text = PLAN.replace("try = { lr = [0.1, 0.3] }", "set = { lr = 1e6 }").replace(
+        "seeds = [0, 1]", "seeds = [0]"
+    )
+    said = speak(main, "compare", write_plan(tmp_path, text), "--data", data)
+    check_clear(
+        said, 5, "no contestant could be trained to the end", "together: training diverged (lr 1e+06)"
+    )

@@ -57,3 +57,11 @@ def test_what_a_person_can_mend(tmp_path: Path) -> None:
 def test_every_site_counts_unless_told(common: dict[str, float], quorum: float) -> None:
     """A busy machine must not change who is counted; a comparison that wants to lose sites says so."""
     assert quorum == worker.run_settings({"method": "fedavg", **common})["quorum"]
+
+
+def test_a_real_run_that_runs_away(data: Path) -> None:
+    """Within three attempts it is an outcome with its reason, which would be the same another time."""
+    outcome = worker.play(
+        {"server": {**SERVER, "set": {"lr": 1e6, "batch": 4, "epochs": 4}}, "data": str(data)}, "together"
+    )
+    assert ("training diverged", True, {}) == (outcome.reason, outcome.lasting, outcome.accuracy)
