@@ -49,7 +49,7 @@ def _tell_counts(counts: Mapping[str, int]) -> str:
         order = Counter(counts).most_common()
         (most, high), (least, low) = order[0], order[-1]
         return f"{total} samples of {len(every)} classes, from {low} ({least}) to {high} ({most})"
-    return f"{total} samples: " + ", ".join(f"{name} {number}" for name, number in every)
+    return f"{total} samples, " + ", ".join(f"{name}: {number}" for name, number in every)
 
 
 def _tell_description(said: Description) -> Iterator[Check]:

@@ -63,10 +63,10 @@ def report(asked: Asked, console: Console, *, as_json: bool) -> int:
 def show(check: Check, console: Console) -> None:
     """A line of the findings, and below it what to do."""
     width = min(_WIDEST, max(40, console.width))
-    label = Text(f"{check.level:<8}", _COLOURS[check.level])
     said = _printable(f"{check.about}: {check.words}")
     lines = textwrap.wrap(said, width - 8, break_long_words=False, break_on_hyphens=False)
-    console.print(label + Text("\n        ".join(lines)))
+    level = (f"{check.level:<8}", _COLOURS[check.level])
+    console.print(Text.assemble(level, "\n        ".join(lines)))
     for line in textwrap.wrap(
         _printable(f"-> {check.advice}") if check.advice else "", width - 8, break_long_words=False
     ):

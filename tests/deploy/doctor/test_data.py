@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from pfl_client.data import BadFile, Findings
 from pfl_deploy.cli import main
 from pfl_deploy.doctor import data
 from pfl_deploy.doctor.data import examine_data
+from pfl_deploy.doctor.examination import show
 from pfl_deploy.doctor.result import Check, exit_code
 from tests.deploy.processes import write_site
 from tests.words import check_clear, speak
@@ -49,8 +52,8 @@ def test_a_sound_folder_of_pictures(tmp_path: Path) -> None:
     for phrase in (
         "images in parts",
         "16x16",
-        "12 samples: ill 6, well 6",
-        "6 samples: ill 3, well 3",
+        "12 samples, ill: 6, well: 6",
+        "6 samples, ill: 3, well: 3",
         "hospital_a",
     ):
         assert phrase in words
@@ -141,3 +144,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     told = json.loads(speak(main, "doctor", "--json", "--data", write_pictures(tmp_path / "a")).out)
     assert (0, "data") == (told["exit_code"], told["checks"][0]["about"])
+
+
+def test_only_the_level_is_coloured() -> None:
+    """What is said is read, not looked at."""
+    shown = io.StringIO()
+    show(Check("a", "error", "b"), Console(file=shown, force_terminal=True, color_system="standard"))
+    assert shown.getvalue().rstrip().endswith("\x1b[0ma: b")
