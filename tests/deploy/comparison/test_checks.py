@@ -11,9 +11,11 @@ import pytest
 
 from pfl_client import data as site_data
 from pfl_client.bench import DataFolder
-from pfl_common.errors import UserError
+from pfl_common import methods
+from pfl_common.errors import SettingError, UserError
+from pfl_common.run import RunSpec
 from pfl_deploy.cli import main
-from pfl_deploy.comparison import worker
+from pfl_deploy.comparison import checks, worker
 from pfl_deploy.comparison.checks import check
 from pfl_deploy.comparison.plan import Comparison
 from tests.deploy.comparison.given import PLAN, write_data, write_plan
@@ -149,3 +151,18 @@ def test_held_back_samples_are_the_same_for_every_seed(tmp_path: Path, plan: Pat
     assert first.x.equal(second.x)
     assert [2, 2] == first.y.bincount().tolist()
     assert [6, 6] == loaded[0].train.y.bincount().tolist()
+
+
+def test_every_value_to_try_is_built(data: Path, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What settings alone do not show, the network does: before anything is trained, and for the last value too."""
+    build = methods.build_participant
+
+    def refuse(spec: RunSpec) -> object:
+        if spec.settings["lr"] == 0.3 and spec.method == "fedavg":
+            raise SettingError("this cannot be built")
+        return build(spec)
+
+    monkeypatch.setattr(checks.methods, "build_participant", refuse)
+    with pytest.raises(SettingError) as caught:
+        check(Comparison.read(plan), data)
+    assert "together: this cannot be built" == caught.value.seen

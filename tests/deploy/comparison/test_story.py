@@ -210,3 +210,13 @@ def test_a_comparison_in_which_nothing_trains(tmp_path: Path, data: Path) -> Non
     check_clear(
         said, 5, "no contestant could be trained to the end", "together: training diverged (lr 1e+06)"
     )
+
+
+def test_seeds_that_fail_for_both_make_no_difference(tmp_path: Path, data: Path) -> None:
+    """Over the seeds that are left a difference would be one of fewer than were asked for."""
+    text = PLAN.replace("seeds = [0, 1]", "seeds = [0, 1, 2]")
+
+    def rule(server: Mapping[str, Any]) -> Outcome:
+        return Outcome(failed="training diverged") if server["seed"] == 1 else by_rule(server)
+
+    assert "test" not in Played(write_plan(tmp_path, text), data, rule).row("together")["against"]
