@@ -19,6 +19,8 @@ LONGEST_SIDE = 224
 """Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
 SAME_NUMBER = 1e-14
 """Of the square of its mean: a feature of smaller variance is one number over and over, up to rounding."""
+LOST = 16
+"""A range so many times wider than a site's own leaves it 16 of 256 grey levels."""
 PER_PICTURE = "per-picture"
 
 Standardise: TypeAlias = Literal["agreed", "none"]
@@ -181,7 +183,16 @@ def _why_range(sites: Sites) -> str:
     wide = [site for site, description in sorted(sites.items()) if description.values == "wide"]
     if not wide:
         return "the range such floats are kept in"
-    return f"the smallest and the largest value over the training parts of {len(wide)} sites; --pixel-range LOW..HIGH"
+    why = f"the smallest and the largest value over the training parts of {len(wide)} sites"
+    return f"{why}; --pixel-range LOW..HIGH chooses another{_say_lost(sites, wide)}"
+
+
+def _say_lost(sites: Sites, wide: Sequence[ClientId]) -> str:
+    """Who has far darker pictures than others: one site's bright ones cost it its grey levels."""
+    low, high = min(sites[site].low for site in wide), max(sites[site].high for site in wide)
+    poor = [site for site in wide if (sites[site].high - sites[site].low) * LOST < high - low]
+    some = ", ".join(poor[:5]) + (", ..." if len(poor) > 5 else "")
+    return f"; less than a sixteenth of it is used at {some}: grey levels are lost there" if poor else ""
 
 
 def _explain_standardising(sites: Sites, wish: Wish, features: int) -> str:

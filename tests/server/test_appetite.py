@@ -134,4 +134,4 @@ def test_large_pictures_in_a_small_network_are_rehearsed_apart(
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     monkeypatch.setattr(opening, "REHEARSAL", (sys.executable, "-c", killed))
     with pytest.raises(RunFailed, match="lacked memory"):
-        freeze(tmp_path, image_size=3000, backbone="cnn")
+        freeze(tmp_path, image_size=1024, backbone="resnet8")

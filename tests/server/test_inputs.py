@@ -32,7 +32,9 @@ def tables(*parts: np.ndarray) -> dict[ClientId, Description]:
 def with_sums(part: np.ndarray) -> Description:
     """A table's description as a site makes it."""
     x = part.astype(np.float64)
-    moments = Moments(len(x), tuple(x.sum(0).tolist()), tuple((x**2).sum(0).tolist()))
+    mean = x.mean(0)
+    squares = ((x - mean) ** 2).sum(0) + len(x) * mean**2
+    moments = Moments(len(x), tuple(x.sum(0).tolist()), tuple(squares.tolist()))
     return replace(TABLE, shape=(x.shape[1],), moments=moments, low=float(x.min()), high=float(x.max()))
 
 
@@ -115,6 +117,12 @@ def test_the_range_of_raw_values(sites: list[Description], asked: str, range_: R
             "0..4095 becomes black..white, the smallest and the largest value over the training parts of 1",
         ),
         ([WIDE, PICTURES], "auto", "8-bit pictures among them stay as they are"),
+        (
+            [replace(WIDE, high=65535), WIDE, WIDE],
+            "auto",
+            "less than a sixteenth of it is used at s1, s2: grey levels",
+        ),
+        ([replace(WIDE, high=2000), WIDE], "auto", "training parts of 2 sites; --pixel-range LOW..HIGH"),
         ([WIDE], "5..90", "5..90 becomes black..white, as --pixel-range says"),
         ([WIDE], "per-picture", "brightness cannot be compared"),
         ([PICTURES], "5..90", "--pixel-range 5..90 is for other pictures"),
@@ -151,8 +159,9 @@ def test_means_and_deviations_are_those_of_all_samples_together() -> None:
 
 def test_a_feature_that_never_changes_is_not_divided_away() -> None:
     """Its deviation is 1, although sums of squares never give exactly 0."""
-    x = np.full((7, 3), [0.1, 0.0, 123456.7], np.float32)
-    assert (1.0, 1.0, 1.0) == agree(tables(x[:2], x[2:]), Wish()).deviation
+    numbers = [0.0, *np.random.default_rng(0).uniform(-9999, 9999, 99)]
+    x = np.full((999, 100), numbers, np.float32)
+    assert (1.0,) * 100 == agree(tables(x[:2], x[2:]), Wish()).deviation
 
 
 def test_who_came_first_changes_nothing() -> None:
