@@ -100,7 +100,12 @@ def tell_rest(status: RunStatus) -> Iterator[str]:
     for event in status.events[:RECENT]:
         level = "" if event.level == "info" else f"{event.level}: "
         yield f"{tell_ago(max(0.0, status.now - event.at))}: {level}{event.words}"
-    asked = [f"{name}={value}" for name, value in _flatten(status.spec)]
+    # What was chosen by the data are sentences: each has a line of its own.
+    chosen = status.spec.get("chosen")
+    for what, words in chosen.items() if isinstance(chosen, dict) else ():
+        yield f"{what}: {words}"
+    facts = {name: value for name, value in status.spec.items() if name != "chosen"}
+    asked = [f"{name}={value}" for name, value in _flatten(facts)]
     if asked:
         yield "asked for: " + ", ".join(asked)
 

@@ -286,7 +286,7 @@ def describe(spec: RunSpec) -> dict[str, JsonValue]:
         "seed": spec.seed,
         "settings": dict(spec.settings),
         "sites": len(spec.roster),
-        "chosen": dict(spec.chosen),
+        **({"chosen": dict(spec.chosen)} if spec.chosen else {}),
     }
 
 

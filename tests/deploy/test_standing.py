@@ -112,6 +112,16 @@ def test_what_was_asked_for_folds_between_facts() -> None:
     ] == printed(replace(RUNNING, spec=spec), width=40)[-3:]
 
 
+def test_what_was_chosen_by_the_data_is_told_in_its_own_words() -> None:
+    """A line each, before what was asked for."""
+    chosen: JsonValue = {"image size": "168x224, and why", "pixel range": "0..4095"}
+    assert [
+        "image size: 168x224, and why",
+        "pixel range: 0..4095",
+        "asked for: seed=0",
+    ] == printed(replace(RUNNING, spec={"chosen": chosen, "seed": 0}))[-3:]
+
+
 @pytest.mark.parametrize(
     ("measured", "words"), [(0, "± 5.0 over the sites"), (1, "of 1 site"), (4, "± 5.0 over 4 sites")]
 )

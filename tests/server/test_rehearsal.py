@@ -12,10 +12,11 @@ import torch
 from pfl_common import codec, methods, sources
 from pfl_common.halves import Averaging, Participant, Settings
 from pfl_common.methods import Method, fedavg
-from pfl_common.run import ClientId, Kind, Manifest, RunSpec, Task
+from pfl_common.run import ClientId, Description, Kind, Manifest, RunSpec, Task
 from pfl_common.tensors import State
 from pfl_server import opening
 from pfl_server.books import build_template
+from pfl_server.observing import describe
 from pfl_server.rehearsal import rehearse
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION, build_spec
@@ -109,3 +110,12 @@ def test_a_run_is_pinned_to_its_data_and_to_the_code(tmp_path: Path) -> None:
     assert {"a": "0a", "b": "0b"} == spec.data
     assert sources.digest() == spec.versions["code"]
     assert spec == RunSpec.from_json(spec.to_json())
+
+
+def test_what_was_chosen_by_the_data_is_a_fact_of_the_run(tmp_path: Path) -> None:
+    """It stands in the specification, and among what people see of it."""
+    picture = Description((3, 300, 400), ("a", "b"), 6, sizes=((300, 400, 6),), high=255)
+    settings = ServerSettings(method="fedavg", backbone="mlp", state=tmp_path)
+    spec = opening.freeze(settings, {"a": picture, "b": picture}, run="run-1")
+    assert "168x224 (height x width): 300x400 is the most common size" in spec.chosen["image size"]
+    assert spec.chosen == describe(spec)["chosen"]

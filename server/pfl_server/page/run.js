@@ -8,7 +8,7 @@ const PHASES = ["wait", "seal", "download", "work", "upload", "verify", "fold", 
 const SAID = {
   backbone: "network", shape: "input", classes: "classes", rounds: "rounds", sites: "sites", participation: "asked each round",
   drop: "drawn to drop out", candidates: "asked from", quorum: "enough to close", lease_seconds: "lease",
-  round_seconds: "a round may take", evaluate_every: "measured every", seed: "seed", settings: "settings",
+  round_seconds: "a round may take", evaluate_every: "measured every", seed: "seed", settings: "settings", chosen: "chosen by the data",
 };
 const SHARES = ["participation", "drop", "quorum"];
 const el = (id) => document.getElementById(id);
