@@ -80,9 +80,9 @@ class Daemon:
             return over
         finally:
             # A goodbye is a courtesy: whoever does not hear it in time notices the silence.
-            if not self.comes_back:
-                with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
-                    await asyncio.wait_for(self._link.leave(), GOODBYE_SECONDS)
+            goodbye = self._link.pause if self.comes_back else self._link.leave
+            with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
+                await asyncio.wait_for(goodbye(), GOODBYE_SECONDS)
             with suppress(DiskFull):
                 self._audit.settle()
             await self._bench.close()

@@ -78,6 +78,9 @@ class Link(Protocol):
     async def heartbeat(self, key: str, progress: int) -> bool:
         """Say how far the task is (samples trained); False: the task is no longer wanted."""
 
+    async def pause(self) -> None:
+        """Say that this site stops and will come back: its task waits for it."""
+
     async def leave(self) -> None:
         """Say goodbye: this site takes no more tasks until it joins again."""
 

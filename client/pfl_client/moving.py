@@ -72,6 +72,10 @@ class MovingLink:
         """Say how far a task is."""
         return await self._call(lambda line: line.heartbeat(key, progress))
 
+    async def pause(self) -> None:
+        """Say that it will come back."""
+        await self._place.line.pause()
+
     async def leave(self) -> None:
         """Say goodbye."""
         await self._place.line.leave()

@@ -140,6 +140,10 @@ class GrpcLink:
         request = pb.HeartbeatRequest(key=key, progress=progress, hold_seconds=HOLD_SECONDS)
         return (await self._ask("Heartbeat", request, pb.HeartbeatAnswer)).wanted
 
+    async def pause(self) -> None:
+        """Say that this site stops and will come back: the coordinator shows it as away, and waits for it."""
+        await self._ask("Leave", pb.LeaveRequest(comes_back=True), pb.Done)
+
     async def leave(self) -> None:
         """Say goodbye: this site takes no more tasks until it joins again."""
         await self._ask("Leave", pb.LeaveRequest(), pb.Done)

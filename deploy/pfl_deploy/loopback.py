@@ -67,6 +67,9 @@ class LoopbackLink:
         """Say how far the task is."""
         return self._desk.heartbeat(self._site, key, progress)
 
+    async def pause(self) -> None:
+        """Nobody stops one site of many in one process."""
+
     async def leave(self) -> None:
         """Say goodbye; a desk that never knew the site does not mind."""
         try:

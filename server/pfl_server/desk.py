@@ -65,6 +65,9 @@ class Desk(Protocol):
     async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
         """Hold a site's call so long while it is at work: that its line closes is then known at once."""
 
+    def pause(self, site: ClientId) -> None:
+        """A site is stopped and will come back: it is away, and its task waits for it."""
+
     async def leave(self, site: ClientId) -> None:
         """A site goes."""
 

@@ -123,7 +123,12 @@ class Place:
 
     def hang_up(self, call: int) -> None:
         """A line was closed under a call of the site; if it has called since, it is on another one."""
-        self.gone = self.calls == call
+        self.gone = self.gone or self.calls == call
+
+    @property
+    def on_the_line(self) -> bool:
+        """A call of it waits here, or it was heard and its line has not been closed since."""
+        return bool(self.waiting) or (self.heard and not self.gone)
 
     @property
     def has_left(self) -> bool:

@@ -281,6 +281,11 @@ class Fleet:
         place.errand.renew(progress, self.now())
         return True
 
+    def pause(self, site: ClientId) -> None:
+        """A site is stopped and will come back: as if its line had closed. What it was asked waits for it."""
+        place = self._place(site)
+        place.hang_up(place.calls)
+
     async def leave(self, site: ClientId) -> None:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
         place = self._place(site)
@@ -376,11 +381,7 @@ class Fleet:
 
     def _here(self) -> set[ClientId]:
         """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
-        return {
-            site
-            for site in self.present()
-            if (place := self._places[site]).waiting or (place.heard and not place.gone)
-        }
+        return {site for site in self.present() if self._places[site].on_the_line}
 
     def _site_status(self, place: Place, *, here: bool) -> SiteStatus:
         taken = self.took_part[place.site]

@@ -63,7 +63,7 @@ NUMBERS = (
         "gauge",
         "Registered sites by whether they are heard.",
         ("state",),
-        "state: here, away (silent for a lease), left (said goodbye)",
+        "state: here, away (silent for a lease, or the line closed), left (said goodbye)",
     ),
     Number(
         "pfl_losses",

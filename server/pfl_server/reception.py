@@ -256,6 +256,14 @@ class Reception:
         """Hold a site's call while it is at work."""
         await self._running().linger(site, key, seconds=seconds)
 
+    def pause(self, site: ClientId) -> None:
+        """A site is stopped and will come back."""
+        if self._fleet is not None:
+            self._fleet.pause(site)
+        elif (guest := self._gathered.get(site)) is not None:
+            guest.gone = True
+            self._arrival.set()
+
     async def leave(self, site: ClientId) -> None:
         """A site goes, before or during the run."""
         if self._gathered.pop(site, None) is not None and self._fleet is None:

@@ -160,8 +160,10 @@ class _SiteCalls:
         return pb.HeartbeatAnswer(wanted=wanted)
 
     async def _leave(self, site: ClientId, said: pb.LeaveRequest) -> Message:
-        del said  # it says nothing
-        await self._desk.leave(site)
+        if said.comes_back:
+            self._desk.pause(site)
+        else:
+            await self._desk.leave(site)
         return pb.Done()
 
     async def _renewed(self, site: ClientId, said: pb.RenewRequest) -> Message:

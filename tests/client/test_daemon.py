@@ -119,6 +119,11 @@ class Line:
             self.beaten.set()
         return True
 
+    async def pause(self) -> None:
+        self._say("pause", None)
+        if self.left is not None:
+            await self.left()
+
     async def leave(self) -> None:
         self._say("leave", None)
         if self.left is not None:
@@ -470,7 +475,7 @@ async def test_a_coordinator_that_refuses_does_answer(state: Path) -> None:
 
 
 async def test_a_site_that_comes_back_says_no_goodbye(state: Path) -> None:
-    """Its task stays its own: whoever is started on its folder next goes on with it."""
+    """It says that it stops and will come back: whoever is started on its folder next goes on with its task."""
     line = Line([assign()])
     daemon = put_together(line, Trainer(), state)
     at_work = asyncio.Event()
@@ -486,7 +491,7 @@ async def test_a_site_that_comes_back_says_no_goodbye(state: Path) -> None:
     life.cancel()
     with pytest.raises(asyncio.CancelledError):
         await life
-    assert "leave" not in line.names()
+    assert ("leave" not in line.names(), "pause") == (True, line.names()[-1])
 
 
 async def test_signs_of_life_while_a_task_is_at_work(state: Path) -> None:

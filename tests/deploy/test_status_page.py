@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pfl_common.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
-from pfl_deploy.standing import tell_place, tell_rounds, tell_sentence
+from pfl_deploy.standing import tell_place, tell_rounds, tell_sentence, tell_troubles, tell_warnings
 from pfl_server.meter import PHASES
 from tests.deploy.browser import Browser, browsing
 from tests.deploy.processes import Machine, write_site
@@ -467,6 +467,50 @@ def test_page_and_command_say_one_thing(browser: Browser, served: Served, status
     assert browser.run("return document.getElementById('score').hidden") == (not status.curve)
     for line in (line for line in tell_rounds(status.curve) if "accuracy" in line):
         assert f"{browser.text('#mean')} {browser.text('#meanwords')}" == line.partition(";")[0]
+
+
+COUNTED = tuple(replace(line, counted=2 - place) for place, line in enumerate(under_way().sites))
+ODD = (replace(COUNTED[0], warnings=("1 of 25 files is no image", HOSTILE)), *COUNTED[1:])
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "troubles", "warnings"),
+    [
+        (under_way(sites=COUNTED, status="finished"), "failed", 1, 0),
+        (under_way(sites=COUNTED), "running", 0, 0),
+        (under_way(sites=COUNTED[:2], status="finished"), "finished", 0, 0),
+        (under_way(status="finished"), "finished", 0, 0),
+        (under_way(words="training diverges: in round 3"), "failed", 0, 0),
+        (
+            under_way(sites=ODD, warnings=("'Cat' (a) and 'cat' (b)",), refused={"z": HOSTILE}),
+            "running",
+            1,
+            3,
+        ),
+        (replace(GATHERING, sites=HERE, words="the sites' data do not go together"), "failed", 0, 0),
+    ],
+    ids=["never", "under way", "all", "an older coordinator", "diverges", "odd", "does not begin"],
+)
+def test_what_must_not_be_overlooked(
+    browser: Browser, served: Served, kept: Path, status: RunStatus, state: str, troubles: int, warnings: int
+) -> None:
+    """In red, and in the words of `pfl status`: sites that were never counted or not taken; what is odd about data."""
+    served.status = status
+    visit(browser, served.url)
+    told = [list(tell(status)) for tell in (tell_troubles, tell_warnings)]
+    assert [troubles, warnings] == [len(lines) for lines in told]
+    assert told == [browser.texts(f"#{place} li") for place in ("troubles", "oddities")]
+    assert [not lines for lines in told] == [
+        browser.run(f"return document.getElementById('{place}').hidden") for place in ("troubles", "oddities")
+    ]
+    assert state == browser.run("return document.getElementById('hero').dataset.state")
+    assert tell_sentence(status) in browser.text("#saying")
+    assert [str(line.counted) for line in status.sites] == [row[5] for row in rows(browser)]
+    assert None is browser.run("return window.hurt ?? null")
+    for name, window in {"desktop": DESKTOP, "phone": PHONE}.items():
+        browser.look(**window)
+        assert [] == overflow(browser)
+        browser.picture(kept / f"remarks-{state}-{troubles}{warnings}-{name}.png")
 
 
 def test_while_it_gathers(browser: Browser, served: Served, kept: Path) -> None:

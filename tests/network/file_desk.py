@@ -135,6 +135,9 @@ class FileDesk:
         self.said.append(("heartbeat", site, key, progress))
         return progress < 100
 
+    def pause(self, site: ClientId) -> None:
+        self.said.append(("pause", site))
+
     async def leave(self, site: ClientId) -> None:
         self.said.append(("leave", site))
 

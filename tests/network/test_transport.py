@@ -62,12 +62,14 @@ async def test_small_words_arrive(federation: Federation) -> None:
         assert await link.heartbeat("000001-1-train", 7)
         assert not await link.heartbeat("000001-1-train", 100)
         assert Over("failed", "no quorum") == await link.next_task(())
+        await link.pause()
         await link.leave()
     assert [
         ("report", "hospital_a", "000001-1-evaluate", {"pre/test/main": [0.1, 3.0]}),
         ("decline", "hospital_a", "000001-1-train", "data_changed", "scan ?.png has gone"),
         ("heartbeat", "hospital_a", "000001-1-train", 7),
         ("heartbeat", "hospital_a", "000001-1-train", 100),
+        ("pause", "hospital_a"),
         ("leave", "hospital_a"),
     ] == federation.desk.said
 

@@ -468,3 +468,19 @@ async def test_the_end_says_how_often_a_site_was_in_it(scene: Scene) -> None:
     scene.fleet.took_part.update(["b", "b"])
     assert [0, 2] == [(await scene.fleet.next_task(site, (), wait=0)).counted for site in "ab"]
     assert [0, 2, 0] == [line.counted for line in scene.fleet.status().sites]
+
+
+async def test_a_site_that_is_stopped_is_away_and_waited_for(scene: Scene) -> None:
+    """It says so itself: between two calls there is no line to close. A call that breaks off late changes nothing."""
+    asked = scene.ask()
+    await scene.take()
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=5))
+    await asyncio.sleep(0)
+    scene.fleet.heartbeat("a", TASK.key, 1)
+    scene.fleet.pause("a")
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    assert ("away", "line closed (train 1)") == (scene.line("a").state, scene.line("a").doing)
+    assert not asked.done()
+    assert not scene.fleet.expired("a")
+    assert {} == scene.books.journal.goodbyes()

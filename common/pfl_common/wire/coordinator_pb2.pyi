@@ -364,8 +364,10 @@ class HeartbeatAnswer(_message.Message):
     def __init__(self, wanted: _Optional[bool] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("comes_back",)
+    COMES_BACK_FIELD_NUMBER: _ClassVar[int]
+    comes_back: bool
+    def __init__(self, comes_back: _Optional[bool] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("csr_pem", "card_request")
