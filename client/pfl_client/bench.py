@@ -31,6 +31,8 @@ class DataFolder:
     device: str = "auto"
     hold_out: float = 0.0
     """Share of each class of the training part that becomes the validation part of a site that has none."""
+    blind: bool = False
+    """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
 
 
 @dataclass(frozen=True)

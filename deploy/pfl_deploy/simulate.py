@@ -53,16 +53,18 @@ class Result:
         return {site: read_curve(site, folder / "history.jsonl") for site, folder in self.sites.items()}
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  # how the sites read their data, each with a default
     settings: ServerSettings,
     folders: Sequence[Path],
     state: Path,
     *,
     pinned: RunSpec | None = None,
     hold_out: float = 0.0,
+    blind: bool = False,
 ) -> Result:
     """Play a federation of these data folders; everything it keeps lies below `state`."""
-    return asyncio.run(play(open_host(settings, pinned=pinned), folders, state, hold_out=hold_out))
+    host = open_host(settings, pinned=pinned)
+    return asyncio.run(play(host, folders, state, hold_out=hold_out, blind=blind))
 
 
 def open_host(
@@ -72,14 +74,16 @@ def open_host(
     return RunHost(settings, OpenEnvelopes(), pinned=pinned, script=script, all_here=True)
 
 
-async def play(host: RunHost, folders: Sequence[Path], state: Path, *, hold_out: float = 0.0) -> Result:
+async def play(
+    host: RunHost, folders: Sequence[Path], state: Path, *, hold_out: float = 0.0, blind: bool = False
+) -> Result:
     """Bring these data folders to a coordinator and let its run end."""
     turn = asyncio.Lock()
     try:
         sites = name_sites(folders)
         daemons = [
             Daemon(
-                DataFolder(folder, site, device="cpu", hold_out=hold_out),
+                DataFolder(folder, site, device="cpu", hold_out=hold_out, blind=blind),
                 link=LoopbackLink(site, host.reception),
                 bench=LoopbackBench(turn),
                 envelopes=OpenEnvelopes(),

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias  # plain values on their way to JSON
 from pfl_common.run import Json
 from pfl_deploy.comparison.kept import Kept
 from pfl_deploy.comparison.outcome import Outcome
-from pfl_deploy.comparison.plan import Trial
+from pfl_deploy.comparison.plan import CHOOSING_SEED, Trial
 from pfl_deploy.comparison.progress import Progress
 from pfl_deploy.comparison.worker import play
 
@@ -50,6 +50,8 @@ class Trials:
             self._progress.begin(trial)
             began = perf_counter()
             request = {"server": server, "data": str(self._data), "hold_out": self._hold_out}
+            # Nobody is led by test data that no choosing run has read.
+            request |= {"blind": True} if trial.seed == CHOOSING_SEED else {}
             outcome = self._play(request, trial.contestant.name)
             seconds = perf_counter() - began
             self._kept.add(server, outcome)

@@ -55,7 +55,8 @@ def run_request(request: Mapping[str, Any]) -> Outcome:
             what="compare",
         )
         try:
-            result = simulate(settings, folders, place / "sites", hold_out=request.get("hold_out", 0.0))
+            read = {"hold_out": request.get("hold_out", 0.0), "blind": request.get("blind", False)}
+            result = simulate(settings, folders, place / "sites", **read)
         except RunFailed as failed:
             return Outcome(failed=str(failed))
         return read_outcome(result, place / "sites")

@@ -65,3 +65,11 @@ def test_a_real_run_that_runs_away(data: Path) -> None:
         {"server": {**SERVER, "set": {"lr": 1e6, "batch": 4, "epochs": 4}}, "data": str(data)}, "together"
     )
     assert ("training diverged", True, {}) == (outcome.reason, outcome.lasting, outcome.accuracy)
+
+
+def test_a_run_that_only_chooses_reads_no_test_data(data: Path) -> None:
+    """It tells of validation samples alone, and they say the same as in a run that measures everything."""
+    asked = {"server": SERVER, "data": str(data), "hold_out": 0.25}
+    seeing, blind = (worker.run_request({**asked, "blind": word}) for word in (False, True))
+    assert {"validation", "test"} == seeing.accuracy.keys()
+    assert {"validation": seeing.accuracy["validation"]} == blind.accuracy
