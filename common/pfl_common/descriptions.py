@@ -9,7 +9,7 @@ import math
 import re
 
 from pfl_common.errors import Refused
-from pfl_common.run import Description, Moments
+from pfl_common.run import NOT_SUMMED, Description, Moments
 
 MOST_BYTES = 1 << 20
 """All that a site says of its data."""
@@ -19,6 +19,11 @@ MOST_MOMENTS = 4096
 MOST_DIMENSIONS, LARGEST_DIMENSION = 8, 1 << 31
 MOST_CLASSES, LONGEST_CLASS = 20_000, 1000
 MOST_WARNINGS, LONGEST_WARNING = 64, 8000
+MOST_SAMPLES = 1 << 40
+LARGEST_NUMBER = 3.4028235e38
+"""Numbers are float32: squares of these, summed over all samples there can be, are finite in float64."""
+FEWEST_SUMMED = 5
+"""Numbers in a sum at least: of a table with one row the sums are that row."""
 WHITEST = 65535
 """The largest number of a picture of 16 bits."""
 
@@ -32,8 +37,17 @@ def check(description: Description) -> None:
     _check_shape(description)
     _check_values(description)
     _check_sizes(description)
-    if description.moments is not None:
+    if description.moments is not None and description.moments != NOT_SUMMED:
         _check_moments(description, description.moments)
+        _check_counts(description, description.moments)
+
+
+def count_features(description: Description) -> int:
+    """How many features of a site's samples have sums of their own: channels, columns of a table, or none apart."""
+    shape = description.shape
+    if description.kind == "image":
+        return shape[0]
+    return 1 if len(shape) > 2 or shape[-1] > MOST_MOMENTS else shape[-1]
 
 
 def _check_names(description: Description) -> None:
@@ -53,7 +67,17 @@ def _check_shape(description: Description) -> None:
     shape = description.shape
     _expect(len(shape) <= MOST_DIMENSIONS, f"{len(shape)} dimensions", f"at most {MOST_DIMENSIONS}")
     outside = [length for length in shape if not 1 <= length <= LARGEST_DIMENSION]
-    _expect(not outside, f"a sample of shape {shape}", f"dimensions of 1 to {LARGEST_DIMENSION}")
+    _expect(
+        bool(shape) and not outside, f"a sample of shape {shape}", f"dimensions of 1 to {LARGEST_DIMENSION}"
+    )
+    picture = len(shape) == 3 and shape[0] in (1, 3) and max(shape[1:]) <= LONGEST_SIDE
+    _expect(
+        picture or description.kind != "image",
+        f"pictures of shape {shape}",
+        f"1 or 3 channels, height and width, sides of at most {LONGEST_SIDE}",
+    )
+    samples = description.samples or 0
+    _expect(samples <= MOST_SAMPLES, f"{samples} samples", f"at most {MOST_SAMPLES}")
 
 
 def _check_values(description: Description) -> None:
@@ -62,6 +86,9 @@ def _check_values(description: Description) -> None:
         math.isfinite(low) and math.isfinite(high) and low <= high,
         f"values from {low:g} to {high:g}",
         "two finite numbers, the smaller one first",
+    )
+    _expect(
+        max(-low, high) <= LARGEST_NUMBER, f"values from {low:g} to {high:g}", "numbers that float32 can hold"
     )
     _expect((values == "numbers") <= (description.kind == "array"), f"images of {values}", "a kind of pixels")
     if values in ("bytes", "wide"):
@@ -75,7 +102,8 @@ def _check_sizes(description: Description) -> None:
     for height, width, count in sizes:
         sides = min(height, width) >= 1 and max(height, width) <= LONGEST_SIDE
         _expect(sides, f"pictures of {height}x{width}", f"sides of 1 to {LONGEST_SIDE} pixels")
-        _expect(count >= 1, f"{count} pictures of {height}x{width}", "at least one of each size")
+        counted = 1 <= count <= MOST_SAMPLES
+        _expect(counted, f"{count} pictures of {height}x{width}", f"1 to {MOST_SAMPLES} of each size")
     different = len({size[:2] for size in sizes})
     _expect(different == len(sizes), "a size of pictures that is counted twice", "each size once")
 
@@ -99,6 +127,18 @@ def _check_moments(description: Description, moments: Moments) -> None:
         least, most = (total / count) ** 2 * (1 - _ROUNDING), largest**2 * (1 + _ROUNDING)
         possible = least <= square / count <= most
         _expect(possible, f"{square:g} as the sum of squares, {total:g} as the sum", "two that fit together")
+
+
+def _check_counts(description: Description, moments: Moments) -> None:
+    """Every number of every sample is in one sum: who counts more would outweigh all other sites."""
+    features, all_of_it = count_features(description), math.prod(description.shape)
+    summed = len(moments.sums)
+    _expect(summed == features, f"{summed} sums for samples of shape {description.shape}", f"{features}")
+    samples = MOST_SAMPLES if description.samples is None else description.samples
+    most = samples * all_of_it // features
+    _expect(
+        moments.count <= most, f"sums over {moments.count} numbers", f"at most {most}, as many as there are"
+    )
 
 
 def _expect(true: bool, seen: str, expected: str) -> None:  # reads as a sentence

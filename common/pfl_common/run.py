@@ -257,6 +257,10 @@ class Moments:
     squares: tuple[float, ...]
 
 
+NOT_SUMMED = Moments(0, (), ())
+"""Of a site whose sums would be over so few numbers that they tell them: it takes what the others say."""
+
+
 @dataclass(frozen=True)
 class Description:
     """What a site says of its data when it registers; class names decide the run's common class list."""

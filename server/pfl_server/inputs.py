@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from pfl_common.descriptions import FEWEST_SUMMED
 from pfl_common.errors import SettingError, nearest
-from pfl_common.run import ClientId, Description, Moments
+from pfl_common.run import NOT_SUMMED, ClientId, Description, Moments
 
 LONGEST_SIDE = 224
 """Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
@@ -113,8 +114,8 @@ def choose_range(sites: Sites, wish: Wish) -> Range:
 def agree_moments(sites: Sites) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of each feature over the training parts of all sites; empty if a site did not sum its own."""
     own = [description.moments for _, description in sorted(sites.items())]
-    told = [moments for moments in own if moments is not None]
-    if not own or len(told) < len(own):
+    told = [moments for moments in own if moments is not None and moments != NOT_SUMMED]
+    if not told or None in own:
         return (), ()
     features = max(len(moments.sums) for moments in told)
     pairs = [_mean_and_deviation(told, place) for place in range(features)]
@@ -202,7 +203,15 @@ def _explain_standardising(sites: Sites, wish: Wish, features: int) -> str:
         return "none: the numbers are taken as they are, as --standardise says"
     if not features:
         named = wish.pixel_range != "auto"
+        if all(description.moments == NOT_SUMMED for description in sites.values()):
+            return (
+                f"none: no site has {FEWEST_SUMMED} numbers of a feature, and sums over fewer would tell them"
+            )
         return "none: the pixel range is named" if named else "none: not all sites told their sums"
     each = "all numbers" if features == 1 else f"each of {features} features"
-    over = f"by mean and deviation over the training parts of {len(sites)} sites"
+    few = [site for site, one in sorted(sites.items()) if one.moments == NOT_SUMMED]
+    over = f"by mean and deviation over the training parts of {len(sites) - len(few)} sites"
+    if few:
+        some = ", ".join(few[:5]) + (", ..." if len(few) > 5 else "")
+        over += f" (not of {some}: sums over fewer than {FEWEST_SUMMED} numbers would tell them)"
     return f"{each} {over}; --standardise none to leave them"

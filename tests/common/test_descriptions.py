@@ -10,7 +10,7 @@ import pytest
 
 from pfl_common.descriptions import check
 from pfl_common.errors import Refused
-from pfl_common.run import Description, Moments
+from pfl_common.run import NOT_SUMMED, Description, Moments
 
 PICTURES = Description(
     (3, 40, 48), ("cat", "dog"), 7, sizes=((40, 48, 5), (100, 200, 2)), low=0, high=255, data="ab" * 32
@@ -29,7 +29,14 @@ NUMBERS = Description(
 
 @pytest.mark.parametrize(
     "true",
-    [PICTURES, NUMBERS, replace(PICTURES, values="wide", high=4095), Description((4,), ("a",), 3, "array")],
+    [
+        PICTURES,
+        NUMBERS,
+        replace(PICTURES, values="wide", high=4095),
+        Description((4,), ("a",), 3, "array"),
+        replace(NUMBERS, moments=NOT_SUMMED),
+        replace(NUMBERS, low=-3e38, high=3e38, moments=Moments(3, (3e38, -3e38), (9e76, 9e76))),
+    ],
 )
 def test_what_can_be_true_is_taken(true: Description) -> None:
     """Whole descriptions, and one of a site that says as little as an older one did."""
@@ -59,6 +66,23 @@ def test_what_can_be_true_is_taken(true: Description) -> None:
         (replace(PICTURES, classes=tuple(map(str, range(20_001)))), "20001 classes"),
         (replace(PICTURES, warnings=("w",) * 65), "65 warnings"),
         (replace(PICTURES, warnings=("w" * 8001,)), "a warning of 8001 letters"),
+        (replace(NUMBERS, low=-1e200, high=1e200), "values from -1e+200 to 1e+200"),
+        (replace(PICTURES, shape=(1 << 31, 40, 48)), "pictures of shape (2147483648, 40, 48)"),
+        (replace(PICTURES, shape=(40, 48)), "pictures of shape (40, 48)"),
+        (replace(PICTURES, shape=(3, 40, 100_001)), "pictures of shape (3, 40, 100001)"),
+        (replace(PICTURES, shape=()), "a sample of shape ()"),
+        (replace(PICTURES, samples=1 << 41), "2199023255552 samples"),
+        (replace(PICTURES, sizes=((40, 48, 1 << 63),)), "9223372036854775808 pictures of 40x48"),
+        (replace(NUMBERS, moments=Moments(3, (3.0,), (5.0,))), "1 sums for samples of shape (2,)"),
+        (
+            replace(NUMBERS, moments=Moments(4, (3.0, 3.0), (5.0, 5.0))),
+            "sums over 4 numbers; expected: at most 3",
+        ),
+        (
+            replace(NUMBERS, samples=None, moments=Moments(1 << 62, (0.0, 0.0), (0.0, 0.0))),
+            "sums over 4611686018427387904 numbers",
+        ),
+        (replace(NUMBERS, moments=Moments(0, (1.0, 1.0), (1.0, 1.0))), "sums over 0 numbers"),
         (replace(NUMBERS, moments=Moments(-1, (6.0, 0.0), (14.0, 1.0))), "sums over -1 numbers"),
         (replace(NUMBERS, moments=Moments(0, (6.0, 0.0), (14.0, 1.0))), "sums over 0 numbers"),
         (replace(NUMBERS, moments=Moments(3, (), ())), "0 sums and 0 sums of squares"),

@@ -18,7 +18,8 @@ from pfl_client.data.findings import BadFile, Findings, recognise
 from pfl_client.data.fingerprint import fingerprint
 from pfl_client.data.hold_out import hold_out
 from pfl_client.data.layout import ArrayFiles, PictureFolders, find
-from pfl_common.errors import DataError
+from pfl_common import descriptions
+from pfl_common.errors import DataError, Refused
 from pfl_common.halves import LocalData, Samples
 from pfl_common.run import Description, RunSpec
 
@@ -39,10 +40,21 @@ def describe(folder: DataFolder) -> Description:
         seen = pictures.inspect(found, folder)
         pictures.tell(seen.bad, folder)
         read = pictures.conclude(seen, folder, declared)
+    _check(read)
     log.info(
         "data", site=folder.site, recognised=recognise(read), samples=read.samples, classes=len(read.classes)
     )
     return replace(read, data=_fingerprint(found, folder))
+
+
+def _check(read: Description) -> None:
+    """What the coordinator would refuse as a lie is told here, before anybody is asked."""
+    try:
+        descriptions.check(read)
+    except Refused as refused:
+        seen, _, expected = refused.words.partition("; expected: ")
+        advice = f'check --data; where {FILE} says a "range" or "values", check those'
+        raise DataError(seen, expected=expected, advice=advice) from None
 
 
 def fingerprint_of(folder: DataFolder) -> str:
@@ -78,6 +90,7 @@ def look_through(path: Path, *, site: str = "") -> Findings:
 def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -> Findings:
     read = arrays.read(found, declared)
     said = arrays.describe(read, found, folder)
+    _check(said)
     names = ", ".join(path.name for path in found.files)
     return Findings(f"arrays in {names}", said, read.counts, warnings=said.warnings)
 
@@ -88,6 +101,7 @@ def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Decla
     whole = Findings(layout, None, seen.counts, tuple(seen.bad))
     try:
         said = pictures.conclude(seen, folder, declared)
+        _check(said)
     except DataError as error:
         return replace(whole, error=error)
     return replace(whole, description=said, warnings=said.warnings)

@@ -23,9 +23,10 @@ from pfl_client.data.layout import PARTS, SHIFTED, ArrayFiles
 from pfl_client.data.remarks import number_classes, remark
 from pfl_client.data.scaling import Floats, Scale, Wide
 from pfl_client.data.spread import Spread
+from pfl_common.descriptions import FEWEST_SUMMED
 from pfl_common.errors import DataError
 from pfl_common.halves import Samples
-from pfl_common.run import Description, Moments, RunSpec
+from pfl_common.run import NOT_SUMMED, Description, Moments, RunSpec
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,12 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
     # Without a list of names only the labels that occur are classes: labels 1 to 3 are no four.
     occurring = {name for own in counts.values() for name in own}
     pictures = sum(len(part) for name, part in arrays.parts.items() if name != SHIFTED)
+    moments = _sum_up(train, form)
+    low, high = form.low, form.high
+    if moments is not None:
+        # Sums of values beyond a range that data.json names would be taken for a lie.
+        ends = forms.find_range(train.x)
+        low, high = min(low, ends[0]), max(high, ends[1])
     return Description(
         shape=shape,
         classes=tuple(sorted(arrays.names))
@@ -72,16 +79,18 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
         warnings=(*_stretched(train, form), *remark(counts, folder)),
         sizes=((shape[1], shape[2], pictures),) if form.is_image else (),
         values=form.values,
-        low=form.low,
-        high=form.high,
-        moments=_sum_up(train, form),
+        low=low,
+        high=high,
+        moments=moments,
     )
 
 
 def _sum_up(train: Part, form: Form) -> Moments | None:
     if form.values not in ("signed", "numbers"):
         return None
-    return scaling.sum_up(cast(Floats, train.x), images=form.is_image)
+    moments = scaling.sum_up(cast(Floats, train.x), images=form.is_image)
+    # Over one sample they would be that sample.
+    return moments if moments.count >= FEWEST_SUMMED else NOT_SUMMED
 
 
 def load(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from pfl_client import data
 from pfl_client.bench import DataFolder
+from pfl_common import descriptions
 from pfl_common.errors import DataError
 from pfl_common.run import Model
 from pfl_server.agreement import agree
@@ -179,3 +180,20 @@ def test_pictures_of_another_kind_than_the_runs_are_refused(tmp_path: Path) -> N
     words = "has pictures of floats from 0 to 255, the run was agreed on pictures of floats from 0 to 1"
     with pytest.raises(DataError, match=words):
         data.load(folder, run)
+
+
+def test_a_range_that_the_values_leave_is_no_lie(tmp_path: Path) -> None:
+    """Sums go over all values: what is said beside them has to fit, or the coordinator would send the site away."""
+    folder = save(tmp_path / "a", floats(12, 1, 9, 9, low=-1024, high=3000), {"range": [-100, 1000]})
+    descriptions.check(told := data.describe(folder))
+    assert (-1024.0, 3000.0) == (told.low, told.high)
+
+
+@pytest.mark.parametrize("whole", ["uint8", "uint16"])
+def test_a_range_that_cannot_be_is_told_at_home(tmp_path: Path, whole: str) -> None:
+    """Before anybody is asked, by the site and by a look through its folder."""
+    folder = save(tmp_path / "a", np.ones((6, 9, 9), whole), {"range": [-5, 70000]})
+    with pytest.raises(DataError, match="from -5 to 70000") as error:
+        data.describe(folder)
+    assert "range" in error.value.advice
+    assert "from -5 to 70000" in str(data.look_through(folder.path).error)

@@ -12,11 +12,12 @@ from sklearn.datasets import load_breast_cancer
 from pfl_client import data
 from pfl_client.bench import DataFolder
 from pfl_client.data import scaling
+from pfl_common import speech
 from pfl_common.config import settle
-from pfl_common.run import Model, RunSpec
+from pfl_common.run import NOT_SUMMED, Model, RunSpec
 from pfl_deploy.simulate import simulate
 from pfl_server.agreement import agree
-from pfl_server.inputs import Wish
+from pfl_server.inputs import Wish, explain
 from pfl_server.settings import ServerSettings
 from tests.client.data.test_pictures import spec
 
@@ -58,6 +59,26 @@ def test_each_feature_by_all_sites_training_parts(
     together = np.concatenate([data.load(folder, run).train.x.numpy() for folder in folders])
     np.testing.assert_allclose(together.mean(axes, dtype=np.float64), 0, atol=1e-5)
     np.testing.assert_allclose(together.std(axes, dtype=np.float64), 1, rtol=1e-4)
+
+
+def test_a_site_with_few_samples_does_not_tell_them(tmp_path: Path) -> None:
+    """The sums of one row would be that row: it takes what the others have agreed on, and that is said."""
+    lone, many = (
+        site(tmp_path / "a", RNG.normal(0, 1, (4, 3))),
+        site(tmp_path / "b", RNG.normal(9, 2, (20, 3))),
+    )
+    told = data.describe(lone)
+    assert NOT_SUMMED == told.moments
+    assert told == speech.hear_description(speech.say_description(told))
+    run = agreed(lone, many)
+    moments = data.describe(many).moments
+    assert moments is not None
+    assert pytest.approx(tuple(total / 20 for total in moments.sums)) == run.model.mean
+    both = {"a": told, "b": data.describe(many)}
+    words = explain(both, Wish(), shape=(3,), features=3)["standardise"]
+    assert "parts of 1 sites (not of a: sums over fewer than 5 numbers would tell them)" in words
+    assert () == agreed(lone).model.mean
+    assert "none: no site has 5" in explain({"a": told}, Wish(), shape=(3,), features=0)["standardise"]
 
 
 def test_pictures_with_negative_values_by_their_channels(tmp_path: Path) -> None:
