@@ -21,6 +21,8 @@ SHORTEST = 4
 """Shorter names often differ by one letter and mean something else: cat, bat."""
 MOST_COMPARED, LONGEST_COMPARED = 2000, 64
 """Beyond these, letters are not compared: with very many names near ones are no mistake any more."""
+MOST_ALIKE = 16
+"""More names that are equal without one letter are a series: nobody mistypes so often, and pairs of them are legion."""
 
 _TOKENS = re.compile(r"[\s_.,;:/()-]+")
 _SPACES = str.maketrans("_-", "  ")
@@ -93,9 +95,10 @@ def find_near(lists: Iterable[Sequence[str]]) -> list[tuple[str, str, str]]:
         for at, classes in enumerate(lists):
             for name in classes:
                 together[name].add(at)
-        for pair in _one_letter(names):
-            if pair not in found and not together[pair[0]] & together[pair[1]]:
-                found[pair] = "one letter"
+        apart = (pair for pair in _one_letter(names) if not together[pair[0]] & together[pair[1]])
+        found |= {
+            pair: "one letter" for pair in apart if pair not in found and _is_slip(*map(_letters, pair))
+        }
     return [(*pair, how) for pair, how in sorted(found.items())]
 
 
@@ -132,17 +135,19 @@ def _tell_fold(one: str, other: str) -> str:
 
 
 def _one_letter(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pairs that one letter put in, left out or exchanged makes equal: they share what is left without a letter."""
+    """Pairs that one letter put in, left out or exchanged may make equal: they share what is left without a letter."""
     without: dict[str, set[str]] = defaultdict(set)
     for name in names:
-        folded = unicodedata.normalize("NFKC", name).casefold()
+        folded = _letters(name)
         if SHORTEST <= len(folded) <= LONGEST_COMPARED:
             for left in {folded, *(folded[:at] + folded[at + 1 :] for at in range(len(folded)))}:
                 without[left].add(name)
-    pairs = {(one, other) for alike in without.values() for one in alike for other in alike if one < other}
-    for one, other in sorted(pairs):
-        if _is_slip(*(unicodedata.normalize("NFKC", name).casefold() for name in (one, other))):
-            yield one, other
+    few = [alike for alike in without.values() if len(alike) <= MOST_ALIKE]
+    yield from sorted({(one, other) for alike in few for one in alike for other in alike if one < other})
+
+
+def _letters(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _is_slip(one: str, other: str) -> bool:

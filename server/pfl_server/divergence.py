@@ -37,7 +37,9 @@ class Outcome:
         cls, draw: Draw, quorum: Quorum, counted: int, losses: Mapping[ClientId, str], *, committed: bool
     ) -> Self:
         """What a round's end says."""
-        diverged = tuple(sorted(site for site, reason in losses.items() if reason in DIVERGED))
+        # Whoever was drawn to drop out is not among the expected: one that diverged beside them is no half of two.
+        lost = {site: reason for site, reason in losses.items() if site not in draw.drops}
+        diverged = tuple(sorted(site for site, reason in lost.items() if reason in DIVERGED))
         expected = len(draw.cohort) - len(draw.drops)
         return cls(expected, draw.quorum(quorum), counted, diverged, committed)
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pfl_common.errors import Refused, nearest
 from pfl_common.run import ClientId, Description
 from pfl_server.agreement import odd_ones, tell_form
-from pfl_server.class_names import remark, tell_alone
+from pfl_server.class_names import LONGEST_NAME, remark, tell_alone
 
 MOST_TOLD = 6
+MOST_SEARCHED = 500
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,20 @@ def judge(sites: Mapping[ClientId, Description], *, wanted: int, classes: Sequen
 
 def check_classes(site: ClientId, description: Description, classes: Sequence[str]) -> None:
     """Refuse a site with a class that the operator's list does not have; without a list every name is welcome."""
-    unknown = [name for name in description.classes if name not in classes]
+    known = frozenset(classes)
+    unknown = [name for name in description.classes if name not in known]
     if classes and unknown:
+        # To look for the nearest of very many would hold up everybody's calls.
+        most = len(classes) > MOST_SEARCHED
+        expected = (
+            f"some of its {len(classes)}" if most else nearest(unknown[0][:LONGEST_NAME], classes)[:600]
+        )
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        named = ", ".join(repr(name[:LONGEST_NAME]) for name in unknown[:5])
         raise Refused(
             "classes",
-            f"{site} has classes that --classes does not name: {', '.join(map(repr, unknown[:5]))}{more}; expected: "
-            f"{nearest(unknown[0], classes)[:600]}; what to do: rename them in the data folder and start this site "
+            f"{site} has classes that --classes does not name: {named}{more}; expected: {expected}; what to do: "
+            "rename them in the data folder and start this site "
             "again, or ask the operator to name them",
         )
 

@@ -42,11 +42,8 @@ log = structlog.get_logger("pfl.reception")
 JOIN_WAIT = 5.0
 """Seconds a joining site is held before it is told to ask again."""
 
-
 SILENT_SECONDS = 15.0
 """The usual lease: a site that is silent for so long is away, unless the run's own lease is told."""
-
-
 MOST_REFUSED = 50
 """Sites that were not taken are told apart up to here; invitations bound how many there can be."""
 UNFIT = ("classes", "shape")
@@ -95,7 +92,7 @@ class Reception:
         self._lease = float(cast(float, self._wanted.get("lease_seconds", SILENT_SECONDS)))
         self._rules = rules or Rules()
         self._gathered: dict[ClientId, Guest] = {}
-        self._judged: Mapping[ClientId, Description] = {}
+        self._judged: Mapping[ClientId, Description] | None = None
         self._verdict = Verdict()
         self._refused: dict[ClientId, str] = {}
         self._noted: dict[ClientId, tuple[str, ...]] = {}
@@ -113,23 +110,26 @@ class Reception:
         # Whoever asks for work now is of another run: told so, or it would wait for us as we wait for it.
         self._looked.set()
         while True:
+            self._arrival.clear()
             here = {site: self._gathered[site].description for site in self._here()}
-            self._judge(here, count)
+            await self._judge(here, count)
             if len(self._verdict.fitting) >= count and not self._verdict.hindrance:
                 return {site: here[site] for site in self._verdict.fitting}
-            self._arrival.clear()
             await self._arrival.wait()
 
-    def _judge(self, here: Mapping[ClientId, Description], count: int) -> None:
+    async def _judge(self, here: Mapping[ClientId, Description], count: int) -> None:
         if here == self._judged:
             return
-        before, enough = self._verdict.hindrance, len(here) >= count
-        classes = self._rules.classes
-        self._judged = here
-        self._verdict = judge(here, wanted=count, classes=classes) if enough else Verdict()
-        for site, words in self._verdict.odd.items():
-            self._gathered[site].odd = words
-            self._gathered[site].news.set()
+        before, self._judged, verdict = self._verdict.hindrance, here, Verdict()
+        if len(here) >= count:
+            # Sites name their classes: thousands of them are compared where no call waits for it.
+            verdict = await asyncio.to_thread(judge, here, wanted=count, classes=self._rules.classes)
+        self._verdict = verdict
+        for site, words in verdict.odd.items():
+            # It may have gone, or come back mended, while it was judged.
+            if (guest := self._gathered.get(site)) is not None and guest.description is here[site]:
+                guest.odd = words
+                guest.news.set()
         if (hindrance := self._verdict.hindrance) and hindrance != before:
             if self._rules.all_here:
                 raise DataError(hindrance)
@@ -180,7 +180,7 @@ class Reception:
             if refused.code in UNFIT:
                 self._gathered.pop(site, None)
                 # It may come back as it was: then it is judged, and told, again.
-                self._judged = {}
+                self._judged = None
                 self._arrival.set()
                 if site in self._refused or len(self._refused) < MOST_REFUSED:
                     self._refused[site] = readable(refused.words)
@@ -309,8 +309,8 @@ class Reception:
             self._events.add(f"{site} joined")
             guest = self._gathered[site] = Guest(description, monotonic())
         if guest.description != description:
-            guest.odd = ""
-        guest.description, guest.waiting = description, guest.waiting + 1
+            guest.description, guest.odd = description, ""
+        guest.waiting += 1
         guest.news.clear()
         self._arrival.set()
         try:

@@ -13,7 +13,7 @@ import structlog
 
 from pfl_common.draws import derive
 from pfl_common.errors import StateError
-from pfl_common.run import ClientId, Description, RunSpec
+from pfl_common.run import MAJORITY, ClientId, Description, RunSpec
 from pfl_server import disk
 from pfl_server.books import Books, open_books
 from pfl_server.damage import find_damage
@@ -23,6 +23,8 @@ from pfl_server.opening import freeze
 from pfl_server.settings import ServerSettings
 
 ANOTHER = "end it first (pfl stop), or choose another --seed"
+QUORUM_BEFORE = 0.5
+"""What a run waited for when nobody said it, before `--classes` was a setting."""
 DRAFT = ".draft"
 """Ends the name of a run's folder until the run is begun."""
 
@@ -165,8 +167,11 @@ def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings
     """The specification of a run, if these settings ask for it and not for another."""
     # A setting that the release which began the run did not have yet was not asked for in any other way.
     unsaid = json.loads(json.dumps(ServerSettings().run_part()))
-    text, asked = journal.spec(), unsaid | json.loads((folder / "asked.json").read_text())
+    text, asked = journal.spec(), unsaid | (said := json.loads((folder / "asked.json").read_text()))
     wanted = json.loads(json.dumps(settings.run_part()))
+    if "classes" not in said and said.get("quorum") == QUORUM_BEFORE and wanted["quorum"] == MAJORITY:
+        # Both are what whoever names none has got: the same command after an upgrade asks for the same run.
+        asked["quorum"] = MAJORITY
     changed = _tell_changes(asked, wanted)
     over = journal.status()[0] not in ("running", "failed")
     # The same command once more, after a kill: it is this run that it asked for.

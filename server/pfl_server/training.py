@@ -134,6 +134,8 @@ class Training:
         while not self._stopping:
             present = self._fleet.present()
             candidates = present if self._spec.candidates == "present" else self._fleet.roster()
+            if self._spec.candidates == "present" and rule.fixed and not set(rule.fixed) & set(candidates):
+                candidates = ()  # those who are here are not asked, and those who are may come
             if candidates:
                 draw = sampling.draw(rule, seed=self._spec.seed, number=number, candidates=candidates)
                 wanted = draw.quorum(self._spec.quorum) if again else 0

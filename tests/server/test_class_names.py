@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pfl_server import class_names
 from pfl_server.class_names import (
     MOST_COMPARED,
     MOST_REMARKS,
@@ -42,6 +43,19 @@ def test_names_that_almost_match(one: str, other: str, how: str) -> None:
     """At two sites they are told, and in what they differ."""
     found = find_near([[one], [other]])
     assert ([how] if how else []) == [way for _, _, way in found]
+
+
+def test_a_series_is_no_slip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hundreds of names that differ in one letter no pair is looked at: there would be ten thousands of pairs. Nor
+    is a pair that one site keeps apart.
+    """
+    looked = []
+    monkeypatch.setattr(class_names, "_is_slip", lambda *pair: looked.append(pair) or False)
+    series = [f"abcdefgh{chr(0x4E00 + n)}" for n in range(600)]
+    assert [] == find_near([series[:300], series[300:]])
+    assert [] == looked
+    assert [] == find_near([["horse", "horses"]])
+    assert [] == looked
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def build_outcome(
 ) -> Outcome:
     """An attempt with these sites: it is committed if enough are left."""
     draw = Draw(tuple(cohort), frozenset(drops))
-    counted = len(cohort) - len(drops) - len(losses)
+    counted = len(set(cohort) - set(drops) - losses.keys())
     return Outcome.of(draw, quorum, counted, losses, committed=counted >= draw.quorum(quorum))
 
 
@@ -42,6 +42,7 @@ def build_outcome(
         (build_outcome("abcd", {"a": NAN, "b": NAN}, quorum=0.5), False),
         (build_outcome("abcd", {"a": NAN, "b": NAN, "c": NAN}, quorum=0.25), True),
         (build_outcome("abcde", {"a": NAN, "b": NAN}, drops="c"), True),
+        (build_outcome("abc", {"b": SAID, "c": SAID}, drops="bc"), False),
         (build_outcome("a", {"a": SAID}), True),
         (build_outcome("a", {}, drops="a"), False),
     ],
@@ -57,6 +58,7 @@ def build_outcome(
         "half, and the round closes",
         "most, and the round closes all the same",
         "whoever was drawn to drop out was not expected",
+        "only those who were drawn to drop out: the one update that was asked for is well",
         "the only one",
         "nobody was expected",
     ],

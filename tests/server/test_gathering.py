@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ import pytest
 from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.messages import Gathering, Joined
 from pfl_common.run import Description
+from pfl_server import reception
 from pfl_server.books import Books
 from pfl_server.fleet import Fleet
-from pfl_server.gathering import check_classes, judge
+from pfl_server.gathering import Verdict, check_classes, judge
 from pfl_server.reception import Reception, Rules
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION, build_spec, open_run
@@ -69,6 +72,61 @@ def test_a_list_that_was_fixed() -> None:
         check_classes("a", TABLE, ("cat", "dogs"))
     assert "did you mean 'dogs'" in refused.value.words
     assert "" == judge({"a": TABLE, "b": OTHER}, wanted=2, classes=("cat", "dog", "fox", "wolf")).hindrance
+
+
+def test_a_long_list_that_was_fixed() -> None:
+    """Thousands of names on both sides are refused as fast as one, each name cut short."""
+    listed = tuple(f"class {n:05d}" for n in range(20_000))
+    said = replace(TABLE, classes=tuple("x" * 900 + str(n) for n in range(20_000)))
+    with pytest.raises(Refused, match="some of its 20000; what to do") as refused:
+        check_classes("a", said, listed)
+    assert len(refused.value.words) < 1000
+
+
+async def test_classes_are_compared_where_no_call_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are the sites' own words, however many: what compares them is not the event loop's thread."""
+    threads = []
+
+    def look(*given: object, **words: object) -> Verdict:
+        threads.append(threading.current_thread())
+        return judge(*given, **words)
+
+    monkeypatch.setattr(reception, "judge", look)
+    desk = Reception("fedavg")
+    calls = [asyncio.create_task(desk.join(site, TABLE)) for site in "ab"]
+    assert ["a", "b"] == list(await desk.gather(2))
+    assert threads
+    assert threading.main_thread() not in threads
+    desk.drain()
+    await asyncio.gather(*calls)
+
+
+async def test_one_that_goes_or_is_mended_while_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was decided of data that a site has no longer is not held against it."""
+    going, judged = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def look(sites: Mapping[str, Description], **words: object) -> Verdict:
+        if PICTURE in sites.values():
+            loop.call_soon_threadsafe(going.set)
+            judged.wait(30)
+        return judge(sites, **words)
+
+    monkeypatch.setattr(reception, "judge", look)
+    desk = Reception("fedavg")
+    gathering = asyncio.create_task(desk.gather(4))
+    calls = [asyncio.create_task(desk.join(site, TABLE)) for site in "abc"]
+    first = asyncio.create_task(desk.join("odd", PICTURE))
+    await going.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    calls.append(asyncio.create_task(desk.join("odd", TABLE)))
+    await asyncio.sleep(0)
+    judged.set()
+    assert ["a", "b", "c", "odd"] == list(await gathering)
+    desk.drain()
+    await asyncio.gather(*calls)
+    assert {} == desk.status().refused
 
 
 async def test_the_odd_one_is_sent_away_and_the_others_wait_on(books: Books) -> None:

@@ -78,6 +78,35 @@ def test_a_setting_that_an_older_release_did_not_have(tmp_path: Path, runs: Runs
         runs.unfinished(settings(tmp_path))
 
 
+def test_a_run_of_the_release_before(tmp_path: Path, runs: Runs) -> None:
+    """The same command after an upgrade goes on with it, and serves it when it is over: a quorum that nobody named was
+    a half then. What is named now is another wish.
+    """
+    begun = runs.begin(settings(tmp_path), SITES)
+    begun.journal.close()
+    note = tmp_path / "runs" / begun.spec.id / "asked.json"
+    asked = json.loads(note.read_text())
+    for name in ("classes", "pixel_range", "standardise"):
+        del asked[name]
+    note.write_text(json.dumps(asked | {"quorum": 0.5}))
+    for now in ({}, {"quorum": 0.5}):
+        found = runs.unfinished(settings(tmp_path, **now))
+        assert begun.spec.id == found.spec.id
+        found.journal.close()
+    with pytest.raises(StateError, match=r"quorum was 0\.5, now 1\.0"):
+        runs.unfinished(settings(tmp_path, quorum=1.0))
+    note.write_text(json.dumps(asked | {"quorum": 0.7}))
+    with pytest.raises(StateError, match=r"quorum was 0\.7, now majority"):
+        runs.unfinished(settings(tmp_path))
+    note.write_text(json.dumps(asked | {"quorum": 0.5}))
+    found = runs.unfinished(settings(tmp_path))
+    found.journal.end("finished")
+    found.journal.close()
+    again = runs.unfinished(settings(tmp_path))
+    assert begun.spec.id == again.spec.id
+    again.journal.close()
+
+
 JUNK = b"no journal at all " * 500
 
 

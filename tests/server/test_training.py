@@ -297,6 +297,25 @@ def test_nobody_is_there(tmp_path: Path) -> None:
     books.journal.close()
 
 
+def test_named_sites_that_are_away_are_waited_for(tmp_path: Path) -> None:
+    """Drawn from those that are here, the list names nobody for a while: no reason to end the run."""
+    spec = build_spec(rounds=1, participation=Participation(fixed=("b",)), candidates="present")
+    books = open_run(tmp_path, spec)
+    fleet = ScriptedFleet(books)
+    fleet.here = {"a", "c"}
+
+    async def come() -> None:
+        training = asyncio.create_task(Training(books, fleet, tick=TICK).run())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        fleet.here.add("b")
+        await training
+
+    asyncio.run(come())
+    assert [("committed", ["b"])] == [(row["status"], row["counted"]) for row in books.journal.rounds()]
+    books.journal.close()
+
+
 def test_a_cohort_that_is_away_burns_no_attempts(tmp_path: Path) -> None:
     """The only site drawn is away while others are here: the round opens once, when it has come."""
     spec = build_spec(rounds=1, participation=Participation(fixed=("b",)))
