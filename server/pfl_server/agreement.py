@@ -118,7 +118,8 @@ def fits(description: Description, model: Model, site: ClientId) -> None:
         raise Refused(
             "shape",
             f"{site} has {_STORED[description.values]}, the run was agreed on {_STORED[model.values]}: "
-            "store them alike, or begin a run with all sites present",
+            "store them alike, or begin a run with all sites present; in a run of an earlier release, which took "
+            'pictures of floats for plain numbers, say so in data.json: {"kind": "array"}',
         )
 
 

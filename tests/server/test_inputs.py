@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
@@ -9,8 +10,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from pfl_common.errors import SettingError
-from pfl_common.run import ClientId, Description, Moments
+from pfl_common.errors import Refused, SettingError
+from pfl_common.run import ClientId, Description, Model, Moments
 from pfl_server.agreement import agree, fits
 from pfl_server.inputs import Range, Wish, explain, parse_range
 
@@ -203,3 +204,12 @@ def test_a_late_site_of_other_pixels_is_refused() -> None:
     ):
         fits(WIDE, bytes_, "late")
     fits(PICTURES, wide, "late")
+
+
+def test_floats_in_a_run_of_the_release_before() -> None:
+    """Its specification says nothing of values; what makes the site fit again is said, and does."""
+    model = Model("mlp", (1, 16, 16), ("cat", "dog"))
+    now = Description((1, 16, 16), ("cat", "dog"), 24, values="unit", high=1.0)
+    with pytest.raises(Refused, match=re.escape('say so in data.json: {"kind": "array"}')):
+        fits(now, model, "a")
+    fits(replace(now, kind="array", values="numbers"), model, "a")
