@@ -28,6 +28,7 @@ TRANSPORT = {
     "pfl_client.bulk",
     "pfl_client.dialling",
     "pfl_client.enrolment",
+    "pfl_client.spelled",
     "pfl_client.transport",
     "pfl_common.phrases",
     "pfl_common.speech",
@@ -59,6 +60,7 @@ SEALING = {
 }
 PROGRAMS = {
     "pfl_client.admission",
+    "pfl_client.beforehand",
     "pfl_client.cli",
     "pfl_client.clocks",
     "pfl_client.metrics",
@@ -77,9 +79,15 @@ SIMULATOR = {
     "pfl_deploy",
     "pfl_deploy.cli",
     "pfl_deploy.loopback",
+    "pfl_deploy.previous",
+    "pfl_deploy.reporting",
+    "pfl_deploy.reporting.amounts",
+    "pfl_deploy.reporting.record",
     "pfl_deploy.showing",
     "pfl_deploy.simulate",
+    "pfl_deploy.standing",
 }
+"""Puts a federation together, and tells of the run that was kept before."""
 CORE = {
     "pfl_client.daemon",
     "pfl_client.outbox",
