@@ -73,8 +73,9 @@ async def run_to_the_end(folder: Path, method: str, **given: object) -> tuple[Ru
 @pytest.fixture
 async def played(tmp_path: Path) -> tuple[RunHost, View]:
     """A run after one of a plain method, with a site drawn to drop out now and then."""
-    await run_to_the_end(tmp_path, "fedavg")
-    return await run_to_the_end(tmp_path, "dualfed", new_run=True, rounds=4, drop=0.4, seed=2)
+    given = {"rounds": 4, "drop": 0.4, "seed": 2}
+    await run_to_the_end(tmp_path, "fedavg", **given)
+    return await run_to_the_end(tmp_path, "dualfed", new_run=True, **given)
 
 
 async def test_all_that_is_declared_and_nothing_else(played: tuple[RunHost, View]) -> None:
