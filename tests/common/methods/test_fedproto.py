@@ -24,7 +24,7 @@ LABELS = [0, 0, 2]
 
 def plain_client(*, owned: tuple[float, ...] = (0, 0, 0), **settings: Json) -> fedproto.Client:
     """Features are the inputs themselves, the head scores the classes by 0, 0 and the first input."""
-    config = load("fedproto").settle({"lr": 0.0, "batch": 2, **settings})
+    config = load("fedproto").settle({"lr": 1e-300, "batch": 2, **settings})
     client = fedproto.Client(config, Backbone(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 3), 2), 3)
     with torch.no_grad():
         client.encoder[0].weight.copy_(torch.eye(2))
