@@ -16,6 +16,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     get_args,
+    get_origin,
 )  # Any: a dataclass's fields have no narrower type
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -47,6 +48,11 @@ _EXPECTED = {
     "bool_type": "true or false",
     "string_type": "text",
     "finite_number": "a finite number",
+    "path_type": "a path",
+    "dict_type": "settings by name, each with its value",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
 }
 """What pydantic misses, by its own name for that, as a hospital's engineer would say it; numbers are told by `span`."""
 _SHOWN = 60
@@ -140,8 +146,32 @@ def spell(number: float) -> str:
 
 def _in_words(kind: type[Any], error: ValidationError, what: str) -> SettingError:
     first = error.errors(include_url=False)[0]
-    said = _EXPECTED.get(first["type"], first["msg"].removeprefix("Value error, "))
-    return _refusal(kind, first["loc"], first["input"], what=what, said=said)
+    place, value, said = first["loc"], first["input"], _tell_expected(first)
+    listed = _list_form(field_of(kind, str(place[0]))) if place and first["type"] != "value_error" else ""
+    if listed and (len(place) == 1 or first["type"] == "missing"):
+        # It is the list that is wrong, not one of its values: shown as it is typed.
+        typed = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        place, value, said = place[:1], ",".join(value) if typed else value, listed
+    elif listed:
+        said = f"{said}; {listed}"
+    return _refusal(kind, place, value, what=what, said=said)
+
+
+def _tell_expected(found: Mapping[str, Any]) -> str:
+    if found["type"] == "literal_error":
+        return str(found["ctx"]["expected"])
+    said = str(found["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    return _EXPECTED.get(found["type"], said)
+
+
+def _list_form(field: FieldInfo | None) -> str:
+    """How a list is written: `4 values, as 0,1,1,0`; empty for a setting that is no list."""
+    if field is None or get_origin(field.annotation) is not tuple:
+        return ""
+    kinds, default = get_args(field.annotation), field.default
+    number = "values with commas between" if Ellipsis in kinds else f"{len(kinds)} values"
+    shown = [str(int(one) if isinstance(one, bool) else one) for one in default] if default else []
+    return f"{number}, as {','.join(shown)}" if shown else number
 
 
 def _refusal(

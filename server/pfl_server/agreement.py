@@ -185,13 +185,24 @@ def _advise(own: Description, usual: Description) -> str:
     if own.kind == usual.kind == "image":
         return "store the pictures as the other sites do, or say in data.json what range theirs have"
     if own.kind == "array" and usual.kind == "image":
-        last = len(own.shape) == 3 and own.shape[2] in (1, 3)
-        layout = "channels_last" if last else "channels_first"
-        said = f'{{"kind": "image", "layout": "{layout}"}}'
-        return f"if they are pictures, say so in data.json: {said}; else check --data"
+        said = _declare_pictures(own.shape)
+        return (
+            f"if they are pictures, say so in data.json: {said}; else check --data"
+            if said
+            else "check --data"
+        )
     if own.kind == "image":
         return 'if they are no pictures, say so in data.json: {"kind": "array"}; else check --data'
     return "bring the samples to that shape, or check --data"
+
+
+def _declare_pictures(shape: tuple[int, ...]) -> str:
+    """What makes numbers of this shape pictures in `data.json`; empty where they cannot be any."""
+    if len(shape) == 2:
+        return '{"kind": "image"}'
+    ends = {"channels_last": shape[-1], "channels_first": shape[0]} if len(shape) == 3 else {}
+    layout = next((name for name, channels in ends.items() if channels in (1, 3)), "")
+    return f'{{"kind": "image", "layout": "{layout}"}}' if layout else ""
 
 
 def _of_another_size(sites: Mapping[ClientId, Description]) -> dict[ClientId, str]:

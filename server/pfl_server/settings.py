@@ -23,9 +23,9 @@ def _read_classes(said: object) -> object:
     """A list of classes as it is typed (`cat,dog`), as TOML has it, or in a file: a JSON list, or a name a line."""
     names = said
     if isinstance(said, str):
-        file = Path(said)
-        names = _read_list(file) if said and file.is_file() else [name.strip() for name in said.split(",")]
-        names = [name for name in names if name]
+        names = _read_text(said) if said else []
+        if said and not names:
+            raise ValueError(_A_LIST)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
         raise ValueError(_A_LIST)
     if len(set(names)) != len(names) or len(names) == 1 or len(names) > MOST_CLASSES:
@@ -33,13 +33,27 @@ def _read_classes(said: object) -> object:
     return tuple(names)
 
 
-_A_LIST = "two or more different names (cat,dog), or a file that is there: a JSON list, or one name a line"
+_A_LIST = (
+    "two or more different names, none of them empty (cat,dog), or a file that is there: a JSON list, or one name a "
+    "line"
+)
+
+
+def _read_text(said: str) -> list[str]:
+    file = Path(said)
+    try:
+        is_file = file.is_file()
+    except OSError:  # a long list of classes is no name that a file could have
+        is_file = False
+    return _read_list(file) if is_file else [name.strip() for name in said.split(",")]
 
 
 def _read_list(file: Path) -> list[str]:
     try:
         text = file.read_text()
-        found = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
+        listed = text.lstrip().startswith("[")
+        # Empty lines are no names: a file of lines ends with one, or has one between two groups.
+        found = json.loads(text) if listed else [line for line in text.splitlines() if line.strip()]
     except (OSError, ValueError):
         raise ValueError(_A_LIST) from None
     return [name.strip() if isinstance(name, str) else name for name in found]

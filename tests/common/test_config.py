@@ -149,6 +149,40 @@ def test_the_choices_are_told() -> None:
     assert "'two'" in words
 
 
+@dataclass(frozen=True, config=STRICT)
+class Lists(Settings):
+    """Lists of a fixed length and of any."""
+
+    four: tuple[bool, bool, bool, bool] = (False, True, True, False)
+    """Four values."""
+    many: tuple[int, ...] = ()
+    """As many as one likes."""
+    mode: Literal["one", "two"] = "one"
+    """A choice by name."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seen", "expected"),
+    [
+        ("four", "true", "toy: setting 'four' is 'true'", "4 values, as 0,1,1,0"),
+        ("four", "0,1,1,0,1", "toy: setting 'four' is '0,1,1,0,1'", "4 values, as 0,1,1,0"),
+        ("four", "", "toy: setting 'four' is ''", "4 values, as 0,1,1,0"),
+        ("four", 1.5, "toy: setting 'four' is 1.5", "4 values, as 0,1,1,0"),
+        ("four", [1, 0], "toy: setting 'four' is [1, 0]", "4 values, as 0,1,1,0"),
+        ("four", "0,x,1,1", "toy: setting 'four.1' is 'x'", "true or false; 4 values, as 0,1,1,0"),
+        ("many", "1,x", "toy: setting 'many.1' is 'x'", "a whole number; values with commas between"),
+        ("mode", "three", "toy: setting 'mode' is 'three'", "'one' or 'two'"),
+    ],
+)
+def test_lists_and_choices_are_told_in_plain_words(
+    name: str, value: object, seen: str, expected: str
+) -> None:
+    """The whole list as it was typed, and how to write it."""
+    with pytest.raises(SettingError) as caught:
+        settle(Lists, {name: value}, what="toy")
+    assert (seen, expected) == (caught.value.seen, caught.value.expected)
+
+
 def test_settings_come_back_from_a_specification() -> None:
     """Dumped under the users' names and settled again, they are the same."""
     settings = settle(Config, {"lambda": "3", "personal": "1,1", "mode": "two"}, what="toy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, get_args
@@ -47,6 +48,8 @@ USELESS = (
     "12 apples",
 )
 """Nothing of this is a number that a setting takes."""
+LIBRARY = re.compile(r"Input|Field required|[Tt]uple|dictionary|[Vv]alid|class '")
+"""Words of the library that looks at settings, which nobody who types one knows."""
 
 
 def bounds(kind: type[Any], name: str) -> dict[str, float]:
@@ -116,9 +119,21 @@ def test_whatever_is_typed_is_a_setting_or_an_error_in_words(kind: type[Any], va
             settings = settle(kind, {field.name.removesuffix("_"): value}, what="toy")
         except SettingError as error:
             assert field.name.removesuffix("_") in str(error)
+            assert not LIBRARY.search(error.expected), "told in the words of the library that looks at it"
         else:
             taken = getattr(settings, field.name)
             assert not isinstance(taken, float) or math.isfinite(taken)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_expected_is_said_in_words_of_our_own(kind: type[Any]) -> None:
+    """Of every setting, whatever kind of value is wrong with it."""
+    for field in fields(kind):
+        for value in ("", "x", "0,1,2,3,4,5", "1,x", True, 1.5, None, [], [None] * 4, {}, {"a": 1}):
+            try:
+                settle(kind, {field.name.removesuffix("_"): value}, what="toy")
+            except SettingError as error:
+                assert not LIBRARY.search(error.expected), (field.name, value, error.expected)
 
 
 @pytest.mark.parametrize("name", methods.names())

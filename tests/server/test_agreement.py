@@ -78,7 +78,7 @@ def floats(values: Values, high: float, *, samples: int = 1) -> Description:
         (
             table(4, "a"),
             r"odd has numbers of shape \(4,\) that are no pictures; expected: pictures of 8 bits",
-            "channels_first",
+            "what to do: check --data",
         ),
         (
             Description((32, 32, 3), ("a",), kind="array", values="numbers"),
@@ -100,6 +100,29 @@ def test_the_odd_one_is_told_why(odd: Description, seen: str, todo: str) -> None
     assert ["odd"] == list(found)
     assert re.search(seen, found["odd"])
     assert todo in found["odd"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((7,), None),
+        ((28, 28), '{"kind": "image"}'),
+        ((3, 32, 32), '{"kind": "image", "layout": "channels_first"}'),
+        ((32, 32, 1), '{"kind": "image", "layout": "channels_last"}'),
+        ((12, 32, 32), None),
+        ((1, 8, 8, 3), None),
+    ],
+)
+def test_pictures_are_spoken_of_where_there_can_be_some(shape: tuple[int, ...], said: str | None) -> None:
+    """Nobody is told to call seven numbers a picture."""
+    odd = Description(shape, ("a",), kind="array", values="numbers")
+    todo = odd_ones({"odd": odd, "b": image(32, "a"), "c": image(32, "a")})["odd"].partition("what to do: ")[
+        2
+    ]
+    whole = (
+        f"if they are pictures, say so in data.json: {said}; else check --data" if said else "check --data"
+    )
+    assert whole == todo
 
 
 def test_eight_and_sixteen_bits_go_together() -> None:

@@ -246,3 +246,25 @@ def test_a_list_of_classes_as_it_is_typed(tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="'classes' is") as error:
             settle(ServerSettings, {"classes": said}, what="pfl-server")
         assert "two or more different names" in error.value.expected
+
+
+def test_a_list_of_classes_with_an_empty_name_is_refused(tmp_path: Path) -> None:
+    """A name that got lost, in a shell's empty variable for one, is not as if nothing had been said."""
+    from pfl_common.config import settle
+
+    files = {name: tmp_path / name for name in ("empty.txt", "blank.txt", "none.json", "one_less.json")}
+    for file, text in zip(files.values(), ("", "\n \n", "[]", '["cat", "", "dog"]'), strict=True):
+        file.write_text(text)
+    for said in (",,", ",", " ", "cat,,dog", ",cat,dog", "cat,dog,", *map(str, files.values())):
+        with pytest.raises(SettingError, match="'classes' is") as error:
+            settle(ServerSettings, {"classes": said}, what="pfl-server")
+        assert "two or more different names, none of them empty" in error.value.expected
+    assert () == settle(ServerSettings, {"classes": []}, what="pfl-server").classes
+
+
+def test_many_classes_are_typed_at_once() -> None:
+    """Longer than the name of any file."""
+    from pfl_common.config import settle
+
+    names = tuple(f"stage {number}" for number in range(100))
+    assert names == settle(ServerSettings, {"classes": ",".join(names)}, what="pfl-server").classes

@@ -32,7 +32,11 @@ __all__ = ["BadFile", "Findings", "describe", "load", "look_through", "recognise
 
 
 def describe(folder: DataFolder) -> Description:
-    """Look at the data folder: shape, class names, counts, how numbers are stored, and what is odd about it."""
+    """Look at the data folder: shape, class names, counts, how numbers are stored, and what is odd about it.
+
+    Of a picture only the first bytes are read, so that a site begins soon: one that is cut short counts here, and is
+    left out, and named, when the samples are read.
+    """
     found, declared = find(folder), read_declared(folder.path)
     if isinstance(found, ArrayFiles):
         read = arrays.describe(arrays.read(found, declared), found, folder)
@@ -76,7 +80,10 @@ def load(folder: DataFolder, spec: RunSpec) -> LocalData:
 
 
 def look_through(path: Path, *, site: str = "") -> Findings:
-    """Everything there is to know of a data folder before a site begins, for its owner's terminal: it names files."""
+    """Everything there is to know of a data folder before a site begins, for its owner's terminal: it names files.
+
+    Each picture is decoded, one at a time: this takes as long as reading them for training.
+    """
     folder = DataFolder(path, site or path.name)
     try:
         found, declared = find(folder), read_declared(path)
@@ -96,7 +103,7 @@ def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -
 
 
 def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Declared) -> Findings:
-    seen = pictures.inspect(found, folder)
+    seen = pictures.inspect(found, folder, whole=True)
     layout = "images in one folder per class, divided by this program" if found.divided else "images in parts"
     whole = Findings(layout, None, seen.counts, tuple(seen.bad))
     try:

@@ -29,6 +29,7 @@ FORMATS = (
     "train.npz and test.npz, or folders of images as train/<class>/ and test/<class>/, or <class>/ alone"
 )
 SYSTEM_FILES = ("thumbs.db", "desktop.ini")
+_ESCAPES = dict(zip("\a\b\f\n\r\t\v \\", (rf"\{sign}" for sign in "abfnrtv \\"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -192,12 +193,21 @@ def _sorted(path: Path, wanted: Callable[[Path], bool]) -> list[tuple[str, Path]
 
 def _check_text(name: str) -> None:
     """A class is agreed by its name, which has to be text."""
-    if (shown := name.encode(errors="backslashreplace").decode()) != name:
+    if name.encode(errors="replace").decode() != name:
         raise DataError(
             f"the name of a class folder is not UTF-8: {os.fsencode(name)!r}",
             expected="names of classes in UTF-8: they are compared with other sites'",
-            advice=f"rename the folder that ls -b shows as {shown}, at every site alike",
+            advice=f"rename the folder that ls -b shows as {_escape(name)}, at every site alike",
         )
+
+
+def _escape(name: str) -> str:
+    """A name as `ls -b` shows it: bytes that are no text as three octal digits each."""
+    return "".join(_ESCAPES.get(sign) or _escape_sign(sign) for sign in name)
+
+
+def _escape_sign(sign: str) -> str:
+    return sign if sign.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(sign))
 
 
 def _number(listed: Listed, *, divided: bool) -> dict[str, tuple[Picture, ...]]:

@@ -50,13 +50,16 @@ class Inspection:
         return counts
 
 
-def inspect(found: PictureFolders, folder: DataFolder) -> Inspection:
-    """Look at the first bytes of each file; of those of 16 bits the values are counted too."""
+def inspect(found: PictureFolders, folder: DataFolder, *, whole: bool = False) -> Inspection:
+    """Look at the first bytes of each file, or at the `whole` of it; of those of 16 bits the values are counted too."""
     seen = Inspection(found)
     for part, pictures in found.parts.items():
         for picture in pictures:
             with _noting_bad(picture, folder, seen.bad):
-                seen.looks.append((part, picture, pixels.look(picture.path)))
+                look = pixels.look(picture.path)
+                if whole:
+                    pixels.decode(picture.path, look)
+                seen.looks.append((part, picture, look))
     wide = [(part, picture) for part, picture, look in seen.looks if look.wide]
     # Black and white are learned from the training part alone, as everything is; from the others if it has none.
     for _, picture in [one for one in wide if one[0] == "train"] or wide:
@@ -115,6 +118,10 @@ def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, 
     numbers, bad = number_classes(labels, folder, spec), list[BadFile]()
     parts = {part: _read(found.parts[part], numbers, folder, spec=spec, bad=bad) for part in PARTS}
     tell(bad, folder)
+    if bad:
+        # At the start only first bytes were read: this is what takes part.
+        kept = len(parts["train"])
+        log.warning("files are left out", site=folder.site, number=len(bad), of=found.total, samples=kept)
     if not len(parts["train"]):
         raise _nothing_readable(bad, folder)
     return parts

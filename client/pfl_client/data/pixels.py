@@ -67,6 +67,11 @@ def look(path: Path) -> Look:
         return Look((1 if wide or image.mode in GREY_MODES else 3, height, width), wide, _is_cut(image))
 
 
+def decode(path: Path, look: Look) -> None:
+    """Read an image whole, exactly as training does, and keep nothing of it: first bytes do not show that it is cut."""
+    read(path, (look.shape[0], 1, 1), Scale(0, WHITEST))
+
+
 def read_wide(path: Path) -> Wide:
     """The raw values of an image of 16 bits."""
     with _opened(path) as image:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from structlog.testing import capture_logs
 
 from pfl_client import data
@@ -125,8 +127,16 @@ def test_a_class_that_is_no_text_is_refused_in_words(broken: Path) -> None:
     with pytest.raises(DataError, match="is not UTF-8") as error:
         data.describe(folder(broken))
     assert r"b'caf\xe9'" in error.value.seen
-    assert r"caf\udce9" in error.value.advice
+    assert r"shows as caf\351, at" in error.value.advice, "as ls -b writes it"
     str(error.value).encode()
+
+
+def test_a_name_is_escaped_as_ls_does(broken: Path) -> None:
+    """Bytes that are no text as octal digits, spaces and backslashes marked; what can be read stays."""
+    os.mkdir(make_entry(broken / "train", "ä b\\\t\x01".encode() + b"\xe4\xff"))
+    with pytest.raises(DataError, match="is not UTF-8") as error:
+        data.describe(folder(broken))
+    assert r"shows as ä\ b\\\t\001\344\377, at" in error.value.advice
 
 
 @pytest.mark.parametrize("divided", [True, False])
@@ -164,6 +174,60 @@ def test_a_folder_is_looked_through(broken: Path) -> None:
     )
     assert found.warnings
     assert found.error is None
+
+
+def noise(path: Path, *, bits: int = 8) -> Path:
+    """A picture that does not fit into its file's first bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = np.random.default_rng(7).integers(
+        0, 2**bits, (48, 40), dtype=np.uint16 if bits == 16 else np.uint8
+    )
+    Image.fromarray(values).save(path)
+    return path
+
+
+@pytest.mark.parametrize(("name", "bits"), [("a.png", 8), ("a.png", 16), ("a.jpg", 8)])
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_picture_cut_short_is_found(tmp_path: Path, name: str, bits: int, part: str) -> None:
+    """Its first bytes are in order, so that a start counts it; who looks through the folder reads it to its end."""
+    for place, label in enumerate(("cat", "dog")):
+        for number in range(2 + place):
+            noise(tmp_path / part / label / f"{number}-{name}", bits=bits)
+            noise(tmp_path / "train" / label / f"{number}-{name}", bits=bits)
+    cut = noise(tmp_path / part / "dog" / f"1-{name}", bits=bits)
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    found = data.look_through(tmp_path)
+    (bad,) = found.unreadable
+    assert (cut, f"file 2 of {part}/dog", "it is damaged or cut short") == (bad.path, bad.position, bad.why)
+    assert {"cat": 2, "dog": 2} == found.counts[part]
+    with capture_logs() as lines:
+        read = data.load(folder(tmp_path), spec(shape=(1, 4, 4), low=0, high=65535))
+    (line,) = [line for line in lines if line["event"] == "files are left out"]
+    total = found.description.samples + sum(found.counts["test"].values()) + 1
+    assert (1, total, len(read.train)) == (line["number"], line["of"], line["samples"])
+    assert 4 == len(read.train if part == "train" else read.test), (
+        "what the doctor names, training leaves out"
+    )
+
+
+def test_pictures_are_let_go_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, one at a time is decoded, and none at a site's start."""
+    for number in range(4):
+        noise(tmp_path / "train" / "cat" / f"{number}.png")
+    kept, alive = [], []
+    reading = pixels.read
+
+    def read(path: Path, shape: tuple[int, ...], scale: object) -> object:
+        alive.append(sum(one() is not None for one in kept))
+        pixel = reading(path, shape, scale)
+        kept.append(weakref.ref(pixel))
+        return pixel
+
+    monkeypatch.setattr(pixels, "read", read)
+    data.describe(folder(tmp_path))
+    assert not alive
+    data.look_through(tmp_path)
+    assert [0] * 4 == alive
 
 
 def test_a_folder_that_cannot_be_used_is_looked_through_too(broken: Path) -> None:

@@ -88,6 +88,26 @@ def test_every_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert 0 == exit_code(found), "a site leaves them out and goes on"
 
 
+def test_pictures_cut_short_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half JPEG and the first third of a PNG have good headers; the command names both, as JSON too."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = write_pictures(tmp_path / "hospital_c")
+    values = np.random.default_rng(3).integers(0, 256, (48, 48), dtype=np.uint8)
+    half, third = folder / "train" / "ill" / "half.jpg", folder / "test" / "well" / "third.png"
+    for file, share in ((half, 2), (third, 3)):
+        Image.fromarray(values).save(file)
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // share])
+    told = json.loads(speak(main, "doctor", "--json", "--data", folder).out)
+    named = [check for check in told["checks"] if check["about"] == "unreadable file"]
+    assert {
+        f"{half} (file 7 of train/ill): it is damaged or cut short",
+        f"{third} (file 4 of test/well): it is damaged or cut short",
+    } == {check["words"] for check in named}
+    counts = {check["about"]: check["words"] for check in told["checks"]}
+    assert "12 samples, ill: 6, well: 6" == counts["data, train"]
+    check_clear(speak(main, "doctor", "--data", folder), 0, "half.jpg", "third.png", "2 of 20 files")
+
+
 def test_a_file_that_may_not_be_read_is_no_broken_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
