@@ -208,6 +208,7 @@ class RunStatus:
     attempt: int
     words: str = ""
     awaited: tuple[ClientId, ...] = ()
+    """Sites the round waits for; once the run is over, those that have not got its last model."""
     sites: tuple[SiteStatus, ...] = ()
     scores: dict[str, float] = field(default_factory=dict)
     started: float = 0.0

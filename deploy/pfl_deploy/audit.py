@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -24,6 +25,8 @@ _DEPTHS = ("", "*/", "*/*/", "*/*/*/")
 """A site's own folder, that of a federation's or a simulation's sites, the user's, and one above it."""
 _SAID, _LONGEST = ("joining", "decline"), 600
 """What is shown in words, and how many letters of it."""
+_WIDEST, _FOLDED = 10_000, 16
+"""Letters of a row where nothing limits it, and of each line of a hash on a narrow terminal."""
 
 
 @dataclass(frozen=True)
@@ -105,32 +108,52 @@ def as_plain(listed: Sequence[Listed]) -> list[dict[str, Json]]:
     ]
 
 
-def show(listed: Sequence[Listed], console: Console) -> None:
-    """A table for each site, its sums, and what the check found."""
+def show(listed: Sequence[Listed], console: Console, *, each: bool) -> None:
+    """Sums of all sites, then each thing that left if asked for, and what the check found."""
+    _print_table(_sum_table(listed), console)
+    if not each:
+        console.print(
+            "each message, with its SHA-256 and receipt: pfl audit SITE RUN, or --all", markup=False
+        )
     for one in listed:
-        console.print(f"{one.site}  ({one.folder})", markup=False)
-        console.print(_table(one))
-        for words in _say_messages(one):
-            console.print(words, markup=False)
-        console.print(_sum_table(one))
+        if each or one.checked is not None:
+            console.print(f"{one.site}  ({one.folder})", markup=False)
+        if each:
+            _print_table(_table(one, folded=console.is_terminal), console)
+            for words in _say_messages(one):
+                console.print(words, markup=False)
         if one.checked is not None:
             for words in _say_checked(one.checked):
                 console.print(words, markup=False)
 
 
-def _table(listed: Listed) -> Table:
-    table = Table("when", "what", "run", "task", Column("tensors", justify="right"))
+def _print_table(table: Table, console: Console) -> None:
+    """On a terminal cells are folded; a file or another program gets each row as one line, however long."""
+    for column in table.columns:
+        column.overflow = "fold"
+    if not console.is_terminal:
+        table.width = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    console.print(table)
+
+
+def _table(listed: Listed, *, folded: bool) -> Table:
+    # Of one run its name stands above: a terminal's width is left to the hash.
+    one = len({entry.run for entry in listed.entries}) == 1
+    table = Table("when", "what", *(() if one else ("run",)), "task", Column("tensors", justify="right"))
     table.add_column("bytes", justify="right")
-    table.add_column("sha-256")
+    table.add_column("sha-256", no_wrap=True)
     table.add_column("receipt")
     for entry in listed.entries:
         said = entry.said
         names = said.get("names")
         tensors = str(len(names)) if isinstance(names, list) else ""
-        digest = str(said.get("digest", ""))[:12]
+        digest = str(said.get("digest", ""))
+        if folded:
+            digest = "\n".join(wrap(digest, _FOLDED))
         size = f"{entry.size:,}" if entry.kind in LEFT else ""
         receipt = ("yes" if entry.receipt else "none") if entry.kind == UPDATE else ""
-        table.add_row(_when(entry), _say_kind(entry), entry.run, _task(said), tensors, size, digest, receipt)
+        run = () if one else (entry.run,)
+        table.add_row(_when(entry), _say_kind(entry), *run, _task(said), tensors, size, digest, receipt)
     return table
 
 
@@ -162,13 +185,15 @@ def _say_kind(entry: Entry) -> str:
     )
 
 
-def _sum_table(listed: Listed) -> Table:
-    table = Table("run", "what left", Column("messages", justify="right"), Column("bytes", justify="right"))
-    for row in listed.sums():
-        table.add_row(
-            str(row["run"]) or "(before a run)", str(row["kind"]), f"{row['count']:,}", f"{row['bytes']:,}"
-        )
-    table.add_row("all", "", "", f"{sum(entry.size for entry in listed.entries if entry.kind in LEFT):,}")
+def _sum_table(listed: Sequence[Listed]) -> Table:
+    table = Table("site", "run", "what left", Column("messages", justify="right"))
+    table.add_column("bytes", justify="right")
+    for one in listed:
+        for row in one.sums():
+            run = str(row["run"]) or "(before a run)"
+            table.add_row(one.site, run, str(row["kind"]), f"{row['count']:,}", f"{row['bytes']:,}")
+        size = sum(entry.size for entry in one.entries if entry.kind in LEFT)
+        table.add_row(one.site, "all", "", "", f"{size:,}", end_section=True)
     return table
 
 

@@ -68,11 +68,10 @@ def status(server: Server = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def stop(server: Server = None) -> None:
-    """End the run in good order: every site gets its model."""
+    """End the run in good order: every site gets its model, one that is away when it comes back."""
     from pfl_deploy import operating
 
-    operating.stop(server)
-    console.print("the run ends after the round at work; the coordinator goes on serving until it is stopped")
+    console.print(f"{operating.stop(server)}; the coordinator goes on serving until it is stopped")
 
 
 @app.command()
@@ -274,16 +273,19 @@ def audit(
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the list's chain and the coordinator's receipts.")
     ] = False,
+    each: Annotated[
+        bool, typer.Option("--all", help="Each message, not only sums; so too when SITE and RUN are named.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what left a site: what was said at joining, scores, updates; with bytes and receipts."""
+    """Show what left a site, summed by run and kind: what was said at joining, scores, updates."""
     from pfl_deploy import audit as auditing
 
     listed = auditing.read(sites, site, run, verify=verify)
     if as_json:
         console.print_json(json.dumps(auditing.as_plain(listed)))
     else:
-        auditing.show(listed, console)
+        auditing.show(listed, console, each=each or run is not None)
     auditing.check(listed)
 
 

@@ -23,6 +23,7 @@ from pfl_deploy.standing import (
     tell_rest,
     tell_rounds,
     tell_sentence,
+    tell_stop,
     tell_troubles,
     tell_warnings,
 )
@@ -63,9 +64,9 @@ def status(server: str | None) -> RunStatus:
     return asyncio.run(_ask_status(discovery.find(server)))
 
 
-def stop(server: str | None) -> None:
-    """End the run in good order: the round at work is finished, every site gets its model."""
-    asyncio.run(_ask_stop(discovery.find(server)))
+def stop(server: str | None) -> str:
+    """End the run in good order: the round at work is finished, sites get their model. Gives what comes of it."""
+    return tell_stop(asyncio.run(_ask_stop(discovery.find(server))))
 
 
 def _check_place(path: Path, *, again: bool) -> None:
@@ -94,7 +95,8 @@ async def _ask_status(found: Found) -> RunStatus:
             raise _silent(found, error) from None
 
 
-async def _ask_stop(found: Found) -> None:
+async def _ask_stop(found: Found) -> RunStatus:
+    """How the run stood when it was stopped."""
     async with _link(found) as link:
         try:
             now = await link.status()
@@ -105,6 +107,7 @@ async def _ask_stop(found: Found) -> None:
                     advice="to end the coordinator itself: Ctrl-C where it runs, or systemctl stop",
                 )
             await link.stop()
+            return now
         except (Unreachable, NotAdmitted) as error:
             raise _silent(found, error) from None
 

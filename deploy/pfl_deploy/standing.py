@@ -44,11 +44,24 @@ def tell_sentence(status: RunStatus) -> str:
             absent = f" Not done yet: {tell_names(status.awaited)}." if status.awaited else ""
             return f"The rounds are over; every site gets its model.{absent}"
         case "finished":
-            return f"All {_count(status.rounds, 'round')} are done. Every site that was here has its model."
+            return f"All {_count(status.rounds, 'round')} are done. {_tell_models(status)}"
         case "stopped":
-            return f"Ended by the operator after {_count(_count_closed(status), 'round')}."
+            models = f" {_tell_models(status)}" if status.run else ""
+            return f"Ended by the operator after {_count(_count_closed(status), 'round')}.{models}"
         case _:
             return ""
+
+
+def tell_stop(status: RunStatus) -> str:
+    """What comes of stopping a run that stands so."""
+    later = "sites that are away get their model when they come back while the coordinator runs"
+    if status.status == "gathering":
+        return "the run is called off before it has begun"
+    if status.status == "finishing":
+        return f"the rounds are over already; {later}"
+    if status.opened:
+        return f"the run ends after the round at work; {later}"
+    return f"no round is at work: the run ends now; {later}"
 
 
 def tell_troubles(status: RunStatus) -> Iterator[str]:
@@ -126,6 +139,13 @@ def tell_names(sites: Sequence[ClientId]) -> str:
     """Names in a row; of many the first few."""
     more = len(sites) - MOST_NAMES
     return ", ".join(sites[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _tell_models(status: RunStatus) -> str:
+    if not status.awaited:
+        return "Every site that was here has its model."
+    lacking = f"Without the model so far: {tell_names(status.awaited)}."
+    return f"{lacking} A site that was away gets it when it comes back while the coordinator runs."
 
 
 def _tell_across(point: Point) -> str:

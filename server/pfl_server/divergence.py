@@ -18,6 +18,9 @@ LIMIT = 3
 DIVERGED = frozenset({"diverged", "refused:not_finite", "refused:norm"})
 """Reasons for a lost update that only a training that runs away has: what a site says itself, and what is refused."""
 MOST_NAMED = 5
+PICTURES = frozenset({"bytes", "wide", "unit", "byte_floats"})
+"""How values are stored that become 0..1 at every site."""
+SCALED = "pictures are scaled to 0..1"
 
 
 @dataclass(frozen=True)
@@ -112,16 +115,21 @@ class Rate:
 def tell_end(outcome: Outcome, place: str, *, streak: int, lr: Rate, scaling: str) -> str:
     """Why the run has failed, and what to do; for the operator and for every site."""
     rate = "" if lr.now is None else f", lr is {lr.now}"
+    # Pictures are on one scale already: advice on it would lead astray.
+    otherwise = "" if scaling == SCALED else " or with inputs on one scale"
     return (
         f"training diverged: {streak} attempts in a row, the last of them {place}, in which updates of "
         f"{_name(outcome.diverged)} were not finite or too large{rate}, {scaling}; expected: finite numbers within "
-        f"--largest-norm; what to do: begin another run with a smaller lr (--new-run --set lr={lr.smaller}) or with "
-        "inputs on one scale"
+        f"--largest-norm; what to do: begin another run with a smaller lr (--new-run --set lr={lr.smaller}){otherwise}"
     )
 
 
 def tell_scaling(model: Model, ranges: Mapping[ClientId, tuple[float, float]]) -> str:
-    """Whether inputs are brought to one scale, and from where to where those of the sites go."""
+    """Whether inputs are brought to one scale, and from where to where those of the sites go. The range of raw values
+    says nothing of pictures, which every site scales to 0..1.
+    """
+    if len(model.shape) == 3 and model.values in PICTURES:
+        return SCALED
     done = "inputs are standardised" if model.mean else "inputs are not standardised"
     known = {site: ends for site, ends in sorted(ranges.items()) if ends != (0.0, 0.0)}
     widest = sorted(known, key=lambda site: known[site][0] - known[site][1])[:MOST_NAMED]

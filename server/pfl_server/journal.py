@@ -285,6 +285,11 @@ class Journal:
         page.write("insert or replace into handed values (?, ?, ?)", key, site, since)
 
     @entry
+    def handed_to(self, page: Page, key: str) -> list[ClientId]:
+        """Sites that were given a task."""
+        return [site for (site,) in page.rows("select site from handed where key = ? order by site", key)]
+
+    @entry
     def handed(self, page: Page) -> dict[str, dict[ClientId, int]]:
         """By task and site, after which committed round of its own a site began a task; kept for ever, for replay."""
         found: dict[str, dict[ClientId, int]] = {}

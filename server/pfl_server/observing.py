@@ -52,7 +52,7 @@ class Observer:
             spec.rounds,
             watch.attempt,
             words=watch.words,
-            awaited=watch.awaited,
+            awaited=watch.awaited or tuple(sorted(watch.unserved)),
             # A spread over accuracies of 0 is not defined, and neither JSON nor people have a word for that.
             scores={name: value for name, value in latest.items() if math.isfinite(value)},
             started=watch.started,
@@ -206,9 +206,8 @@ class Observer:
             self._events.add(f"counted in none of {rounds} rounds: {', '.join(never)}", "error")
 
     def failed(self, words: str) -> None:
-        """The run cannot go on."""
+        """The run cannot go on. Whoever plays it tells of that, as of every failure: here it would stand twice."""
         self.watch.status = "failed"
-        self._events.add(f"run failed: {words}", "error")
 
     async def sum_round(self, task: Task) -> None:
         """Sites that only measure are not waited for; whoever is late with that is not in the sum."""

@@ -154,7 +154,7 @@ class Reception:
 
     def _end(self, status: str, words: str, *, level: Level) -> None:
         self._ended, self._why = status, words
-        self._events.add(f"{status}: {words}", level)
+        self._events.add(f"run {status}: {words}", level)
         self._untold = set(self._gathered)
         self._all_told.clear()
         if self._fleet is not None:

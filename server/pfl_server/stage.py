@@ -58,6 +58,8 @@ class Watch:
     opened: float | None = None
     closed: float | None = None
     awaited: tuple[ClientId, ...] = ()
+    unserved: set[ClientId] = field(default_factory=set)
+    """Once the rounds are over: sites that have not got the run's last model."""
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, Summed] = field(default_factory=lambda: {outcome: Summed() for outcome in OUTCOMES})
     """From opening to end, by outcome."""

@@ -217,6 +217,7 @@ class Training:
 
         try:
             update = await self._fleet.ask(site, task, prepare)
+            self.watch.unserved.discard(site)
             opened.events.put_nowait(Arrived(site, update))
         except SiteLost as lost:
             opened.stages[site] = lost.stage
@@ -333,6 +334,9 @@ class Training:
         task = self._task(Kind.FINISH, max(1, number), 1)
         opened = self._open(task, state, Round(sites, quorum=0), after=number)
         self.watch.status, self.watch.round = "finishing", number
+        # Served once more, a run does not miss those who were given the model in an earlier life.
+        given = await self._room.have(self._books.journal.handed_to.soon, task.key)
+        self.watch.unserved = set(sites) - set(given)
         self._late = [asyncio.create_task(self._ask(site, opened.task, opened)) for site in sites]
         leases = asyncio.create_task(self._watch_absent(opened))
         while opened.round.awaited:

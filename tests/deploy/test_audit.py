@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from pfl_client.audit import Audit, entries
+from pfl_deploy import audit as auditing
 from pfl_deploy.cli import main
 from pfl_deploy.simulate import simulate
 from pfl_server.settings import ServerSettings
@@ -96,7 +99,7 @@ def test_everything_that_left_is_listed(played: Run) -> None:
 
 def test_the_table(played: Run) -> None:
     """For people: a line for each, sums by run and kind, and what was checked in words."""
-    said = audit("--state", played.site, "--verify")
+    said = audit("--state", played.site, "--verify", "--all")
     assert 0 == said.code, said
     assert '"classes" ' not in said.text
     assert 'classes ["a", "b", "c"]' in said.text
@@ -104,6 +107,42 @@ def test_the_table(played: Run) -> None:
         assert phrase in said.text, phrase
     assert "BROKEN" not in said.text
     assert "Not to be seen here" in said.text
+
+
+def test_sums_come_first(played: Run) -> None:
+    """A line for each site, run and kind; each message only where a site and a run are named, or all are asked for."""
+    root = ("--sites", played.home / "state" / "pfl" / "sites")
+    digests = [
+        entry["said"]["digest"]
+        for entry in plain(*root, "hospital_a")[0]["entries"]
+        if entry["kind"] == "update"
+    ]
+    for words in ((), ("hospital_a",)):
+        said = audit(*root, *words)
+        assert not any(digest[:8] in said.text for digest in digests)
+        assert (True, True) == ("hospital_a" in said.out, "pfl audit SITE RUN, or --all" in said.text)
+    for words in (("hospital_a", played.name), ("--all",)):
+        said = audit(*root, *words)
+        assert [] == [digest for digest in digests if digest not in said.out]
+        assert said.out.index("what left") < said.out.index("sha-256")
+
+
+def test_nothing_is_cut(played: Run) -> None:
+    """In a pipe each row is one line; on a terminal of 80 columns a hash is folded, and every letter of it is there."""
+    listed = auditing.read(played.site, None, played.name, verify=False)
+    digests = [str(entry.said["digest"]) for one in listed for entry in one.entries if entry.kind == "update"]
+    shown = {}
+    for terminal in (False, True):
+        console = Console(
+            file=io.StringIO(), width=80, force_terminal=terminal, color_system=None, soft_wrap=True
+        )
+        auditing.show(listed, console, each=True)
+        shown[terminal] = console.file.getvalue()
+        assert "…" not in shown[terminal]
+    assert [] == [digest for digest in digests if digest not in shown[False]]
+    assert 80 >= max(len(line) for line in shown[True].splitlines() if line.startswith(("│", "┃")))
+    quarters = [digest[at : at + 16] for digest in digests for at in range(0, 64, 16)]
+    assert [] == [part for part in quarters if part not in shown[True]]
 
 
 def test_one_run_of_one_site(played: Run) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
+import shlex
 import shutil
 import sqlite3
 import sys
@@ -155,7 +157,7 @@ def test_the_curve_is_that_of_the_status_page(played: Played, told: tuple[dict[s
     assert status == shown
 
 
-def test_the_page_is_whole_and_asks_nobody(told: tuple[dict[str, object], str]) -> None:
+def test_the_page_is_whole_and_asks_nobody(played: Played, told: tuple[dict[str, object], str]) -> None:
     """Every section, no script, no address, no picture from anywhere; what ran and how to run it again."""
     numbers, text = told
     page = Page(text)
@@ -164,7 +166,8 @@ def test_the_page_is_whole_and_asks_nobody(told: tuple[dict[str, object], str]) 
     assert [] == page.asked
     assert not {"script", "link", "iframe", "img"} & page.tags
     assert not re.findall(r"https?://|url\(|@import|\snan|\sinf", text)
-    assert f"pfl simulate --replay pfl-state/runs/{numbers['run']} --data FOLDER" in text
+    where = shlex.quote(str(played.run("dualfed")))
+    assert html.escape(f"pfl simulate --replay {where} --data FOLDER") in text
     assert numbers["spec"]["hash"] in text
     assert numbers["versions"]["run"]["torch"] == page.row("torch")[1]
 

@@ -55,4 +55,5 @@ def test_processes_of_a_run_that_runs_away(machine: Machine, tmp_path: Path) -> 
     assert ("failed", 3) == (status["status"], status["attempt"])
     assert "training diverged: 3 attempts in a row" in status["words"]
     assert 3 == sum(event["words"].startswith("training diverges") for event in status["events"])
+    assert 1 == sum("training diverged" in event["words"] for event in status["events"])
     assert 5 == machine.stop(server)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pfl_common.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
 from pfl_deploy.operating import show
-from pfl_deploy.standing import tell_ago, tell_rounds
+from pfl_deploy.standing import tell_ago, tell_rounds, tell_sentence, tell_stop
 
 SITES = tuple(SiteStatus(name, "here", 0.0, "waiting") for name in ("a", "b"))
 GATHERING = RunStatus("", "dualfed", "gathering", 0, 5, 0, sites=SITES[:1], spec={"sites": 2})
@@ -94,6 +94,44 @@ def test_where_the_time_goes_what_was_asked_for_and_what_happened() -> None:
         *(f"{place + 1} s ago: warning: [b]{place}[/b]" for place in range(1, 5)),
         "asked for: sites=2, seed=0",
     ] == printed(replace(told, spec={"sites": 2, "backbone": "", "seed": 0}))[-7:]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [("finished", "All 5 rounds are done."), ("stopped", "Ended by the operator after 2 rounds.")],
+)
+def test_who_has_not_got_the_model_of_a_run_that_is_over(status: str, words: str) -> None:
+    """Named, with what has to be done for it."""
+    over = replace(RUNNING, status=status, opened=0.0)
+    later = "A site that was away gets it when it comes back while the coordinator runs."
+    assert f"{words} Without the model so far: b. {later}" == tell_sentence(over)
+    assert f"{words} Every site that was here has its model." == tell_sentence(replace(over, awaited=()))
+    called_off = replace(GATHERING, status="stopped")
+    assert "Ended by the operator after 0 rounds." == tell_sentence(called_off)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            RUNNING,
+            "the run ends after the round at work; sites that are away get their model when they come back",
+        ),
+        (
+            replace(RUNNING, opened=0.0),
+            "no round is at work: the run ends now; sites that are away get their model",
+        ),
+        (
+            replace(RUNNING, status="finishing"),
+            "the rounds are over already; sites that are away get their model",
+        ),
+        (GATHERING, "the run is called off before it has begun"),
+    ],
+    ids=["a round is at work", "none is", "finishing", "gathering"],
+)
+def test_what_comes_of_a_stop(status: RunStatus, words: str) -> None:
+    """As the run stands."""
+    assert tell_stop(status).startswith(words)
 
 
 def test_what_was_asked_for_folds_between_facts() -> None:

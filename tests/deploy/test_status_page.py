@@ -402,7 +402,7 @@ def test_with_keys_and_by_ear(browser: Browser, served: Served) -> None:
         ("gathering", "Gathering sites", "The run of 9 rounds begins by itself when all have come."),
         ("running", "Running", "Waiting for hospital_b, hospital_c."),
         ("finishing", "Finishing", "Not done yet: hospital_b, hospital_c."),
-        ("finished", "Finished", "has its model. It took 24 h 59 min."),
+        ("finished", "Finished", "while the coordinator runs. It took 24 h 59 min."),
         ("stopped", "Stopped", "Ended by the operator after 2 rounds"),
         ("failed", "Failed", ""),
         ("resting", "resting", ""),
@@ -451,7 +451,9 @@ HERE = tuple(SiteStatus(name, "here", 0.0, "waiting") for name in NAMES[:2])
         under_way(status="finishing"),
         under_way(status="finishing", awaited=tuple(f"site-{n}" for n in range(14))),
         under_way(status="finished", rounds=1),
+        under_way(status="finished", awaited=()),
         under_way(status="stopped"),
+        under_way(status="stopped", awaited=()),
         under_way(status="failed", words="the disk is broken"),
     ],
 )

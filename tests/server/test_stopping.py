@@ -50,6 +50,17 @@ async def test_stopped_while_nobody_is_here(tmp_path: Path) -> None:
     await asyncio.wait_for(asyncio.shield(running), 20)
     assert ["abandoned"] == [row["status"] for row in books.journal.rounds()]
     assert Over("stopped") == fleet.over
+    assert ("stopped", ("a", "b", "c")) == (training.status().status, training.status().awaited)
+    fleet.here = {"a"}
+    fleet._silent["a"].set_result("")
+    await asyncio.sleep(0)
+    assert ("b", "c") == training.status().awaited
+    books.journal.hand_out("000001-1-finish", "b", 0)
+    fleet = ScriptedFleet(books)
+    fleet.here = set()
+    again = Training(books, fleet, tick=0.01)
+    await asyncio.wait_for(again.run(), 20)
+    assert ("a", "c") == again.status().awaited
     books.journal.close()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
 from html import escape
-from pathlib import Path
 
 from pfl_common.run import ClientId
 from pfl_deploy.reporting import amounts, plots
@@ -290,8 +290,7 @@ def _setup(facts: Facts) -> str:
     said = describe(spec)
     settings = [[name, _short(value)] for name, value in sorted(spec.settings.items())]
     run = [[name, value] for name, value in sorted(spec.versions.items())]
-    folder = Path(facts.run.record.folder).name
-    command = f"pfl simulate --replay pfl-state/runs/{folder} --data FOLDER"
+    command = f"pfl simulate --replay {shlex.quote(str(facts.run.record.folder))} --data FOLDER"
     return section(
         "setup",
         "How to have it again",

@@ -37,9 +37,11 @@ export function tellSentence(status) {
       return `The rounds are over; every site gets its model.${absent}`;
     }
     case "finished":
-      return `All ${count(status.rounds, "round")} are done. Every site that was here has its model.`;
-    case "stopped":
-      return `Ended by the operator after ${count(countClosed(status), "round")}.`;
+      return `All ${count(status.rounds, "round")} are done. ${tellModels(status)}`;
+    case "stopped": {
+      const models = status.run ? ` ${tellModels(status)}` : "";
+      return `Ended by the operator after ${count(countClosed(status), "round")}.${models}`;
+    }
     default:
       return "";
   }
@@ -66,6 +68,12 @@ export function tellTroubles(status) {
 export function tellWarnings(status) {
   const own = status.sites.flatMap((line) => (line.warnings ?? []).map((words) => `${line.site}: ${words}`));
   return [...(status.warnings ?? []), ...own];
+}
+
+function tellModels(status) {
+  if (!status.awaited.length) return "Every site that was here has its model.";
+  const lacking = `Without the model so far: ${names(status.awaited)}.`;
+  return `${lacking} A site that was away gets it when it comes back while the coordinator runs.`;
 }
 
 function tellGathered(status) {
