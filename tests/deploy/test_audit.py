@@ -140,6 +140,8 @@ def test_nothing_is_cut(played: Run) -> None:
         shown[terminal] = console.file.getvalue()
         assert "…" not in shown[terminal]
     assert [] == [digest for digest in digests if digest not in shown[False]]
+    rows = [line for line in shown[False].splitlines() if any(digest in line for digest in digests)]
+    assert [True] * ROUNDS == ["-train " in row and "Z │ update " in row for row in rows]
     assert 80 >= max(len(line) for line in shown[True].splitlines() if line.startswith(("│", "┃")))
     quarters = [digest[at : at + 16] for digest in digests for at in range(0, 64, 16)]
     assert [] == [part for part in quarters if part not in shown[True]]
