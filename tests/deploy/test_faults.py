@@ -147,7 +147,7 @@ def test_killed_at_every_turn(found: Callable[..., Federation], tmp_path: Path) 
 
 def test_a_site_that_is_gone(found: Callable[..., Federation]) -> None:
     """Its lease ends, the run goes on without it; when it comes back after the end, it gets its model."""
-    federation = found("--rounds", "3", "--lease-seconds", "10")
+    federation = found("--rounds", "3", "--lease-seconds", "10", "--quorum", "0.5")
     federation.wait_for_training(B, 2)
     federation.kill(federation.clients.pop(B))
     assert [0] == federation.end()
