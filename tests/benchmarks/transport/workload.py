@@ -57,10 +57,11 @@ class Workload:
             "--rounds": self.rounds + 40,
             "--participation": self.participation,
             "--lease-seconds": self.lease,
+            "--quorum": 0.5,  # where a site of two is killed, the round ends with its lease
             "--durability": self.durability,
         }
         settings = {"numbers": self.numbers, "layout": self.layout, "linger": self.linger}
         words = [str(word) for name, value in said.items() if value for word in (name, value)]
         if self.participation != "1.0":
-            words += ["--evaluate-every", "1000000"]
+            words += ["--evaluate-every", "999999"]
         return words + [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
