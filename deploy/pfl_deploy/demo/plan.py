@@ -39,7 +39,7 @@ DUALFED = Contestant(
     "together, each with its own model",
     {"lr": 0.1, "lambda": 1.0, "train_mode": "simultaneous"},
 )
-LOCAL = Contestant("local", "Alone", "each site on its own data only", {"lr": 0.1})
+LOCAL = Contestant("local", "Alone", "each site on its own data only", {"lr": 0.3})
 # Each site keeps its own batch-norm statistics, as under DualFed: averaged over pictures so different they fit none.
 FEDAVG = Contestant("fedavg", "FedAvg", "together, one shared model", {"lr": 0.3, "bn_policy": "local_stats"})
 CHOSEN_ALIKE = ("lr",)
