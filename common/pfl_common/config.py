@@ -170,7 +170,11 @@ def _list_form(field: FieldInfo | None) -> str:
         return ""
     kinds, default = get_args(field.annotation), field.default
     number = "values with commas between" if Ellipsis in kinds else f"{len(kinds)} values"
-    shown = [str(int(one) if isinstance(one, bool) else one) for one in default] if default else []
+    shown = (
+        [str(int(one) if isinstance(one, bool) else one) for one in default]
+        if isinstance(default, tuple)
+        else []
+    )
     return f"{number}, as {','.join(shown)}" if shown else number
 
 

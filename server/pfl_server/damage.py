@@ -38,6 +38,8 @@ def _find_unreadable(db: sqlite3.Connection) -> str:
     for (table,) in tables:
         cursor = db.execute(f'select * from "{table}"')
         names = [column[0] for column in cursor.description]
+        if lacking := set(STRUCTURED.get(table, ())) - set(names):
+            return f"the table {table} has no column {min(lacking)}"
         structured = [names.index(name) for name in STRUCTURED.get(table, ()) if name in names]
         for row in cursor:
             if not all(_is_json(row[place]) for place in structured):

@@ -98,7 +98,7 @@ def test_a_wrong_word_is_named_with_the_nearest_right_one(
         ("rouds = 3\n", ("no setting 'rouds'", "did you mean 'rounds'?")),
         ("rounds = 'three'\n", ("setting 'rounds' is 'three'", "a whole number")),
         ("[set]\nlamda = 1\n", ("dualfed has no setting 'lamda'", "did you mean 'lambda'?")),
-        ("set = 3\n", ("setting 'set' is 3", "valid dictionary")),
+        ("set = 3\n", ("setting 'set' is 3", "settings by name")),
         ("[set]\nlr = -1\n", ("dualfed: setting 'lr' is -1", "more than 0")),
         ("[set]\nlr = nan\n", ("setting 'set.lr' is nan", "a finite number")),
         ("[set]\nepochs = true\n", ("dualfed: setting 'epochs' is True", "a whole number")),

@@ -71,6 +71,10 @@ def test_a_whole_one(file: Path) -> None:
             "its schema is no text",
         ),
         ("update sqlite_master set sql = 'create table score (' where name = 'score'", "malformed"),
+        (
+            "update sqlite_master set sql = replace(sql, 'scores', 'sco_es') where name = 'score'",
+            "the table score has no column scores",
+        ),
     ],
 )
 def test_what_stands_in_it_is_told(file: Path, words: str, why: str) -> None:

@@ -157,7 +157,7 @@ def test_results_hold_what_the_report_tells(played: Played) -> None:
 
 def test_the_console_tells_each_round_in_a_line(played: Played) -> None:
     """Not on a terminal: a line for each round of each method, the table, and where the report is."""
-    for title in ("Alone", "FedAvg", "DualFed"):
+    for title in ("Alone", "FedAvg", "DualFed, simultaneous"):
         for number in range(1, ROUNDS + 1):
             assert 1 == len(re.findall(rf"^{title}: round {number} of {ROUNDS}, ", played.said, re.MULTILINE))
     assert f"the report: {played.plan.report}" in played.said
