@@ -1,42 +1,14 @@
-"""What representations look like after training: measures for reports, never part of a loss."""
+"""Measures that compare models of several sites: for offline analysis, on folders one owns, and nowhere else."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from pfl_common import seeding
 
 _NOTHING = 1e-12
 """Below this a spread is rounding, and a ratio of two of them says nothing."""
-
-
-@dataclass(frozen=True)
-class Separation:
-    """Mean cosine distance within a class, and between any two classes (a class and itself included)."""
-
-    within: float
-    total: float
-
-    @property
-    def explained(self) -> float:
-        """R² = 1 − within / total: 1 when each class is one direction, NaN when all are the same one."""
-        return 1 - self.within / self.total if self.total > _NOTHING else float("nan")
-
-
-def separate_classes(features: Tensor, labels: Tensor) -> Separation:
-    """Measure how far the classes present lie apart, with d(a, b) = 1 − cos(a, b) and self pairs included.
-
-    The mean of d over all pairs of two classes is 1 − ⟨mean direction, mean direction⟩: no pair is visited.
-    """
-    directions = normalize(features.detach().double(), dim=1)
-    centres = torch.stack([directions[labels == label].mean(dim=0) for label in sorted(set(labels.tolist()))])
-    within = 1 - centres.square().sum(dim=1).mean()
-    total = 1 - centres.mean(dim=0).square().sum()
-    return Separation(float(within), float(total))
 
 
 def linear_cka(first: Tensor, second: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""The measures of a report have the values one can work out by hand."""
+"""The measures of an offline analysis have the values one can work out by hand."""
 
 from __future__ import annotations
 
@@ -6,41 +6,13 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import cosine_similarity
 
-from pfl_common.learning.analysis import fixed_subset, linear_cka, separate_classes
+from pfl_common.learning.analysis import fixed_subset, linear_cka
 
 torch.set_num_threads(1)
 
 X = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [-1.0, 1.0]])
 Y = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
-
-
-def test_separation_golden_values() -> None:
-    """Four vectors of two classes."""
-    separation = separate_classes(X, torch.tensor([0, 0, 1, 1]))
-    assert separation.within == pytest.approx(0.146447, abs=1e-5)
-    assert separation.total == pytest.approx(0.573223, abs=1e-5)
-    assert separation.explained == pytest.approx(0.744521, abs=1e-5)
-
-
-def test_separation_is_the_mean_over_all_pairs() -> None:
-    """Classes count alike, whatever their size; absent classes do not count; self pairs do."""
-    generator = torch.Generator().manual_seed(3)
-    features = torch.randn(7, 3, generator=generator, dtype=torch.float64)
-    labels = torch.tensor([0, 0, 0, 0, 4, 4, 9])
-    distance = 1 - cosine_similarity(features[:, None], features[None], dim=2)
-    groups = [labels == c for c in (0, 4, 9)]
-    within = sum(distance[a][:, a].mean().item() for a in groups) / 3
-    total = sum(distance[a][:, b].mean().item() for a in groups for b in groups) / 9
-    separation = separate_classes(features, labels)
-    assert within == pytest.approx(separation.within)
-    assert total == pytest.approx(separation.total)
-
-
-def test_separation_of_one_direction_is_undefined() -> None:
-    """Where nothing is spread there is nothing to explain."""
-    assert math.isnan(separate_classes(torch.ones(4, 2), torch.tensor([0, 0, 1, 1])).explained)
 
 
 def test_cka_golden_values() -> None:
