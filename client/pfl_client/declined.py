@@ -5,6 +5,7 @@ The trainer raises them, the daemon turns them into `Link.decline(key, error.rea
 Declined          a UserError with a `reason` out of `messages.DECLINES`
 ├── OutOfMemory   the graphics card or the machine has too little memory for this model and batch
 ├── Diverged      training gave NaN or infinity
+├── TooFew        the method needs more training samples than the site has
 ├── WrongShape    the download does not fit this run's manifest or model
 ├── DiskFull      there is no room for what the task writes
 └── Tampered      what came is not what the coordinator sealed for this site
@@ -38,6 +39,12 @@ class Diverged(Declined):
     """Training gave numbers that are no numbers any more."""
 
     reason = "diverged"
+
+
+class TooFew(Declined):
+    """The method needs more training samples than the site has."""
+
+    reason = "too_few_samples"
 
 
 class WrongShape(Declined):

@@ -4,6 +4,7 @@ PflError
 ├── UserError          a person can mend it; programs print it without a traceback and exit with its code
 │   ├── SettingError   an option, a setting, a configuration file
 │   ├── DataError      the data folder or what lies in it
+│   ├── TooFewSamples  a site has too few training samples for what the method does
 │   ├── StateError     the state folder: of another run, damaged, in use, full
 │   └── Unavailable    what is needed is not there now and may come by itself: worth another try
 ├── Refused            a peer sent something we do not take; carries a code from a fixed list
@@ -47,6 +48,10 @@ class DataError(UserError):
     """The data folder cannot be used as it is."""
 
     exit_code = 3
+
+
+class TooFewSamples(DataError):
+    """A method cannot train at this site: it has too few samples. The site declines the round and stays in the run."""
 
 
 class StateError(UserError):

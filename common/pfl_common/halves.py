@@ -61,6 +61,8 @@ class Settings:
     """Whether a site counts by its number of training samples, or every site alike."""
     eval_point: Literal["pre", "post", "both"] = "pre"
     """Measure with the freshly received model (pre), after local training (post), or at both points."""
+    diagnose: bool = True
+    """After training each site measures what the method has to tell of itself beside accuracy; it stays at the site."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,15 @@ class Samples:
         """All samples once, in their own order, none left out: for evaluation and statistics."""
         for start in range(0, len(self), size):
             yield self.take(torch.arange(start, min(start + size, len(self))))
+
+
+def probe(samples: Samples, most: int = 2000) -> Samples:
+    """At most so many of some samples, the same ones each time: enough for a diagnostic."""
+    if len(samples) <= most:
+        return samples
+    order = torch.randperm(len(samples), generator=seeding.generator("probe", len(samples)))
+    chosen = order[:most].sort().values.to(samples.x.device)
+    return Samples(samples.x[chosen], samples.y[chosen])
 
 
 def _nothing() -> Samples:
@@ -189,6 +200,12 @@ class Participant(nn.Module):
     def weight(self, data: LocalData) -> Tensor:
         """How much this site counts: its number of training samples, or 1."""
         return torch.tensor(len(data.train) if self.settings.aggregation == "samples" else 1)
+
+    def diagnose(self, data: LocalData, task: Task) -> Metrics:
+        """What else is worth a curve, measured right after training: in evaluation mode, without gradients, and
+        without leaving a trace. By default nothing is; take `probe(data.test)` rather than all samples.
+        """
+        return {}
 
     def personalise(self, data: LocalData, task: Task) -> None:
         """Fit the received model to the site before it predicts; by default there is nothing to do."""

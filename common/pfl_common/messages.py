@@ -23,6 +23,7 @@ DECLINES = (
     "disk_full",
     "trainer_failed",
     "out_of_memory",
+    "too_few_samples",
     "wrong_shape",
     "diverged",
     "tampered",

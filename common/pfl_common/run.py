@@ -61,7 +61,11 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Task:
-    """One request to one site. `since` is the last committed round its vault holds, 0 = it never took part."""
+    """One request to one site.
+
+    `since` is the last committed round its vault holds, 0 = it never took part. `late`: the site is not in the run's
+    roster, it came after the run began; each site knows this of itself and sets it before it begins.
+    """
 
     kind: Kind
     round: int
@@ -70,6 +74,7 @@ class Task:
     phase: str = "train"
     since: int = 0
     drop: bool = False
+    late: bool = False
 
     @property
     def key(self) -> str:

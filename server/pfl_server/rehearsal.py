@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pfl_common import codec, methods, seeding
-from pfl_common.halves import Arrivals, LocalData, Participant, Samples, ServerHalf
+from pfl_common.halves import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
 from pfl_common.methods import Method
 from pfl_common.run import Json, Kind, Manifest, RunSpec, Task, parcel_key
 from pfl_common.sums import Sum
@@ -48,6 +48,7 @@ class _Stage:
     template: Participant
     state: State
     data: LocalData
+    settings: Settings
     down: list[State] = field(default_factory=list)
     up: list[State] = field(default_factory=list)
 
@@ -59,6 +60,7 @@ class _Stage:
         """One round with one site, a newcomer."""
         self.send(task)
         newcomer, participant = dataclasses.replace(task, since=0), copy.deepcopy(self.template)
+        participant.settings = self.settings
         participant.receive(self.half.welcome(self.state), newcomer)
         participant.learn(self.data, newcomer)
         up = participant.report(self.data, newcomer)
@@ -71,9 +73,10 @@ class _Stage:
 
 def rehearse(method: Method, spec: RunSpec, template: Participant) -> dict[str, Manifest]:
     """All manifests of a run, by `parcel_key`, and "init" for the first model."""
-    quick: dict[str, Json] = {**spec.settings, "epochs": 1}
+    # Shapes do not depend on these; a made-up site has few samples, and one pass over them is enough.
+    quick: dict[str, Json] = {**spec.settings, "epochs": 1, "batch": 2}
     half = method.build_server(dataclasses.replace(spec, settings=quick))
-    stage = _Stage(half, template, half.start(template, spec.seed), _made_up(spec))
+    stage = _Stage(half, template, half.start(template, spec.seed), _made_up(spec), method.settle(quick))
     manifests = {"init": codec.pin([State.of(template)])}
     with seeding.scope(spec.seed, "rehearsal"):
         for phase, numbers in _played(method, spec):

@@ -52,10 +52,20 @@ def train(participant: Participant, data: LocalData, down: State, task: Task) ->
     scores = evaluate(participant, data, down, task) if point in ("pre", "both") else {}
     participant.receive(down, task)
     metrics = participant.learn(data, task)
+    metrics |= diagnose(participant, data, task)
     if point in ("post", "both"):
         scores |= score(participant, data, "post")
     up = None if task.drop else participant.report(data, task)
     return Outcome(State.view(participant, participant.stays(task.phase)), scores, metrics, up)
+
+
+def diagnose(participant: Participant, data: LocalData, task: Task) -> Metrics:
+    """The method's own diagnostics, if they are wanted; what they draw and what mode they need leave no trace."""
+    if not participant.settings.diagnose:
+        return {}
+    with seeding.scope(data.seed, data.site, task.round, "diagnose"), torch.no_grad():
+        participant.eval()
+        return participant.diagnose(data, task)
 
 
 def evaluate(participant: Participant, data: LocalData, down: State, task: Task) -> Scores:

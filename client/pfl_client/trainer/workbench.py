@@ -1,7 +1,7 @@
 """The trainer's side of a Bench: data and model are here, and each task is done from files to files.
 
 Errors a person can mend are `UserError`; `declined.Declined` among them says why a task cannot be done
-(out_of_memory, diverged, wrong_shape, disk_full). Anything else is a fault of the program.
+(out_of_memory, diverged, too_few_samples, wrong_shape, disk_full). Anything else is a fault of the program.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from safetensors.torch import load_file
 
 from pfl_client import data
 from pfl_client.bench import DataFolder, Done, Job, Parcel, Progress
-from pfl_client.declined import Diverged, OutOfMemory, WrongShape, disk_full
+from pfl_client.declined import Diverged, OutOfMemory, TooFew, WrongShape, disk_full
 from pfl_client.trainer import work
 from pfl_client.warm import Pool
 from pfl_common import codec, mapped, methods, seeding, tensorfile
-from pfl_common.errors import Refused, SettingError
+from pfl_common.errors import Refused, SettingError, TooFewSamples
 from pfl_common.halves import LocalData, Participant, Up
 from pfl_common.run import Description, Kind, Manifest, RunSpec, Task
 from pfl_common.tensors import State, load_into
@@ -116,7 +116,8 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         down = _read_parcel(job.down, opened.spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
         down = down.apply(lambda value: value.to(opened.device))
     with _timed("train", seconds):
-        outcome = work.perform(participant, opened.data, down, job.task)
+        task = replace(job.task, late=opened.data.site not in opened.spec.roster)
+        outcome = work.perform(participant, opened.data, down, task)
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
         if job.task.kind is not Kind.EVALUATE:
@@ -244,6 +245,8 @@ def _explained(spec: RunSpec, device: str) -> Iterator[None]:
             expected="exactly the tensors the run's specification names",
             advice="check that coordinator and site run the same version",
         ) from error
+    except TooFewSamples as error:
+        raise TooFew(error.seen, expected=error.expected, advice=error.advice) from error
     except (MemoryError, RuntimeError) as error:
         if not _is_memory(error):
             raise

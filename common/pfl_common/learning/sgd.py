@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias  # Any: torch's parameter groups hold tensors and numbers under one roof
 
 import torch
 from torch import Tensor, nn
 
-from pfl_common.halves import LocalData, Participant, Tail
+from pfl_common.halves import Batch, LocalData, Participant, Tail
 from pfl_common.partition import has_batch_norm
 from pfl_common.run import Task
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Groups: TypeAlias = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+"""What is trained: parameters, or torch's groups of them (`{"params": …, "lr": …, "weight_decay": …}`), of which each
+may have numbers of its own instead of the settings'.
+"""
 
 
 def train(  # noqa: PLR0913  # two words more for methods with a second loop; each call names them
     participant: Participant,
-    parameters: Iterable[nn.Parameter],
+    parameters: Groups,
     loss: Loss,
     *,
     data: LocalData,
@@ -30,63 +35,82 @@ def train(  # noqa: PLR0913  # two words more for methods with a second loop; ea
     `first_epoch` numbers the shuffles, so that a second loop in one round sees orders of its own. Parameters
     that are not named are not touched: their gradients are switched off while the loop runs.
     """
-    settings, chosen = participant.settings, list(parameters)
+    settings = participant.settings
+    chosen: list[Any] = list(parameters)
     optimizer = torch.optim.SGD(
         chosen, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        value = loss(x, y)
+        value.backward()  # type: ignore[no-untyped-call]  # torch leaves backward unannotated
+        optimizer.step()
+        return value
+
+    with only(participant, (p for group in optimizer.param_groups for p in group["params"])):
+        return repeat(participant, step, data=data, task=task, epochs=epochs, first_epoch=first_epoch)
+
+
+def repeat(  # noqa: PLR0913  # each call names the few words it needs
+    participant: Participant,
+    step: Loss,
+    *,
+    data: LocalData,
+    task: Task,
+    epochs: int | None = None,
+    first_epoch: int = 0,
+    size: int | None = None,
+    tail: Tail | None = None,
+) -> float:
+    """Hand each batch of some epochs to `step`, with the network in train mode; gives the last epoch's mean loss.
+
+    For methods that step in a way of their own: `step` moves what it wants and returns the batch's loss. `size` and
+    `tail` replace the settings' batch and what becomes of a last batch that is not full.
+    """
+    epochs = participant.settings.epochs if epochs is None else epochs
     participant.train()
     mean = float("nan")
-    with _only(participant, chosen):
-        for epoch in range(first_epoch, first_epoch + (settings.epochs if epochs is None else epochs)):
-            mean = _epoch(participant, optimizer, loss, batches=_batches(participant, data, task, epoch))
+    for epoch in range(first_epoch, first_epoch + epochs):
+        total, seen = torch.zeros((), dtype=torch.float64), 0
+        for x, y in _batches(participant, data, task, epoch=epoch, size=size, tail=tail):
+            value = step(x, y)
+            # Not in place: the sum follows the loss to its device.
+            total, seen = total + value.detach().double() * len(y), seen + len(y)
+            participant.progress(len(y))
+        mean = float(total / seen) if seen else float("nan")
     return mean
 
 
-def _batches(
-    participant: Participant, data: LocalData, task: Task, epoch: int
-) -> Iterable[tuple[Tensor, Tensor]]:
+def _batches(  # noqa: PLR0913
+    participant: Participant,
+    data: LocalData,
+    task: Task,
+    *,
+    epoch: int,
+    size: int | None,
+    tail: Tail | None,
+) -> Iterator[Batch]:
     settings, fragile = participant.settings, has_batch_norm(participant)
-    tail: Tail = "drop" if settings.drop_last else settings.tail
+    tail = tail or ("drop" if settings.drop_last else settings.tail)
     # Statistics of a few samples say little and cost a point or two of accuracy; elsewhere a small batch does no harm.
     if tail == "fold" and not fragile:
         tail = "keep"
-    for x, y in data.batches(task, epoch, size=settings.batch, tail=tail):
+    for x, y in data.batches(task, epoch, size=size or settings.batch, tail=tail):
         # The variance of one sample is not defined: a batch-norm model leaves a last batch of one out.
         if not (fragile and len(y) == 1):
             yield x, y
 
 
-def _epoch(
-    participant: Participant,
-    optimizer: torch.optim.Optimizer,
-    loss: Loss,
-    *,
-    batches: Iterable[tuple[Tensor, Tensor]],
-) -> float:
-    total, seen = torch.zeros((), dtype=torch.float64), 0
-    for x, y in batches:
-        optimizer.zero_grad(set_to_none=True)
-        value = loss(x, y)
-        value.backward()  # type: ignore[no-untyped-call]  # torch leaves backward unannotated
-        optimizer.step()
-        total = total + value.detach().double() * len(y)  # not in place: it follows the loss to its device
-        seen += len(y)
-        participant.progress(len(y))
-    return float(total / seen) if seen else float("nan")
-
-
-class _only:
-    """While open, only the chosen parameters take gradients; afterwards each is as it was."""
-
-    def __init__(self, module: nn.Module, chosen: list[nn.Parameter]) -> None:
-        self._before = [(p, p.requires_grad) for p in module.parameters()]
-        self._chosen = {id(p) for p in chosen}
-
-    def __enter__(self) -> None:
-        for parameter, _ in self._before:
-            parameter.requires_grad_(id(parameter) in self._chosen)
-
-    def __exit__(self, *_: object) -> None:
-        for parameter, before in self._before:
-            parameter.requires_grad_(before)
+@contextmanager
+def only(module: nn.Module, chosen: Iterable[nn.Parameter]) -> Iterator[None]:
+    """While open, only the chosen parameters take gradients; afterwards each is as it was, and none has a gradient."""
+    before, wanted = [(p, p.requires_grad) for p in module.parameters()], {id(p) for p in chosen}
+    for parameter, _ in before:
+        parameter.requires_grad_(id(parameter) in wanted)
+    try:
+        yield
+    finally:
+        for parameter, was in before:
+            parameter.requires_grad_(was)
             parameter.grad = None

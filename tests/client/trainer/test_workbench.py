@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from pfl_client.bench import DataFolder, Done, Job
-from pfl_client.declined import Declined, DiskFull, Diverged, OutOfMemory, WrongShape
+from pfl_client.declined import Declined, DiskFull, Diverged, OutOfMemory, TooFew, WrongShape
 from pfl_client.trainer import work, workbench
 from pfl_client.trainer.workbench import Workbench
 from pfl_common import codec, mapped, methods
-from pfl_common.errors import SettingError
-from pfl_common.halves import Up
-from pfl_common.run import Kind
+from pfl_common.errors import SettingError, TooFewSamples
+from pfl_common.halves import LocalData, Metrics, Participant, Up
+from pfl_common.run import Kind, Task
 from pfl_common.scores import WIDTH
+from pfl_common.tensors import State
 from tests.client.runs import Desk
 
 
@@ -244,6 +246,59 @@ def test_what_the_machine_lacks_is_said(
     with pytest.raises(expected) as caught:
         bench.work(desk.job(), ignore)
     assert issubclass(expected, Declined) == isinstance(caught.value, Declined)
+
+
+def test_too_few_samples_for_a_method_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site declines the round with a reason of its own, and in the method's words."""
+    monkeypatch.setattr(
+        work, "perform", fail(TooFewSamples("3 samples", expected="20", advice="a smaller batch"))
+    )
+    with pytest.raises(TooFew) as caught:
+        open_bench(Desk(tmp_path)).work(Desk(tmp_path).job(), ignore)
+    assert ("too_few_samples", "3 samples", "20", "a smaller batch") == (
+        caught.value.reason,
+        caught.value.seen,
+        caught.value.expected,
+        caught.value.advice,
+    )
+
+
+@pytest.mark.parametrize(("roster", "late"), [(("hospital-a", "x"), False), (("x", "y"), True)])
+def test_a_site_knows_whether_it_came_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roster: tuple[str, ...], late: bool
+) -> None:
+    """Who is not in the run's roster came after it had begun; the method is told."""
+    desk, seen = Desk(tmp_path), []
+    desk.spec = replace(desk.spec, roster=roster)
+    real = work.perform
+
+    def look(participant: Participant, data: LocalData, down: State, task: Task) -> work.Outcome:
+        seen.append(task.late)
+        return real(participant, data, down, task)
+
+    monkeypatch.setattr(work, "perform", look)
+    open_bench(desk).work(desk.job(), ignore)
+    assert [late] == seen
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_a_method_measures_of_itself_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    """It is told beside what training tells, without gradients, and draws as it likes; switched off it is not asked."""
+
+    def measure(participant: Participant, data: LocalData, task: Task) -> Metrics:
+        assert not torch.is_grad_enabled()
+        assert not participant.training
+        return {"drawn": float(torch.rand(()))}
+
+    plain = open_bench(Desk(tmp_path)).work(Desk(tmp_path).job(), ignore)
+    monkeypatch.setattr(Participant, "diagnose", measure)
+    desk = Desk(tmp_path)
+    desk.spec = replace(desk.spec, settings={**desk.spec.settings, "diagnose": wanted})
+    done = open_bench(desk).work(desk.job(), ignore)
+    assert wanted == ("drawn" in done.metrics)
+    assert plain.up == done.up
 
 
 def test_a_parcel_of_wrong_size_is_declined(tmp_path: Path) -> None:

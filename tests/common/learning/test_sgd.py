@@ -299,3 +299,52 @@ def test_counts_are_over_the_whole_training_set() -> None:
     part = Samples(torch.zeros(4, 2), torch.tensor([2, 0, 2, 2]))
 
     assert [1, 0, 3, 0] == LocalData(part, part, part, classes=4, site="a", seed=1).counts.tolist()
+
+
+def test_each_group_of_parameters_has_numbers_of_its_own() -> None:
+    """One group stands still at rate 0, the other takes one step at ten times the settings' rate."""
+    moved, plain, data = build(batch=8, momentum=0.0), build(batch=8, momentum=0.0), build_data(8)
+    groups = [
+        {"params": list(moved.encoder.parameters()), "lr": 0.0},
+        {"params": list(moved.get_submodule("head").parameters()), "lr": 1.0},
+    ]
+    before = State.of(moved).apply(torch.clone)
+
+    run(moved, data, parameters=groups)
+    run(plain, data)
+
+    assert all(
+        torch.equal(value, before[f"encoder.{name}"]) for name, value in moved.encoder.state_dict().items()
+    )
+    for name in ("head.weight", "head.bias"):
+        way, ours = plain.state_dict()[name] - before[name], moved.state_dict()[name] - before[name]
+        assert torch.allclose(ours, 10 * way, rtol=1e-4, atol=1e-7)
+
+
+def test_a_step_of_one_s_own_sees_the_same_batches() -> None:
+    """`repeat` hands on what `train` would take, cut as asked, and gives the last epoch's mean over samples."""
+    participant, data, seen = build(epochs=2, batch=3), build_data(7), []
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        seen.append(x[:, 0].int().tolist())
+        assert participant.training
+        return torch.tensor(float(len(y)))
+
+    mean = sgd.repeat(participant, step, data=data, task=TASK)
+    assert places(data, size=3) + places(data, epoch=1, size=3) == seen
+    assert (9 + 9 + 1) / 7 == mean
+
+    seen.clear()
+    sgd.repeat(participant, step, data=data, task=TASK, epochs=1, first_epoch=5, size=4, tail="drop")
+    assert places(data, epoch=5, size=4, tail="drop") == seen
+
+
+def test_what_was_switched_off_is_as_it_was() -> None:
+    """A parameter that took no gradients before takes none afterwards, and nothing keeps a gradient."""
+    participant = build()
+    frozen = participant.get_submodule("head").bias
+    frozen.requires_grad_(False)
+    with sgd.only(participant, [frozen]):
+        assert [frozen] == [p for p in participant.parameters() if p.requires_grad]
+    assert not frozen.requires_grad
+    assert all(p.requires_grad for p in participant.parameters() if p is not frozen)

@@ -263,7 +263,8 @@ class Federation:
     # -- a round
 
     def _task(self, kind: Kind, site: ClientId, number: int, *, attempt: int = 1, drop: bool = False) -> Task:
-        return Task(kind, number, ROUNDS, attempt, self.phase(number), self._since(site), drop)
+        since, late = self._since(site), site == LATECOMER
+        return Task(kind, number, ROUNDS, attempt, self.phase(number), since, drop, late)
 
     def _play(self, play: Play) -> None:
         if self.habits.watched:

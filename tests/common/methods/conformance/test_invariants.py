@@ -114,7 +114,8 @@ def test_the_order_of_names_and_of_arrival_does_not_matter(case: Case) -> None:
 @each_method
 def test_measuring_does_not_matter(case: Case) -> None:
     """With no evaluation task at all, but a look before and after each training, all bits are the same."""
-    assert_same(play(case), play(case, Habits(watched=False, settings=(("eval_point", "both"),))))
+    quiet = (("eval_point", "both"), ("diagnose", False))
+    assert_same(play(case), play(case, Habits(watched=False, settings=quiet)))
 
 
 @each_method
