@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pfl_client.trainer import work
-from pfl_common import codec
+from pfl_common import codec, seeding
 from pfl_common.halves import LocalData, Participant, Up
 from pfl_common.methods import Method
 from pfl_common.run import ClientId, Json, Kind, Manifest, Model, RunSpec, Task
@@ -178,6 +178,8 @@ class Federation:
         self._spec = self._pin({**BASE, **settings, **dict(habits.settings)})
         self._config = self.method.settle(self._spec.settings)
         template = self._build()
+        # What a method draws with the first model follows from the seed; all else is filled over.
+        seeding.initialise(template, SEED)
         fill(template, habits.dtype)
         with default_dtype(habits.dtype):
             self._spec = replace(self._spec, manifests=rehearse(self.method, self._spec, template))

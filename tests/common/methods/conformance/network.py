@@ -28,8 +28,6 @@ PROJECTOR: Layers = (
     ("linear", "projector.fc2"),
     ("norm", "projector.bn2"),
 )
-BN_LAYERS = ("encoder.scale", "projector.bn1", "projector.bn2")
-"""The layers that normalise over the batch; none of the encoder's says so in its name."""
 STATISTICS = ("running_mean", "running_var")
 COUNTER = "num_batches_tracked"
 
@@ -103,6 +101,25 @@ class Pass:
         self.grads[name] = self.grads[name] + grad if name in self.grads else grad
 
 
+class Descent:
+    """SGD from an empty memory; only the named tensors move."""
+
+    def __init__(
+        self, w: Arrays, names: Iterable[str], *, lr: float, momentum: float, decay: float = 0.0
+    ) -> None:
+        self.w, self.names = w, sorted(names)
+        self.lr, self.momentum, self.decay = lr, momentum, decay
+        self._memory: Arrays = {}
+
+    def step(self, grads: Arrays) -> None:
+        """v ← m·v + ∇ + decay·w, then w ← w − lr·v; a tensor without gradient stays."""
+        for name in self.names:
+            if name in grads:
+                grad, before = grads[name] + self.decay * self.w[name], self._memory.get(name)
+                self._memory[name] = grad if before is None else self.momentum * before + grad
+                self.w[name] = self.w[name] - self.lr * self._memory[name]
+
+
 def descend(
     w: Arrays,
     names: Iterable[str],
@@ -112,16 +129,10 @@ def descend(
     lr: float,
     momentum: float,
 ) -> None:
-    """SGD on whole batches, from an empty memory; only the named tensors move."""
-    memory: Arrays = {}
-    wanted = sorted(names)
+    """SGD on whole batches."""
+    descent = Descent(w, names, lr=lr, momentum=momentum)
     for _ in range(epochs):
-        grads = gradients()
-        for name in wanted:
-            if name in grads:
-                grad = grads[name]
-                memory[name] = momentum * memory[name] + grad if name in memory else grad
-                w[name] = w[name] - lr * memory[name]
+        descent.step(gradients())
 
 
 def softmax(scores: Array) -> Array:

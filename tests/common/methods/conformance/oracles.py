@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import pairwise
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from .network import (
-    BN_LAYERS,
     COUNTER,
     ENCODER,
     PROJECTOR,
     STATISTICS,
     Array,
     Arrays,
+    Descent,
+    Layers,
     Pass,
     cross_entropy,
     descend,
@@ -28,7 +30,9 @@ from .network import (
     supcon,
 )
 
-Setting: TypeAlias = float | str
+Setting: TypeAlias = float | str | None
+Slopes: TypeAlias = Callable[[Array, Array], Arrays]
+"""The gradients of one batch."""
 Saved: TypeAlias = tuple[dict[str, Arrays], dict[str, int]]
 
 
@@ -41,6 +45,19 @@ class SiteArrays:
     validation_x: Array
     validation_y: Array
     test_x: Array
+
+
+class Chance(Protocol):
+    """Draws that an oracle cannot work out: whoever plays it hands them over as numbers."""
+
+    def order(self, site: str, t: int, epoch: int, n: int) -> Array:
+        """The places of n training samples in the order of this epoch of round t."""
+
+    def noise(self, site: str, t: int, purpose: str, shapes: list[tuple[int, ...]]) -> list[Array]:
+        """Uniform numbers from [0, 1) for one purpose of a round, one array after the other from one source."""
+
+    def split(self, site: str, purpose: str, n: int) -> Array:
+        """The places of n samples in an order that is the site's for the whole run."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +80,32 @@ class Oracle:
     """The specification says which class is predicted, not what the scores are."""
     calibrates = True
     """A site that never trained fills its running statistics before it is measured."""
+    encoder: Layers = ENCODER
 
-    def __init__(self, init: Arrays, data: Mapping[str, SiteArrays], settings: Mapping[str, Setting]) -> None:
+    def __init__(
+        self,
+        init: Arrays,
+        data: Mapping[str, SiteArrays],
+        settings: Mapping[str, Setting],
+        chance: Chance | None = None,
+        late: frozenset[str] = frozenset(),
+    ) -> None:
         self.init, self.data, self.settings = init, data, {**self.defaults, **settings}
+        self.late, self._chance = late, chance
         self.shared = self.first_shared()
         self.vault: dict[str, Arrays] = {}
         self.since: dict[str, int] = {}
+
+    @property
+    def chance(self) -> Chance:
+        """Where draws come from; hand-worked examples have none."""
+        if self._chance is None:
+            raise TypeError(f"{type(self).__name__} asks for a draw, and nobody hands any over")
+        return self._chance
+
+    def number(self, name: str) -> float:
+        """A setting that is a number."""
+        return float(self.settings[name] or 0)
 
     def first_shared(self) -> Arrays:
         """The shared state before round 1."""
@@ -125,8 +162,42 @@ class Oracle:
 
     def descend(self, w: Arrays, names: set[str], gradients: Callable[[], Arrays]) -> None:
         """One local training phase with a fresh optimizer."""
-        epochs, lr, momentum = (self.settings[name] for name in ("epochs", "lr", "momentum"))
-        descend(w, names, gradients, epochs=int(epochs), lr=float(lr), momentum=float(momentum))
+        epochs, lr, momentum = (self.number(name) for name in ("epochs", "lr", "momentum"))
+        descend(w, names, gradients, epochs=int(epochs), lr=lr, momentum=momentum)
+
+    def batches(self, site: str, t: int, epochs: int, *, first_epoch: int = 0) -> list[Array]:
+        """The places of each batch's samples, epoch after epoch, in their order: B at a time.
+
+        A last batch under half of B joins the one before; a site with less than one batch uses all it has.
+        """
+        n, size = len(self.data[site].y), int(self.number("batch"))
+        edges = [*range(0, n, size), n] if n > size else [0, n]
+        if len(edges) > 2 and 2 * (edges[-1] - edges[-2]) < size:
+            del edges[-2]
+        orders = [self.chance.order(site, t, first_epoch + epoch, n) for epoch in range(epochs)]
+        return [order[start:end] for order in orders for start, end in pairwise(edges)]
+
+    def walk(
+        self,
+        w: Arrays,
+        names: set[str],
+        slopes: Slopes,
+        *,
+        site: str,
+        t: int,
+        epochs: int | None = None,
+        first_epoch: int = 0,
+        lr: float | None = None,
+        momentum: float | None = None,
+    ) -> None:
+        """One local training phase, batch by batch, with a fresh optimizer; only the named tensors move."""
+        rate = self.number("lr") if lr is None else lr
+        fade = self.number("momentum") if momentum is None else momentum
+        descent = Descent(w, names, lr=rate, momentum=fade, decay=self.number("weight_decay"))
+        passes = int(self.number("epochs")) if epochs is None else epochs
+        x, y = self.data[site].x, self.data[site].y
+        for places in self.batches(site, t, passes, first_epoch=first_epoch):
+            descent.step(slopes(x[places], y[places]))
 
     def fill_statistics(self, w: Arrays, x: Array) -> None:
         """One pass in train mode without gradients."""
@@ -161,18 +232,23 @@ def average(uploads: list[Upload], names: set[str]) -> Arrays:
 
 
 def parameters(w: Arrays) -> set[str]:
-    """Names that training moves: weights and biases of layers."""
-    return {name for name in w if name.rpartition(".")[2] in ("weight", "bias")}
+    """Names that training moves: weights and biases of layers, and a scale that is a single number."""
+    return {name for name in w if name.rpartition(".")[2] in ("weight", "bias") or name == "scale"}
+
+
+def norm_layers(w: Arrays) -> set[str]:
+    """The layers that normalise over the batch; none of the encoder's says so in its name."""
+    return {name.removesuffix(f".{COUNTER}") for name in w if name.endswith(f".{COUNTER}")}
 
 
 def statistics(w: Arrays) -> set[str]:
     """Names of running means and variances."""
-    return {f"{layer}.{key}" for layer in BN_LAYERS for key in STATISTICS} & set(w)
+    return {f"{layer}.{key}" for layer in norm_layers(w) for key in STATISTICS}
 
 
 def counters(w: Arrays) -> set[str]:
     """Names of the integer batch counters, which are always local."""
-    return {f"{layer}.{COUNTER}" for layer in BN_LAYERS} & set(w)
+    return {f"{layer}.{COUNTER}" for layer in norm_layers(w)}
 
 
 def below(w: Arrays, *modules: str) -> set[str]:
@@ -200,7 +276,8 @@ class FedBn(Oracle):
     """FedBN: all parameters but those of batch norms."""
 
     def shares(self, t: int) -> set[str]:
-        return {name for name in parameters(self.init) if name.rpartition(".")[0] not in BN_LAYERS}
+        norms = norm_layers(self.init)
+        return {name for name in parameters(self.init) if name.rpartition(".")[0] not in norms}
 
 
 class FedPer(Oracle):

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_common import seeding
 from pfl_common.tensors import State
 
 from .cases import Case, oracle_of
 from .federation import BASE
 from .network import Array, Arrays
 from .oracles import Oracle, SiteArrays
-from .schedule import ROUNDS, SCHEDULE, SITES, Play, build_data
+from .schedule import LATECOMER, ROUNDS, SCHEDULE, SEED, SITES, Play, build_data
 
 RTOL, ATOL = 1e-9, 1e-11
 
@@ -31,10 +32,33 @@ class Expected:
     trained: list[dict[str, Array]] = field(default_factory=list)
 
 
+class Drawn:
+    """What a site draws in this world, as numbers: the words of each draw are the product's own."""
+
+    def order(self, site: str, t: int, epoch: int, n: int) -> Array:
+        """The shuffle of one epoch."""
+        return _permutation(n, site, t, "shuffle", epoch)
+
+    def noise(self, site: str, t: int, purpose: str, shapes: list[tuple[int, ...]]) -> list[Array]:
+        """One generator for a purpose of a round, asked for one array after the other."""
+        source = seeding.generator(SEED, site, t, purpose)
+        return [torch.rand(shape, generator=source, dtype=torch.float64).numpy() for shape in shapes]
+
+    def split(self, site: str, purpose: str, n: int) -> Array:
+        """An order that no round changes."""
+        return _permutation(n, site, purpose)
+
+
+def _permutation(n: int, *words: int | str) -> Array:
+    places: Array = torch.randperm(n, generator=seeding.generator(SEED, *words)).numpy()
+    return places
+
+
 def replay(case: Case, init: State) -> Expected:
     """Play the schedule; an attempt that is given up leaves no trace."""
     data = {site: site_arrays(site) for site in SITES}
-    oracle = oracle_of(case.name)(arrays(init), data, {**BASE, **case.settings})
+    settings = {**BASE, **case.settings}
+    oracle = oracle_of(case.name)(arrays(init), data, settings, Drawn(), frozenset({LATECOMER}))
     expected = Expected(oracle)
     for turn in SCHEDULE:
         _measure(expected, turn.number)

@@ -95,9 +95,10 @@ def fill(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _first_values(place: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    values = _draw(place, 2).standard_normal(shape)
-    one_dimensional_scale = len(shape) == 1 and name.endswith("weight")
-    return 1.0 + 0.2 * values if one_dimensional_scale else 0.4 * values
+    values = np.asarray(_draw(place, 2).standard_normal(shape))
+    # What multiplies: the weights of normalising layers, and a scale that is a single number.
+    multiplies = not shape or (len(shape) == 1 and name.endswith("weight"))
+    return 1.0 + 0.2 * values if multiplies else 0.4 * values
 
 
 def _draw(*words: int) -> np.random.Generator:
