@@ -11,6 +11,7 @@ from types import ModuleType
 from pfl_common import methods
 from pfl_common.run import Json
 
+from .baselines import BASELINE_FURTHER, BASELINE_ORACLES, BASELINE_SMALL
 from .federation import Federation, Habits, History
 from .oracle_fedcac import FedCac
 from .oracle_fomo import FomoShaped
@@ -26,6 +27,7 @@ ORACLES: dict[str, type[Oracle]] = {
     "fomo_shaped": FomoShaped,
     "lg_shaped": LgShaped,
     "local": Local,
+    **BASELINE_ORACLES,
 }
 """Each method's second writing, by the name of its file."""
 
@@ -41,6 +43,15 @@ UNMOVED: dict[str, frozenset[str]] = {
     ),
 }
 """Tensors that training need not move, each with its reason."""
+
+CALLED: dict[str, str] = {
+    "fedfomo": "a site's name chooses the samples it validates with",
+    "perfedavg": "a site's name orders the samples of its small batches",
+}
+"""Methods whose sites, under other names, draw other numbers: what they end with is not the same."""
+
+SENT_TOO: dict[str, str] = {"fedphp": "own."}
+"""What a site keeps under this prefix after training is the very model it uploads, remembered for the next round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +76,7 @@ SMALL: dict[str, dict[str, Json]] = {
     "fedcac": {"beta": 5},
     "lg_shaped": {"pretrain_rounds": 2},
     "fomo_shaped": {"slots": 2},
+    **BASELINE_SMALL,
 }
 """Settings that bring a method's turning points into seven rounds."""
 
@@ -82,6 +94,7 @@ FURTHER = (
     Case("fomo_shaped", {"slots": 4}, "wide"),
     Case("lg_shaped", {"pretrain_rounds": 0}, "never-full"),
     Case("lg_shaped", {"pretrain_rounds": 3}, "switch-at-the-empty-round"),
+    *(Case(*words) for words in BASELINE_FURTHER if words[0] in methods.names()),
 )
 """Settings that only the oracle looks at."""
 

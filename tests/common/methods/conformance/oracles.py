@@ -155,7 +155,7 @@ class Oracle:
     def classify(self, w: Arrays, data: SiteArrays) -> Arrays:
         """Gradients of CE(head(encoder(x)), y)."""
         run = Pass(w, training=True)
-        h, back = run.chain(ENCODER, data.x)
+        h, back = run.chain(self.encoder, data.x)
         o, back_head = run.linear("head", h)
         back(back_head(cross_entropy(o, data.y)[1]))
         return run.grads
@@ -201,12 +201,12 @@ class Oracle:
 
     def fill_statistics(self, w: Arrays, x: Array) -> None:
         """One pass in train mode without gradients."""
-        Pass(w, training=True).chain(ENCODER, x)
+        Pass(w, training=True).chain(self.encoder, x)
 
     def scores(self, w: Arrays, x: Array) -> Array:
         """The prediction's scores, in evaluation mode."""
         run = Pass(w, training=False)
-        return run.linear("head", run.chain(ENCODER, x)[0])[0]
+        return run.linear("head", run.chain(self.encoder, x)[0])[0]
 
     def state(self) -> Arrays:
         """The shared state, under the coordinator's names."""

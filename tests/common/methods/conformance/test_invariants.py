@@ -15,7 +15,7 @@ from pfl_common.halves import Participant
 from pfl_common.methods import Method
 from pfl_common.tensors import State
 
-from .cases import FOUND, UNMOVED, Case, play
+from .cases import CALLED, FOUND, SENT_TOO, UNMOVED, Case, play
 from .federation import Habits, History, Trained, alike
 from .schedule import BYSTANDER, ROUNDS, SITES
 
@@ -75,12 +75,14 @@ def test_nothing_personal_goes_up(case: Case) -> None:
         for site in trained.values():
             if site.up is not None:
                 assert set() == set(site.up.summed) & site.stays, site.site
-                assert set() == numbers_of(site.up_state()) & private_numbers(site), site.site
+                private = private_numbers(site, SENT_TOO.get(case.name))
+                assert set() == numbers_of(site.up_state()) & private, site.site
 
 
-def private_numbers(trained: Trained) -> set[float]:
+def private_numbers(trained: Trained, copied: str | None) -> set[float]:
     """All that a site knows and nobody else: its tensors before and after training, its samples."""
-    values = [state[name] for state in (trained.before, trained.after) for name in trained.stays]
+    values = [trained.before[name] for name in trained.stays]
+    values += [trained.after[name] for name in trained.stays if not (copied and name.startswith(copied))]
     return numbers_of([*values, trained.samples])
 
 
@@ -132,6 +134,8 @@ def test_what_sites_are_called_does_not_matter(case: Case) -> None:
 
     Where one parcel goes to all, the sites even change places; else equal ones are told apart by their order.
     """
+    if case.name in CALLED:
+        pytest.skip(CALLED[case.name])
     names = tuple(f"ward-{number}_x" for number in range(len(SITES)))
     order = names if method_of(case).per_client else names[::-1]
     assert_close(play(case), play(case, Habits(watched=False, names=order)))
