@@ -16,6 +16,7 @@ from .federation import Federation, Habits, History
 from .oracle_fedcac import FedCac
 from .oracle_fomo import FomoShaped
 from .oracles import DualFed, FedAvg, FedBn, FedPer, FedProto, LgShaped, Local, Oracle
+from .several_heads import HEADS_FURTHER, HEADS_ORACLES, HEADS_SMALL
 
 ORACLES: dict[str, type[Oracle]] = {
     "dualfed": DualFed,
@@ -28,6 +29,7 @@ ORACLES: dict[str, type[Oracle]] = {
     "lg_shaped": LgShaped,
     "local": Local,
     **BASELINE_ORACLES,
+    **HEADS_ORACLES,
 }
 """Each method's second writing, by the name of its file."""
 
@@ -37,15 +39,19 @@ SHAPES_ROOM = "tests.common.methods.shapes"
 UNMOVED: dict[str, frozenset[str]] = {
     # Before a batch norm a bias does nothing; the specification has one there all the same.
     "dualfed": frozenset({"projector.fc2.bias"}),
+    # What classes point to is drawn once and never trained.
+    "fedetf": frozenset({"etf.vectors"}),
     # Only the parameters of the last mix are remembered.
     "fomo_shaped": frozenset(
         {f"old.encoder.scale.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
     ),
+    "spherefed": frozenset({"frame.rows"}),
 }
 """Tensors that training need not move, each with its reason."""
 
 CALLED: dict[str, str] = {
     "fedfomo": "a site's name chooses the samples it validates with",
+    "fedpick": "a site's name chooses its noise",
     "perfedavg": "a site's name orders the samples of its small batches",
 }
 """Methods whose sites, under other names, draw other numbers: what they end with is not the same."""
@@ -77,6 +83,7 @@ SMALL: dict[str, dict[str, Json]] = {
     "lg_shaped": {"pretrain_rounds": 2},
     "fomo_shaped": {"slots": 2},
     **BASELINE_SMALL,
+    **HEADS_SMALL,
 }
 """Settings that bring a method's turning points into seven rounds."""
 
@@ -94,7 +101,7 @@ FURTHER = (
     Case("fomo_shaped", {"slots": 4}, "wide"),
     Case("lg_shaped", {"pretrain_rounds": 0}, "never-full"),
     Case("lg_shaped", {"pretrain_rounds": 3}, "switch-at-the-empty-round"),
-    *(Case(*words) for words in BASELINE_FURTHER if words[0] in methods.names()),
+    *(Case(*words) for words in (*BASELINE_FURTHER, *HEADS_FURTHER) if words[0] in methods.names()),
 )
 """Settings that only the oracle looks at."""
 

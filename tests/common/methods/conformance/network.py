@@ -91,6 +91,40 @@ class Pass:
 
         return scale * normal + shift, back
 
+    def layer_norm(self, name: str, x: Array) -> tuple[Array, Backward]:
+        """Normalisation of each row."""
+        return self._rows(name, x, groups=1)
+
+    def halves_norm(self, name: str, x: Array) -> tuple[Array, Backward]:
+        """Normalisation of each half of a row (group norm with two groups)."""
+        return self._rows(name, x, groups=2)
+
+    def _rows(self, name: str, x: Array, *, groups: int) -> tuple[Array, Backward]:
+        scale, shift = self.w[f"{name}.weight"], self.w[f"{name}.bias"]
+        parts = x.reshape(len(x), groups, -1)
+        deviation = np.sqrt(parts.var(2, keepdims=True) + 1e-5)
+        grouped = (parts - parts.mean(2, keepdims=True)) / deviation
+        normal = grouped.reshape(x.shape)
+
+        def back(dy: Array) -> Array:
+            self._gather(f"{name}.weight", (dy * normal).sum(0))
+            self._gather(f"{name}.bias", dy.sum(0))
+            d = (dy * scale).reshape(grouped.shape)
+            d = d - d.mean(2, keepdims=True) - grouped * (d * grouped).mean(2, keepdims=True)
+            return (d / deviation).reshape(x.shape)
+
+        return scale * normal + shift, back
+
+    def tanh(self, name: str, x: Array) -> tuple[Array, Backward]:
+        """y = tanh(x)."""
+        y = np.tanh(x)
+        return y, lambda dy: dy * (1.0 - y**2)
+
+    def sigmoid(self, name: str, x: Array) -> tuple[Array, Backward]:
+        """y = 1 / (1 + exp(−x))."""
+        y = logistic(x)
+        return y, lambda dy: dy * y * (1.0 - y)
+
     def _move_statistics(self, name: str, mean: Array, var: Array, rows: int) -> None:
         unbiased = var * rows / (rows - 1)
         for key, value in (("running_mean", mean), ("running_var", unbiased)):
@@ -135,6 +169,25 @@ def descend(
         descent.step(gradients())
 
 
+def logistic(x: Array) -> Array:
+    """1 / (1 + exp(−x)), with an exponent that cannot grow large."""
+    powers = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, powers) / (1.0 + powers)
+
+
+def unit(x: Array) -> tuple[Array, Backward]:
+    """Rows of length one: x / max(‖x‖, 1e-12)."""
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    divisor = np.maximum(length, 1e-12)
+    v = x / divisor
+
+    def back(dv: Array) -> Array:
+        along = np.where(length >= 1e-12, (dv * v).sum(1, keepdims=True), 0.0)
+        return (dv - v * along) / divisor
+
+    return v, back
+
+
 def softmax(scores: Array) -> Array:
     """Probabilities per row."""
     powers = np.exp(scores - scores.max(1, keepdims=True))
@@ -147,6 +200,12 @@ def cross_entropy(scores: Array, y: Array) -> tuple[float, Array]:
     slope = p.copy()
     slope[rows, y] -= 1.0
     return float(-np.log(p[rows, y]).mean()), slope / len(y)
+
+
+def balanced(scores: Array, y: Array, counts: Array) -> tuple[float, Array]:
+    """Balanced softmax: CE(o + log n, y); a class without samples gets probability 0."""
+    with np.errstate(divide="ignore"):
+        return cross_entropy(scores + np.log(counts), y)
 
 
 def supcon(u: Array, y: Array, tau: float) -> tuple[float, Array]:

@@ -80,6 +80,8 @@ class Oracle:
     """The specification says which class is predicted, not what the scores are."""
     calibrates = True
     """A site that never trained fills its running statistics before it is measured."""
+    bn_policy = "local_stats"
+    """What a method does with batch norm if the settings do not say."""
     encoder: Layers = ENCODER
 
     def __init__(
@@ -90,7 +92,8 @@ class Oracle:
         chance: Chance | None = None,
         late: frozenset[str] = frozenset(),
     ) -> None:
-        self.init, self.data, self.settings = init, data, {**self.defaults, **settings}
+        self.init, self.data = init, data
+        self.settings = {"bn_policy": self.bn_policy, **self.defaults, **settings}
         self.late, self._chance = late, chance
         self.shared = self.first_shared()
         self.vault: dict[str, Arrays] = {}
@@ -105,7 +108,7 @@ class Oracle:
 
     def number(self, name: str) -> float:
         """A setting that is a number."""
-        return float(self.settings[name] or 0)
+        return float(self.settings.get(name) or 0)
 
     def first_shared(self) -> Arrays:
         """The shared state before round 1."""
@@ -114,6 +117,14 @@ class Oracle:
     def shares(self, t: int) -> set[str]:
         """Names averaged in round t."""
         raise TypeError(f"{type(self).__name__} does not say what it shares")
+
+    def travelling(self, *modules: str) -> set[str]:
+        """What is shared of some modules: parameters, with statistics or without a batch norm's as the policy says."""
+        names, policy = below(self.init, *modules), self.settings["bn_policy"]
+        if policy == "local_bn":
+            return {name for name in names if name.rpartition(".")[0] not in norm_layers(self.init)}
+        moving = {name for name in statistics(self.init) if name.partition(".")[0] in modules}
+        return names | moving if policy == "share_all" else names
 
     def download(self, site: str, t: int) -> Arrays:
         """What a site overwrites at the start of round t."""
@@ -126,16 +137,25 @@ class Oracle:
     def predict(self, site: str, t: int) -> tuple[Arrays, Array]:
         """E-pre of round t: the model measured, and its scores on the site's test set."""
         w = self.receive(site, t)
-        if site not in self.since and self.calibrates:
+        if site not in self.since and self.calibrates and self.settings["bn_policy"] != "share_all":
             self.fill_statistics(w, self.data[site].x)
         return w, self.scores(w, self.data[site].test_x)
+
+    def serve(self, site: str, t: int) -> Arrays:
+        """The complete model a site ends with, after the last round t."""
+        return self.predict(site, t)[0]
 
     def train(self, site: str, t: int) -> tuple[Upload, Array]:
         """A site's round: its upload (the caller may lose it) and its scores after training."""
         w, data = self.receive(site, t), self.data[site]
         self.learn(w, data)
         self.keep(site, t, w)
-        return Upload(1 if self.uniform else len(data.y), w), self.scores(w, data.test_x)
+        return Upload(self.weight(site), w), self.scores(w, data.test_x)
+
+    def weight(self, site: str) -> int:
+        """n_i, or 1 where sites count alike."""
+        alike = self.uniform or self.settings.get("aggregation") == "uniform"
+        return 1 if alike else len(self.data[site].y)
 
     def keep(self, site: str, t: int, w: Arrays) -> None:
         """What the site's vault holds after the round: all that is not shared."""
@@ -187,13 +207,15 @@ class Oracle:
         t: int,
         epochs: int | None = None,
         first_epoch: int = 0,
-        lr: float | None = None,
-        momentum: float | None = None,
+        **rates: float,
     ) -> None:
-        """One local training phase, batch by batch, with a fresh optimizer; only the named tensors move."""
-        rate = self.number("lr") if lr is None else lr
-        fade = self.number("momentum") if momentum is None else momentum
-        descent = Descent(w, names, lr=rate, momentum=fade, decay=self.number("weight_decay"))
+        """One local training phase, batch by batch, with a fresh optimizer; only the named tensors move.
+
+        `rates` (lr, momentum, decay) stand in for the settings.
+        """
+        usual = {"lr": "lr", "momentum": "momentum", "decay": "weight_decay"}
+        usual_rates = {name: self.number(setting) for name, setting in usual.items()}
+        descent = Descent(w, names, **{**usual_rates, **rates})
         passes = int(self.number("epochs")) if epochs is None else epochs
         x, y = self.data[site].x, self.data[site].y
         for places in self.batches(site, t, passes, first_epoch=first_epoch):

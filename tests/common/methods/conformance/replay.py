@@ -30,6 +30,7 @@ class Expected:
     vaults: dict[int, dict[str, Arrays]] = field(default_factory=dict)
     measured: dict[int, dict[str, tuple[Arrays, Array]]] = field(default_factory=dict)
     trained: list[dict[str, Array]] = field(default_factory=list)
+    serving: dict[str, Arrays] = field(default_factory=dict)
 
 
 class Drawn:
@@ -57,13 +58,14 @@ def _permutation(n: int, *words: int | str) -> Array:
 def replay(case: Case, init: State) -> Expected:
     """Play the schedule; an attempt that is given up leaves no trace."""
     data = {site: site_arrays(site) for site in SITES}
-    settings = {**BASE, **case.settings}
+    settings = {**BASE, "rounds": ROUNDS, **case.settings}
     oracle = oracle_of(case.name)(arrays(init), data, settings, Drawn(), frozenset({LATECOMER}))
     expected = Expected(oracle)
     for turn in SCHEDULE:
         _measure(expected, turn.number)
         _play(expected, turn)
     _measure(expected, ROUNDS + 1)
+    expected.serving = {site: oracle.serve(site, ROUNDS) for site in SITES}
     return expected
 
 

@@ -75,6 +75,14 @@ def test_every_training_ends_as_the_oracle_says(case: Case) -> None:
             assert same_scores(expected.oracle, scores[site], trained[site].scores), f"{site} in {turn}"
 
 
+@each_case
+def test_every_site_ends_with_the_model_the_oracle_says(case: Case) -> None:
+    """What a site goes on predicting with, once the run is over, is the oracle's model."""
+    history, expected = play_both(case)
+    for site in SITES:
+        assert {} == differing(expected.serving[site], history.serving[site]), site
+
+
 # -- the oracles themselves: what they are compared with must not be a mistake of theirs
 
 
