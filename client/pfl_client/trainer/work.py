@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_common import seeding
-from pfl_common.halves import LocalData, Metrics, Participant, Samples, Up
+from pfl_common.halves import LocalData, Metrics, Participant, Samples, Up, probe
+from pfl_common.learning import measures
 from pfl_common.messages import Scores
 from pfl_common.partition import has_batch_norm
 from pfl_common.run import Kind, Task
@@ -18,6 +20,8 @@ from pfl_common.scores import vector
 from pfl_common.tensors import State
 
 EVALUATION_BATCH = 256
+FEATURES_SEEN = 512
+"""Test samples whose features are looked at after each training: enough for a curve, cheap beside the training."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,26 @@ def train(participant: Participant, data: LocalData, down: State, task: Task) ->
 
 
 def diagnose(participant: Participant, data: LocalData, task: Task) -> Metrics:
-    """The method's own diagnostics, if they are wanted; what they draw and what mode they need leave no trace."""
+    """What the encoder's output looks like and the method's own diagnostics, if they are wanted.
+
+    What they draw and what mode they need leave no trace; what is no number is not told.
+    """
     if not participant.settings.diagnose:
         return {}
     with seeding.scope(data.seed, data.site, task.round, "diagnose"), torch.no_grad():
         participant.eval()
-        return participant.diagnose(data, task)
+        told = _look_at_features(participant, probe(data.test, FEATURES_SEEN))
+        told |= participant.diagnose(data, task)
+    return {name: value for name, value in told.items() if math.isfinite(value)}
+
+
+def _look_at_features(participant: Participant, samples: Samples) -> Metrics:
+    """Two measures that any network has: how sparse its features are, and how far they set the classes apart."""
+    if not len(samples):
+        return {}
+    features = torch.cat([participant.encoder(x) for x, _ in samples.batches(EVALUATION_BATCH)])
+    explained = measures.separate_classes(features, samples.y).explained
+    return {"features/sparsity": measures.sparsity(features), "features/separation": explained}
 
 
 def evaluate(participant: Participant, data: LocalData, down: State, task: Task) -> Scores:

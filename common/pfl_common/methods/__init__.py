@@ -18,6 +18,13 @@ from pfl_common.models import Backbone, ProjectorShape
 from pfl_common.run import Json, RunSpec, Task
 from pfl_common.tensors import State
 
+EVERYWHERE: Mapping[str, str] = {
+    "features": "What leaves the encoder, on at most 512 test samples after each training. sparsity: the share of "
+    "components that are next to nothing. separation: R² of the classes, 1 when each class is one direction of its "
+    "own, 0 when classes lie no further apart than samples of one class.",
+}
+"""Sentences for what every site tells, whatever its method."""
+
 
 @runtime_checkable
 class Telling(Protocol):
@@ -54,7 +61,7 @@ class Method:
             per_client=getattr(module, "PER_CLIENT", False),
             shows=getattr(module, "SHOWS", ""),
             presets=getattr(module, "PRESETS", {}),
-            diagnostics=getattr(module, "DIAGNOSTICS", {}),
+            diagnostics={**EVERYWHERE, **getattr(module, "DIAGNOSTICS", {})},
             doc=module.__doc__ or "",
         )
 

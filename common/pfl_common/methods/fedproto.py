@@ -44,6 +44,10 @@ class Config(Settings):
     """Whether a site counts once for each class it has, or by its number of samples of that class."""
     proto_classes: Literal["all", "own"] = "all"
     """Choose among all classes that have a prototype, or only among those the site has itself."""
+    aggregation: Literal["samples"] = "samples"
+    """Has no effect here: `proto_weight` says how sites count."""
+    bn_policy: Literal["local_stats"] = "local_stats"
+    """Has no effect here: no model travels, every batch norm stays at its site."""
 
 
 class Client(Participant):

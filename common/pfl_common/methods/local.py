@@ -24,6 +24,10 @@ class Config(Settings):
 
     eval_point: Literal["pre", "post", "both"] = "post"
     """Measure after local training: nothing is received before it."""
+    aggregation: Literal["samples"] = "samples"
+    """Has no effect here: nothing is averaged."""
+    bn_policy: Literal["local_stats"] = "local_stats"
+    """Has no effect here: every batch norm stays at its site."""
 
 
 class Client(Participant):

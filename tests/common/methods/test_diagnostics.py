@@ -8,6 +8,7 @@ from math import isfinite, nan
 import pytest
 import torch
 
+from pfl_client.trainer import work
 from pfl_common import methods
 from pfl_common.halves import Arrivals, Averaging, Metrics
 from pfl_common.methods import Method, fedavg, fedproto
@@ -31,7 +32,7 @@ def play(name: str) -> tuple[list[Metrics], list[Metrics], set[str]]:
         task = ask(number, since=number - 1)
         for site, client in clients.items():
             client.receive(half.welcome(state) if number == 1 else half.send(state, site, task), task)
-            learned.append(client.learn(data[site], task))
+            learned.append(client.learn(data[site], task) | work.diagnose(client, data[site], task))
         arrivals = gather(clients, data, task)
         closed, numbers = method.close(half, state, arrivals=arrivals, task=task)
         assert equal(half.close(state, arrivals, task), closed)

@@ -53,6 +53,7 @@ BASELINE_FURTHER: tuple[tuple[str, dict[str, Json], str], ...] = (
     ("fedfomo", {}, "wide"),
     ("fedfomo", {"M": 1, "val_ratio": 0.5}, "half-held-out"),
     ("fedfomo", {"M": 3, "bn_policy": "local_bn"}, "own-norms"),
+    ("fedfomo", {"M": 2, "bn_policy": "share_all"}, "everybodys-statistics"),
     ("fedphp", {"lambda": 0, "mu": 0.5}, "blended-only"),
     ("fedphp", {**_TAUGHT, "bn_policy": "share_all"}, "everybodys-statistics"),
     ("fedphp", {**_TAUGHT, "variant": "original"}, "taught-logits"),

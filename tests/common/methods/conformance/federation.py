@@ -141,6 +141,8 @@ class Trained:
     up: Up | None
     parcel: Parcel | None
     samples: Tensor
+    told: Mapping[str, tuple[float, ...]]
+    """Every number the site wrote down: of training, of diagnostics, of evaluations."""
 
     def up_state(self) -> State:
         """All that went up, weights included."""
@@ -160,12 +162,15 @@ class History:
     """All that can be seen of a federation."""
 
     states: dict[int, State] = field(default_factory=dict)
+    told: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    """What the coordinator's half told of each round."""
     vaults: dict[int, dict[ClientId, State]] = field(default_factory=dict)
     measured: dict[int, dict[ClientId, Measured]] = field(default_factory=dict)
     trained: list[tuple[Play, dict[ClientId, Trained]]] = field(default_factory=list)
     serving: dict[ClientId, State] = field(default_factory=dict)
     finished: dict[ClientId, State] = field(default_factory=dict)
     init: State = field(default_factory=State)
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
 
 
@@ -184,6 +189,7 @@ class Federation:
         with default_dtype(habits.dtype):
             self._spec = replace(self._spec, manifests=rehearse(self.method, self._spec, template))
         self._half = self.method.build_server(self._spec)
+        self.history.manifests = self._spec.manifests
         self.history.init = self._hand_on(State.of(template), self._spec.init_manifest)
         self._state = self._turn(self._half.start(template, SEED))
         self._vaults: dict[ClientId, dict[tuple[int, int], State]] = {site: {} for site in SITES}
@@ -297,6 +303,8 @@ class Federation:
             up,
             parcel,
             data.train.x,
+            {name: (value,) for name, value in outcome.metrics.items()}
+            | {name: tuple(values) for name, values in outcome.scores.items()},
         )
 
     def _seal(self, site: ClientId, task: Task, up: Up) -> Parcel:
@@ -338,7 +346,8 @@ class Federation:
     def _close(self, play: Play, counted: tuple[ClientId, ...], tally: PlainTally) -> None:
         if counted:
             task = Task(Kind.TRAIN, play.number, ROUNDS, play.attempt, self.phase(play.number))
-            self._state = self._turn(self._half.close(self._state, tally.arrivals(), task))
+            closed, told = self.method.close(self._half, self._state, arrivals=tally.arrivals(), task=task)
+            self._state, self.history.told[play.number] = self._turn(closed), told
         if not self.habits.warm:
             # A coordinator that was started again: nothing may live in the half itself.
             self._half = self.method.build_server(self._spec)

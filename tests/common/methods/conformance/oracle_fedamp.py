@@ -14,7 +14,7 @@ from .oracles import Setting, SiteArrays, Upload, average, below
 class FedAmp(Whole):
     """The model is the site's own; what comes down, u, is only a place to be pulled to."""
 
-    opaque = ("first",)
+    opaque = ("first", "squares")
     defaults: Mapping[str, Setting] = {
         "bn_policy": "local_stats",
         "alpha_k": 1000.0,
@@ -25,6 +25,7 @@ class FedAmp(Whole):
     def first_shared(self) -> Arrays:
         self.models: dict[str, Arrays] = {}
         self.weights: dict[tuple[int, str], dict[str, float]] = {}
+        super().first_shared()
         return {}
 
     def shares(self, t: int) -> set[str]:

@@ -22,14 +22,15 @@ class FedFomo(Whole):
     def first_shared(self) -> Arrays:
         self.models: dict[str, Arrays] = {}
         self.preference: dict[tuple[str, str], float] = {}
+        super().first_shared()
         return {}
 
     def shares(self, t: int) -> set[str]:
         return set()
 
     def names(self) -> set[str]:
-        """What is sent of a model: parameters, less what the batch-norm policy keeps."""
-        return sent(self.init, self.policy, *MODEL) & below(self.init, *MODEL)
+        """What is sent of a model, as far as the batch-norm policy lets it travel."""
+        return sent(self.init, self.policy, *MODEL)
 
     def receive(self, site: str, t: int) -> Arrays:
         """A newcomer starts from the mean of all models the coordinator has; the others keep their own."""

@@ -35,6 +35,8 @@ class Config(Settings):
     """M: models sent to a site in one round."""
     eval_point: Literal["pre", "post", "both"] = "post"
     """The prediction is that of the model after local training."""
+    aggregation: Literal["samples"] = "samples"
+    """Has no effect here: nothing is summed."""
 
 
 class Client(Participant):
