@@ -20,6 +20,9 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a session be run again in the same order."""
     parser.addoption("--order", type=int, metavar="SEED", help="repeat the order that a session printed")
+    parser.addoption(
+        "--every-method", action="store_true", help="long tests play all methods, not one of each kind"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

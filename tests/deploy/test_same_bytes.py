@@ -4,26 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from pfl_common import methods
 from pfl_common.config import settle
 from pfl_common.run import RunSpec
 from pfl_deploy.simulate import simulate
 from pfl_server.settings import ServerSettings
+from tests.deploy.personal import WORDS, assert_personal_state_is_real
 from tests.deploy.processes import Machine, write_site
 
 ROUNDS = 3
-PERSONAL = {
-    "dualfed": "head_p.weight",
-    "fedbn": "encoder.bn.weight",
-    "fedcac": "mask",
-    "fedper": "head.weight",
-    "fedproto": "head.weight",
-    "local": "head.weight",
-}
-"""A tensor that must have stayed at the site and must have changed there; fedavg shares everything."""
 
 
 @pytest.fixture
@@ -48,7 +38,8 @@ def test_network_and_simulator_end_in_the_same_bytes(
     method: str, machine: Machine, folders: list[Path], tmp_path: Path
 ) -> None:
     """Real processes, mutual TLS, ZeroMQ and files on one side; loopback on the other; every tensor is equal."""
-    server = machine.server("--method", method, "--rounds", str(ROUNDS), "--backbone", "resnet8")
+    words = ("--rounds", str(ROUNDS), "--backbone", "resnet8", *WORDS.get(method, ()))
+    server = machine.server("--method", method, *words)
     clients = [machine.client(folder) for folder in folders]
     assert [0, 0] == [machine.finish(c, log=f.name) for c, f in zip(clients, folders, strict=True)]
     assert 0 == machine.stop(server)
@@ -74,16 +65,3 @@ def assert_equal_files(first: Path, second: Path, *, expected: int) -> None:
     assert names == sorted(path.name for path in second.glob("*.safetensors"))
     for name in names:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
-
-
-def assert_personal_state_is_real(method: str, sites: dict[str, Path]) -> None:
-    """Equality would be cheap if nothing personal ever moved: it differs between rounds and between sites."""
-    if method == "fedavg":
-        return
-    name = PERSONAL[method]
-    states = {
-        site: [load_file(p)[name] for p in sorted(f.glob("generations/*"))] for site, f in sites.items()
-    }
-    for before, after in states.values():
-        assert not torch.equal(before, after)
-    assert not torch.equal(states["hospital_a"][-1], states["hospital_b"][-1])

@@ -1,6 +1,7 @@
 """One specification three ways, the third: killed at named lines and started again, it ends in the simulator's bytes.
 
-That the undisturbed federation ends in them too is `test_same_bytes.py`.
+That the undisturbed federation ends in them too is `test_same_bytes.py`, for every method. Here one method of each kind
+is played; `--every-method` plays all.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
+from pfl_common import methods
 from pfl_common.config import settle
 from pfl_common.run import RunSpec
 from pfl_deploy.simulate import simulate
 from pfl_server.settings import ServerSettings
 from tests.deploy.killing import Federation, Mortals
+from tests.deploy.personal import WORDS, assert_personal_state_is_real
 from tests.deploy.processes import write_site
 
 A, B = "hospital_a", "hospital_b"
 ROUNDS, HIT = 3, 2
-PERSONAL = {"dualfed": "head_p.weight", "fedcac": "mask", "fedproto": "head.weight"}
-"""A tensor that stays at the site and changes there."""
+KINDS = ("dualfed", "fedcac", "fedproto", "lgfedavg", "fedfomo")
+"""One method of each kind: sums and personal modules; single updates and replies; no model; phases; slots."""
 POINTS = {A: ("unsaved", "outbox", "received"), B: ("unsaved", "outbox"), "server": ("receipted",)}
 
 
@@ -40,11 +41,17 @@ def federation(method: str, tmp_path: Path) -> Iterator[Federation]:
             machine.wish(name, point, [HIT])
     # A site looks for a coordinator that is gone every half lease: short, so that it is soon found again.
     words = ("--rounds", str(ROUNDS), "--backbone", "resnet8", "--quorum", "1", "--lease-seconds", "2")
+    words += WORDS.get(method, ())
     yield Federation(machine, folders, "--method", method, *words)
     machine.end_all()
 
 
-@pytest.mark.parametrize("method", PERSONAL)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One method of each kind, or with `--every-method` all there are: half an hour instead of two minutes."""
+    chosen = methods.names() if metafunc.config.option.every_method else KINDS
+    metafunc.parametrize("method", [name for name in chosen if name in methods.names()])
+
+
 def test_killed_at_each_named_point(method: str, federation: Federation, tmp_path: Path) -> None:
     """Both sites die before and after they keep a round, one with its receipt in hand, then the coordinator."""
     federation.serve()
@@ -69,7 +76,7 @@ def test_killed_at_each_named_point(method: str, federation: Federation, tmp_pat
     for site in (A, B):
         for folder, count in (("generations", 2), ("serving", 1)):
             assert_equal(alone.sites[site] / folder, federation.run_of(site) / folder, expected=count)
-    assert_personal_state_is_real(PERSONAL[method], federation)
+    assert_personal_state_is_real(method, {site: federation.run_of(site) for site in (A, B)})
 
 
 def die_unsaved(federation: Federation) -> None:
@@ -105,14 +112,3 @@ def assert_equal(undisturbed: Path, folder: Path, *, expected: int) -> None:
     assert expected == len(found[0])
     assert found[0].keys() == found[1].keys()
     assert [] == [name for name, content in found[0].items() if content != found[1][name]]
-
-
-def assert_personal_state_is_real(name: str, federation: Federation) -> None:
-    """Equality would be cheap if nothing personal ever moved: it differs between rounds and between sites."""
-    states = {
-        site: [load_file(file)[name] for file in sorted(federation.run_of(site).glob("generations/*"))]
-        for site in (A, B)
-    }
-    for before, after in states.values():
-        assert not torch.equal(before, after)
-    assert not torch.equal(states[A][-1], states[B][-1])
