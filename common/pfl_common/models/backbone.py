@@ -15,12 +15,14 @@ from pfl_common.errors import SettingError
 class Backbone:
     """A network cut in two: the encoder turns an example into numbers, the head those into class scores.
 
-    `features` is the width K of the vector that leaves the encoder. The head returns logits.
+    `features` is the width K of the vector that leaves the encoder. The head returns logits. `name` is the one a run
+    gives it, for methods whose defaults differ by network; empty for a network that is not of the list.
     """
 
     encoder: nn.Module
     head: nn.Module
     features: int
+    name: str = ""
 
     def another_head(self) -> nn.Module:
         """Return one more head of the same architecture, for methods that train several.

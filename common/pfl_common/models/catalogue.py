@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from torch import nn
@@ -57,7 +58,7 @@ def build(
     # Layers draw values while they are made. A draw that depended on what ran before, or disturbed what runs
     # after, would make a run's result depend on when its network was built.
     with scope("build", name):
-        backbone = _BACKBONES[name](shape, classes)
+        backbone = replace(_BACKBONES[name](shape, classes), name=name)
         return backbone if projector is None else _with_projector(backbone, projector)
 
 
@@ -65,4 +66,4 @@ def _with_projector(backbone: Backbone, shape: ProjectorShape) -> Backbone:
     parts = OrderedDict[str, nn.Module](
         body=backbone.encoder, projector=build_projector(backbone.features, shape)
     )
-    return Backbone(encoder=nn.Sequential(parts), head=backbone.head, features=backbone.features)
+    return replace(backbone, encoder=nn.Sequential(parts))

@@ -238,3 +238,9 @@ def test_too_few_classes() -> None:
     """One class leaves nothing to tell apart, and is refused."""
     with pytest.raises(SettingError, match="cnn got 1 classes\n  expected: 2 or more\n  what to do: check"):
         build("cnn", shape=MNIST, classes=1)
+
+
+@pytest.mark.parametrize("projector", [None, ProjectorShape()], ids=["plain", "with projector"])
+def test_a_network_says_what_it_is_called(projector: ProjectorShape | None) -> None:
+    """Methods whose defaults differ by network ask for it."""
+    assert "mlp" == build("mlp", shape=(4,), classes=2, projector=projector).name
