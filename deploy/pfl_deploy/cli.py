@@ -109,6 +109,7 @@ def split(
     validation: Annotated[
         float | None, typer.Option(help="Share of each training set held back. [default: 0.0]")
     ] = None,
+    images: Annotated[int | None, typer.Option(help="Examples to take; 0 takes all. [default: 0]")] = None,
     seed: Annotated[int, typer.Option(help="The split follows from it, whatever the runs' seeds.")] = 0,
     form: Annotated[str, typer.Option(help="npz or images.")] = "npz",
     cache: Annotated[Path | None, typer.Option(help="Where fetched archives are kept.")] = None,

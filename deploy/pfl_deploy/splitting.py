@@ -26,7 +26,7 @@ OF_TWO_PARTS = ("fixed-dirichlet", "two-classes")
 """These need the data set's own test part."""
 OF_DIGITS = {"train": "train", "validation_images": "validation", "test": "test", "shifted": "shifted"}
 """Words of the digit domains alone, by the field of Sizes they fill; `domains` is one more."""
-OF_LABELLED = ("partition", "sites", "beta", "classes_per_site", "validation")
+OF_LABELLED = ("partition", "sites", "beta", "classes_per_site", "validation", "images")
 """Words of all other data sets: the fields of Plan."""
 OF_PARTITIONS = {"beta": ("dirichlet", "fixed-dirichlet"), "classes_per_site": ("pathological",)}
 """Words that only some partitions heed."""
@@ -44,6 +44,8 @@ class Plan:
     beta: float = 0.1
     classes_per_site: int = 2
     validation: float = 0.0
+    images: int = 0
+    """Take so many of the data set's examples, each class as often as before beside the others; 0: all."""
 
     def __post_init__(self) -> None:
         if self.partition not in PARTITIONS:
@@ -53,6 +55,7 @@ class Plan:
         _check(self.sites >= 1, f"--sites is {self.sites}", "1 or more")
         _check(self.beta > 0 and math.isfinite(self.beta), f"--beta is {self.beta}", "a number above 0")
         _check(self.classes_per_site >= 1, f"--classes-per-site is {self.classes_per_site}", "1 or more")
+        _check(self.images >= 0, f"--images is {self.images}", "1 or more; leave it out for all")
         _check(0 <= self.validation < 1, f"--validation is {self.validation}", "0 or more, less than 1")
 
     def describe(self) -> dict[str, object]:
@@ -61,7 +64,8 @@ class Plan:
             name: getattr(self, name) for name, those in OF_PARTITIONS.items() if self.partition in those
         }
         held_back = {"validation": self.validation} if self.validation else {}
-        return {"partition": self.partition, "seed": self.seed, **heeded, **held_back}
+        taken = {"images": self.images} if self.images else {}
+        return {"partition": self.partition, "seed": self.seed, **heeded, **held_back, **taken}
 
 
 def split(words: Mapping[str, Any]) -> list[Path]:
@@ -98,6 +102,8 @@ def split_source(out: Path, words: Mapping[str, Any], form: Form) -> list[Path]:
     _check_heeded(words, plan)
     _check_cache(words, [words["dataset"]], FETCHED_SETS)
     source = SOURCES[words["dataset"]](_open_stock(words.get("cache")))
+    if plan.images:
+        source = partitions.take_some(source, plan.images, seed=plan.seed)
     shares = _shares(source, plan)
     if plan.validation:
         shares = partitions.with_validation(shares, fraction=plan.validation, seed=plan.seed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pfl_common.draws import derive
 from pfl_common.errors import SettingError
-from pfl_deploy.datasets.labelled import Indices, Labels
+from pfl_deploy.datasets.labelled import Indices, Labels, Source
 
 Parts: TypeAlias = list[Indices]
 _LEAST_TEST_SHARE = 0.25  # a quarter of every site is for testing
@@ -227,6 +227,28 @@ def hold_out(parts: Sequence[Indices], *, seed: int, kept: float = 0.75) -> list
             )
         shares.append(Share(np.sort(shuffled[:cut]), np.sort(shuffled[cut:])))
     return shares
+
+
+def take_some(source: Source, images: int, *, seed: int) -> Source:
+    """So many of a data set's examples, drawn at random; training and test part and every class keep their shares."""
+    total = len(source.train) + len(source.test)
+    if not 0 < images <= total:
+        raise SettingError(f"{images} images of {source.name}", expected=f"1 to {total}, as many as it has")
+    share = images / total
+    return replace(
+        source,
+        train=source.train.take(_some(source.train.y, share, _rng(seed, "some", "train"))),
+        test=source.test.take(_some(source.test.y, share, _rng(seed, "some", "test"))),
+    )
+
+
+def _some(labels: Labels, share: float, rng: np.random.Generator) -> Indices:
+    """This share of each class, rounded half up."""
+    kept = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        kept.append(rng.permutation(members)[: int(len(members) * share + 0.5)])
+    return _joined(kept)
 
 
 def with_validation(shares: Sequence[Share], *, fraction: float, seed: int) -> list[Share]:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pfl_common.errors import SettingError
+from pfl_deploy.datasets.labelled import Labelled, Source
 from pfl_deploy.datasets.partitions import (
     Draws,
     class_counts,
@@ -17,6 +18,7 @@ from pfl_deploy.datasets.partitions import (
     least_samples,
     pathological,
     practical_dirichlet,
+    take_some,
     two_classes,
     with_validation,
 )
@@ -235,3 +237,31 @@ def test_settings_that_make_no_sense_are_errors(clients, beta):
     """No site, more sites than examples, a beta that is not above 0."""
     with pytest.raises(SettingError, match="expected"):
         practical_dirichlet(labels_of([20, 20]), clients=clients, beta=beta, seed=0)
+
+
+def test_some_of_a_data_set_keep_the_shares_of_classes_and_parts():
+    """100 of 1,000 examples: a tenth of each class in each part, drawn by the seed alone, in the data set's order."""
+    train, test = labels_of((400, 200, 200)), labels_of((100, 50, 50), order_seed=1)
+    source = Source("made up", "abc", Labelled(np.arange(800), train), Labelled(np.arange(200), test), "none")
+    some = take_some(source, 100, seed=4)
+    assert [40, 20, 20] == np.bincount(some.train.y).tolist()
+    assert [10, 5, 5] == np.bincount(some.test.y).tolist()
+    assert (np.diff(some.train.x) > 0).all()
+    assert (train[some.train.x] == some.train.y).all()
+    assert some.train.x.tolist() == take_some(source, 100, seed=4).train.x.tolist()
+    assert some.train.x.tolist() != take_some(source, 100, seed=5).train.x.tolist()
+
+
+@pytest.mark.parametrize("images", [-1, 0, 1_001])
+def test_more_than_there_are_cannot_be_taken(images):
+    """The number that can be had is named."""
+    source = Source(
+        "made up",
+        "a",
+        Labelled(np.arange(800), np.zeros(800, int)),
+        Labelled(np.arange(200), np.zeros(200, int)),
+        "none",
+    )
+    with pytest.raises(SettingError) as caught:
+        take_some(source, images, seed=0)
+    assert "1 to 1000" in caught.value.expected
