@@ -56,6 +56,14 @@ Listed = Annotated[
         metavar="[NAME]", help="With --list-methods: one method.", autocompletion=complete_methods
     ),
 ]
+Explained = Annotated[
+    str | None,
+    typer.Option(
+        help="Print what a method does, what it costs beside FedAvg, when to choose it. With --backbone, --set and "
+        "--preset: of these.",
+        autocompletion=complete_methods,
+    ),
+]
 DurabilityName = Annotated[
     str | None,
     typer.Option(
@@ -110,16 +118,22 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text (coloured on a terminal) or json.")] = None,
     list_methods: Listing = False,
+    explain: Explained = None,
     name: Listed = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --list-methods: print JSON.")] = False,
     version: programs.Version = False,
 ) -> None:
     """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
     given = dict(locals())
-    _list_if_asked(name, asked=list_methods, as_json=as_json)
+    _answer_if_asked(given)
+    run_server(_read_settings(given))
+
+
+def _read_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """The run's settings among a command's words, with those of its file and the environment."""
     flags = {f.name: given[f.name] for f in fields(ServerSettings) if f.name in given}
-    values = layered(ServerSettings, flags, config, prefix="PFL_")
-    run_server(_add_method_settings(values, preset, set_ or ()))
+    values = layered(ServerSettings, flags, given["config"], prefix="PFL_")
+    return _add_method_settings(values, given["preset"], given["set_"] or ())
 
 
 def _add_method_settings(values: dict[str, Any], preset: str | None, pairs: Sequence[str]) -> dict[str, Any]:
@@ -128,8 +142,10 @@ def _add_method_settings(values: dict[str, Any], preset: str | None, pairs: Sequ
     return add_method_settings(values, preset, pairs)
 
 
-def _list_if_asked(name: str | None, *, asked: bool, as_json: bool) -> None:
-    if asked:
+def _answer_if_asked(given: dict[str, Any]) -> None:
+    """Words about methods are an answer, and no run."""
+    name, as_json = given["name"], given["as_json"]
+    if given["list_methods"]:
         show_methods(name, as_json=as_json)
         raise typer.Exit
     if name is not None or as_json:
@@ -138,6 +154,9 @@ def _list_if_asked(name: str | None, *, asked: bool, as_json: bool) -> None:
             expected="options, each with two dashes before its name",
             advice="a method is named with --method NAME; what its settings mean: --list-methods NAME",
         )
+    if given["explain"] is not None:
+        explain_method(given["explain"], given["backbone"], given["preset"], given["set_"] or ())
+        raise typer.Exit
 
 
 def run_server(given: dict[str, Any]) -> None:
@@ -168,6 +187,14 @@ def show_methods(name: str | None, *, as_json: bool) -> None:
         listing.show_all(console())
     else:
         listing.show_one(name, console())
+
+
+def explain_method(name: str, backbone: str | None, preset: str | None, pairs: Sequence[str]) -> None:
+    """What a method does, what it costs, when to choose it."""
+    from pfl_server import explaining
+
+    chosen = _add_method_settings({"method": name}, preset, pairs).get("set", {})
+    explaining.show(name, console(), networks=explaining.choose_networks(backbone), settings=chosen)
 
 
 def main() -> None:

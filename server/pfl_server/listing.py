@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import fields
+from importlib import import_module
+from itertools import pairwise
 from typing import Literal, cast, get_args, get_origin
 
 from pydantic.fields import FieldInfo
+from rich import box
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from pfl_common import methods
 from pfl_common.config import documentation, dump, field_of, is_number, span
 from pfl_common.halves import Settings
 from pfl_common.methods import Method
 from pfl_common.run import Json
+from pfl_server.explaining import read_words
 
+WIDE = 140
+"""Columns from which on a table is easier to read than paragraphs."""
 _SYMBOL = re.compile(r"(?P<symbol>\S{1,8}): (?P<rest>.*)", re.DOTALL)
 """A setting's documentation begins with its symbol in the paper, if it has one."""
 
@@ -30,22 +40,54 @@ def describe(name: str) -> dict[str, Json]:
     """One method as plain values: what it does, each setting with symbol, default, range and meaning, presets."""
     method = methods.load(name)
     kind = method.config
-    about = method.doc.strip().partition("\n")[2].strip()
+    about = method.doc.strip().partition("\n\n")[2].strip()
     own = dump(method.settle({}))
     settings: list[Json] = [_setting(kind, field.name, own) for field in fields(kind)]
-    return _brief(method) | {"about": about, "settings": settings}
+    more: dict[str, Json] = {"about": about, "settings": settings, "about_presets": _about_presets(name)}
+    return _brief(method) | more
 
 
 def show_all(console: Console) -> None:
-    """Every method: what it does, what can be set, and presets."""
+    """Every method: what it does, what travels and what stays, whether sums suffice."""
+    if console.width >= WIDE:
+        console.print(_table(), soft_wrap=False)
+    else:
+        for name in methods.names():
+            _show_narrow(methods.load(name), console)
+    _print(console, "Settings, presets, departures from the paper: pfl-server --list-methods NAME", indent=0)
+    _print(console, "What it costs and when to choose it: pfl-server --explain NAME", indent=0)
+
+
+def _table() -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=True)
+    table.add_column("method", no_wrap=True)
+    for title, ratio in (("", 4), ("travels", 5), ("stays", 5)):
+        table.add_column(title, ratio=ratio)
+    table.add_column("sums suffice", no_wrap=True)
     for name in methods.names():
         method = methods.load(name)
-        defaults = ", ".join(f"{n}={_typed(v)}" for n, v in dump(method.settle({})).items())
-        _print(console, f"{name}  {_title(method)}", indent=0)
-        _print(console, f"settings: {defaults}", indent=4)
-        for preset, values in method.presets.items():
-            _print(console, f"--preset {preset}: {_pairs(values)}", indent=4)
-    _print(console, "What each setting means: pfl-server --list-methods NAME", indent=0)
+        words = read_words(method.doc)
+        # Sums or not is one word here: why not is a sentence of its own, on the method's page.
+        cells = (shorten(words.sentence), shorten(words.travels), shorten(words.stays), _sums(method))
+        table.add_row(name, *(escape(cell) for cell in cells))
+    return table
+
+
+def _show_narrow(method: Method, console: Console) -> None:
+    words = read_words(method.doc)
+    _print(console, f"{method.name}: {words.sentence}", indent=0)
+    sums = "sums suffice" if _sums(method) == "yes" else "sums do not suffice"
+    told = f"travels: {shorten(words.travels)}; stays: {shorten(words.stays)}; {sums}"
+    _print(console, told, indent=4)
+
+
+def _sums(method: Method) -> str:
+    return "no" if method.shows else "yes"
+
+
+def shorten(text: str) -> str:
+    """The first sentence, without its stop."""
+    return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0]
 
 
 def show_one(name: str, console: Console) -> None:
@@ -58,6 +100,8 @@ def show_one(name: str, console: Console) -> None:
         _print(console, str(row["means"]), indent=4)
     for preset, values in methods.load(name).presets.items():
         _print(console, f"--preset {preset} sets {_pairs(values)}", indent=0)
+    if told["about_presets"]:
+        _print(console, str(told["about_presets"]), indent=4)
     _print(console, f"Change one: pfl-server --method {name} --set lr=0.05", indent=0)
 
 
@@ -74,11 +118,31 @@ def _print(console: Console, text: str, *, indent: int) -> None:
     console.print("\n".join(lines), markup=False)
 
 
+def _about_presets(name: str) -> str:
+    """The text below PRESETS in a method's file: whose values they are."""
+    body = ast.parse(inspect.getsource(import_module(f"{methods.__name__}.{name}"))).body
+    for line, below in pairwise(body):
+        is_presets = isinstance(line, ast.AnnAssign | ast.Assign) and "PRESETS" in _targets(line)
+        if is_presets and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            return " ".join(str(below.value.value).split())
+    return ""
+
+
+def _targets(line: ast.AnnAssign | ast.Assign) -> list[str]:
+    targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
 def _brief(method: Method) -> dict[str, Json]:
+    words = read_words(method.doc)
     presets: dict[str, Json] = {name: dict(values) for name, values in method.presets.items()}
     return {
         "method": method.name,
-        "title": _title(method),
+        "title": f"{words.title}: {words.sentence}",
+        "sentence": words.sentence,
+        "travels": words.travels,
+        "stays": words.stays,
+        "sums_suffice": not method.shows,
         "defaults": dump(method.settle({})),
         "presets": presets,
         "shows": method.shows,
@@ -103,10 +167,6 @@ def _takes(field: FieldInfo) -> str:
     if get_origin(field.annotation) is tuple:
         return f"{len(get_args(field.annotation))} times true or false, with commas"
     return "true | false" if field.annotation is bool else "text"
-
-
-def _title(method: Method) -> str:
-    return method.doc.strip().partition("\n")[0]
 
 
 def _pairs(values: Mapping[str, Json]) -> str:

@@ -15,6 +15,9 @@ from pfl_common import methods
 from pfl_common.errors import SettingError
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server import checks, cli
+from pfl_server.explaining import read_words
+from pfl_server.figures import NETWORKS, Network, measure, read_kept
+from pfl_server.listing import shorten
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION
@@ -158,17 +161,32 @@ def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
     assert "new_run" not in shown, "a switch that nobody turns on is off"
 
 
-def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--list-methods` names every method with what it does, its settings and their defaults."""
-    monkeypatch.setenv("COLUMNS", "400")
+@pytest.mark.parametrize("width", ["80", "200"])
+def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch, width: str) -> None:
+    """`--list-methods` names every method with what it does, what travels, what stays, whether sums suffice."""
+    monkeypatch.setenv("COLUMNS", width)
     said = serve("--list-methods")
     assert (0, "") == (said.code, said.err)
+    assert max(map(len, said.out.splitlines())) <= int(width)
+    words = set(said.out.split())
     for name in methods.names():
-        title = methods.load(name).doc.strip().partition("\n")[0]
-        assert f"{name} " in said.text
-        assert title in said.text
-    assert "lambda=1" in said.text
-    assert "--preset pacs: lr=0.01, momentum=0.5, batch=256, epochs=1, lambda=40, tau=0.2" in said.text
+        told = read_words(methods.load(name).doc)
+        assert words >= {name if width == "200" else f"{name}:"}
+        for text in (told.sentence.rstrip("."), shorten(told.travels), shorten(told.stays)):
+            assert set(text.split()) <= {*words, *(word.rstrip(";.") for word in words)}, name
+    no = [name for name in methods.names() if methods.load(name).shows]
+    if width == "200":
+        rows = [line.split() for line in said.out.splitlines() if line[1:2].isalpha()]
+        assert no == [row[0] for row in rows if row[0] in methods.names() and row[-1] == "no"]
+    else:
+        assert len(no) == said.text.count("sums do not suffice")
+        assert len(methods.names()) - len(no) == said.text.count("sums suffice")
+
+
+def test_a_method_has_few_lines_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are to be read in one go."""
+    monkeypatch.setenv("COLUMNS", "100")
+    assert len(serve("--list-methods").out.splitlines()) <= 5 * len(methods.names()) + 4
 
 
 def test_a_wrong_word_of_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +222,8 @@ def test_one_method_is_explained() -> None:
         "--preset pacs sets lr=0.01, momentum=0.5, batch=256, epochs=1, lambda=40, tau=0.2",
     ):
         assert words in said.text
+    assert "Departures from the paper: Eq. 6 and 9 are cross entropies" in said.text
+    assert "the paper's optimiser (Sec. 5.3)" in said.text, "whose values the presets have"
     settings = [name.removesuffix("_") for name in methods.load("dualfed").config.__dataclass_fields__]
     assert [] == [name for name in settings if f"{name} (" not in said.out and f"{name} = " not in said.out]
 
@@ -217,8 +237,48 @@ def test_a_method_is_explained_to_a_program(name: str) -> None:
     assert all(row["means"] and row["takes"] for row in told["settings"])
     given = {row["name"]: row["default"] for row in told["settings"]}
     assert method.settle({}) == method.settle(given)
-    every = json.loads(serve("--list-methods", "--json").out)
-    assert name in [row["method"] for row in every]
+    every = {row["method"]: row for row in json.loads(serve("--list-methods", "--json").out)}
+    words = read_words(method.doc)
+    assert (words.travels, words.stays) == (every[name]["travels"], every[name]["stays"])
+    assert (words.sentence, not method.shows) == (every[name]["sentence"], every[name]["sums_suffice"])
+
+
+def test_a_method_is_explained_with_what_it_costs() -> None:
+    """Its paragraphs, whether sums suffice, bytes, memory and arithmetic beside FedAvg on two networks."""
+    said = serve("--explain", "fedcac")
+    assert (0, "") == (said.code, said.err)
+    words = read_words(methods.load("fedcac").doc)
+    for text in (words.title, words.citation, words.rule, words.travels, words.stays):
+        assert " ".join(text.split()) in said.text
+    assert f"Sums suffice: no: {methods.load('fedcac').shows.rstrip('.')}" in said.text
+    kept = read_kept()[NETWORKS[0].words]
+    assert f"{kept['fedcac'].down:,}" in said.text
+    assert "2.000" in said.text, "two models come down"
+    assert all(network.words.split()[0] in said.text for network in NETWORKS)
+
+
+def test_a_method_is_explained_on_a_network_and_with_settings_of_ones_own() -> None:
+    """They are measured now: a merged model is one, and a network without convolutions has its own bytes."""
+    said = serve("--explain", "fedcac", "--backbone", "mlp", "--set", "merge_at=server")
+    assert 0 == said.code
+    (row,) = (line.split() for line in said.out.splitlines() if line.startswith("down, bytes"))
+    plain = measure("fedavg", Network("mlp"))
+    assert f"{plain.down:,}" == row[-2]
+    assert "1.000" == row[-1]
+    assert "With merge_at=server." in said.text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--explain", "fedavgg"), "no method 'fedavgg'"),
+        (("--explain", "fedavg", "--backbone", "cnnn"), "no backbone 'cnnn'"),
+        (("--explain", "fedavg", "--set", "lr=x"), "lr"),
+    ],
+)
+def test_a_wrong_word_beside_explain_is_refused(words: tuple[str, ...], told: str) -> None:
+    """With what there is instead."""
+    check_clear(serve(*words), 2, told)
 
 
 def test_the_version_is_told() -> None:

@@ -1,0 +1,105 @@
+"""The bytes that cross in a round of each method are those the methods' specification predicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from io import BytesIO
+
+import pytest
+import torch
+
+from pfl_common import codec, methods, seeding
+from pfl_common.run import Kind, RunSpec, Task, parcel_key
+from pfl_server import figures
+from pfl_server.figures import NETWORKS, Network
+from tests.common.methods.predicted import CONSTANT, PREDICTED, SHARE, SIZES, TINY, Sizes
+
+torch.set_num_threads(1)
+
+LARGE_RESNET = Sizes(11_176_512, 102_600, 9_600, 102_400)
+"""ResNet-18 with 200 classes, as the papers have it."""
+PUBLISHED = [
+    ("fedcp", TINY, 1.0926),
+    ("gpfl", TINY, 1.093),
+    ("fedcac", TINY, 1.031),
+    ("fedper", TINY, 0.982),
+    ("lgfedavg", TINY, 0.018),
+    ("fedproto", TINY, 0.018),
+]
+
+
+@pytest.mark.parametrize(("name", "network", "ratio"), PUBLISHED)
+def test_predictions_are_the_published_ratios(name: str, network: Network, ratio: float) -> None:
+    """What goes up beside FedAvg on the network of the papers, as the specification prints it."""
+    sizes = SIZES[network]
+    assert ratio == pytest.approx(PREDICTED[name][0](sizes) / sizes.model, abs=0.0005)
+
+
+def test_predictions_on_resnet18_are_the_published_ratios() -> None:
+    """FedCP 1.0468, GPFL 1.047; FedCAC downloads two models."""
+    up = {name: PREDICTED[name][0](LARGE_RESNET) / LARGE_RESNET.model for name in ("fedcp", "gpfl")}
+    assert {"fedcp": pytest.approx(1.0468, abs=5e-5), "gpfl": pytest.approx(1.047, abs=5e-4)} == up
+    assert 2.0 == PREDICTED["fedcac"][1](LARGE_RESNET) / LARGE_RESNET.model
+
+
+def measure(name: str, network: Network) -> tuple[int, int]:
+    """Bytes up and down that the rehearsal pins."""
+    method = methods.load(name)
+    return pinned(figures.describe(method, network, {}))
+
+
+def pinned(spec: RunSpec) -> tuple[int, int]:
+    """The same of a run, in the phase of most rounds, with everything that may come."""
+    method = methods.load(spec.method)
+    manifests, phase = figures.pin(method, spec), figures.usual_phase(method, spec)
+    parcels = [manifests[parcel_key(Kind.TRAIN, phase, way)] for way in ("up", "down")]
+    up, down = (codec.size_of(parcel, {e.group for e in parcel if e.group}) for parcel in parcels)
+    return up, down
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_bytes_on_the_network_of_the_papers(name: str) -> None:
+    """Up and down, on the four-layer network with 200 classes."""
+    for counted, predict in zip(measure(name, TINY), PREDICTED[name], strict=True):
+        assert 4 * predict(SIZES[TINY]) == pytest.approx(counted, rel=SHARE, abs=CONSTANT)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_bytes_with_batch_norm(name: str) -> None:
+    """Up and down on ResNet-18, and the same as the file of figures has."""
+    kept = figures.read_kept()[NETWORKS[1].words][name]
+    counted = measure(name, NETWORKS[1])
+    assert (kept.up, kept.down) == counted, "make the pages again: python -m pfl_deploy.method_pages"
+    for size, predict in zip(counted, PREDICTED[name], strict=True):
+        assert 4 * predict(SIZES[NETWORKS[1]]) == pytest.approx(size, rel=SHARE, abs=CONSTANT)
+
+
+def test_the_projector_that_the_paper_charges_for() -> None:
+    """Beside a FedAvg that trains and sends a projector, DualFed sends 0.977 (ResNet-18, seven classes)."""
+    network = dataclasses.replace(NETWORKS[1], classes=7)
+    method = methods.load("fedavg")
+    spec = figures.describe(method, network, {"bn_policy": "local_stats"})
+    with_projector = dataclasses.replace(spec, model=dataclasses.replace(spec.model, encoder_projector=True))
+    assert 0.977 == pytest.approx(measure("dualfed", network)[1] / pinned(with_projector)[1], abs=0.0005)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_the_codec_writes_as_many_bytes_as_the_manifest_says(name: str) -> None:
+    """What a newcomer gets and what it sends, encoded."""
+    method = methods.load(name)
+    spec = figures.describe(method, NETWORKS[0], {"batch": 2})
+    manifests, phase = figures.pin(method, spec), figures.usual_phase(method, spec)
+    task = Task(Kind.TRAIN, 1, spec.rounds, phase=phase)
+    participant = methods.build_participant(spec)
+    seeding.initialise(participant, spec.seed)
+    half = method.build_server(spec)
+    down = half.welcome(half.start(participant, spec.seed))
+    data = figures.make_up(spec, 4)
+    with seeding.scope(0, "test"):
+        participant.receive(down, task)
+        participant.learn(data, task)
+        up = codec.flatten(participant.report(data, task))
+    for state, way in ((down, "down"), (up, "up")):
+        written, manifest = BytesIO(), manifests[parcel_key(Kind.TRAIN, phase, way)]
+        groups = codec.encode(state, manifest, written)
+        assert codec.size_of(manifest, groups) == len(written.getvalue())
