@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -92,3 +93,10 @@ def _by_class(features: Tensor, labels: Tensor) -> Iterator[Tensor]:
     """The rows of each class present, in double precision; one class at a time, for all would be a second copy."""
     for label in sorted(set(labels.tolist())):
         yield features.detach()[labels == label].double()
+
+
+def band(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Mean and ends of numbers that differ by site, told without saying whose each is: a picture with a band."""
+    if not values:
+        return {}
+    return {f"{name}/mean": fmean(values), f"{name}/least": min(values), f"{name}/most": max(values)}

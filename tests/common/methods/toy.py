@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from types import ModuleType
+from typing import ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +81,29 @@ class Held:
         """What was shown."""
         self.reads += 1
         return self._state
+
+
+class Copied(Held):
+    """An update of which each reading is a copy, as from a file; it counts how many of all such copies are alive."""
+
+    alive: ClassVar[WeakSet[Tensor]] = WeakSet()
+    reads_of_all: ClassVar[int] = 0
+    most: ClassVar[int] = 0
+
+    @classmethod
+    def forget(cls) -> None:
+        """Count from nothing."""
+        gc.collect()
+        cls.alive.clear()
+        Copied.most = Copied.reads_of_all = 0
+
+    def load(self) -> State:
+        """A copy; one large tensor of it stands for all."""
+        copied = super().load().apply(torch.clone)
+        self.alive.add(max(copied.values(), key=lambda value: value.nbytes))
+        Copied.reads_of_all += 1
+        Copied.most = max(Copied.most, len(self.alive))
+        return copied
 
 
 def gather(clients: dict[str, Participant], data: dict[str, LocalData], task: Task) -> Arrivals:

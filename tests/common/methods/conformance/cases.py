@@ -42,8 +42,11 @@ UNMOVED: dict[str, frozenset[str]] = {
     # What classes point to is drawn once and never trained.
     "fedetf": frozenset({"etf.vectors"}),
     # Only the parameters of the last mix are remembered.
-    "fomo_shaped": frozenset(
-        {f"old.encoder.scale.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+    **dict.fromkeys(
+        ("fedfomo", "fomo_shaped"),
+        frozenset(
+            {f"old.encoder.scale.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+        ),
     ),
     "spherefed": frozenset({"frame.rows"}),
 }

@@ -26,6 +26,8 @@ from .federation import BASE, History
 BESIDE: Mapping[str, Mapping[str, Json]] = {
     # Batches of four leave last ones of 1, 3 and 2 samples.
     "*.tail": {"batch": 4},
+    # Without what is held out batches of four leave 2 or 3, which are batches of their own either way.
+    "fedfomo.tail": {"batch": 3},
     "*.drop_last": {"batch": 4},
 }
 """What has to be set for a switch to matter, by `method.setting` or, for all methods, `*.setting`."""

@@ -1,0 +1,53 @@
+"""A part of a site's training data that is held out, to weigh models on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import floor
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from pfl_common import seeding
+from pfl_common.errors import TooFewSamples
+from pfl_common.halves import LocalData, Participant, Samples
+
+AT_ONCE = 256
+"""Samples in one pass without gradients."""
+
+
+def hold_out(data: LocalData, share: float) -> tuple[LocalData, Samples]:
+    """The data to train on, and the share of the training samples that is held out: at least one.
+
+    Drawn once for each site: in every round it is the same part, so no model is weighed on what it was trained on.
+    """
+    count = len(data.train)
+    if count < 2:
+        raise TooFewSamples(
+            f"{count} training sample at this site",
+            expected="at least 2, of which one is held out to weigh other sites' models on",
+            advice="give this site more data, or choose a method that holds nothing out (pfl-server --list-methods)",
+        )
+    order = torch.randperm(count, generator=seeding.generator(data.seed, data.site, "validation"))
+    held_out = max(1, floor(share * count))
+    return replace(data, train=_pick(data.train, order[held_out:])), _pick(data.train, order[:held_out])
+
+
+@torch.no_grad()
+def loss_with(participant: Participant, values: Mapping[str, Tensor], samples: Samples) -> float:
+    """The mean cross entropy the participant would have with these values in place of its own, in evaluation mode."""
+    participant.eval()
+    total = 0.0
+    for x, y in samples.batches(AT_ONCE):
+        scores = functional_call(participant, dict(values), (x,))
+        total += float(cross_entropy(scores, y, reduction="sum").double())
+        participant.progress(0)
+    return total / len(samples)
+
+
+def _pick(samples: Samples, index: Tensor) -> Samples:
+    place = index.to(samples.x.device)
+    return Samples(samples.x[place], samples.y[place])
