@@ -175,6 +175,16 @@ def logistic(x: Array) -> Array:
     return np.where(x >= 0, 1.0, powers) / (1.0 + powers)
 
 
+def gumbel(uniform: Array) -> Array:
+    """−log(−log U), where U is at least 1e-10."""
+    return -np.log(-np.log(np.maximum(uniform, 1e-10)))
+
+
+def difference(one: Array, other: Array) -> Array:
+    """G' − G''."""
+    return gumbel(one) - gumbel(other)
+
+
 def unit(x: Array) -> tuple[Array, Backward]:
     """Rows of length one: x / max(‖x‖, 1e-12)."""
     length = np.linalg.norm(x, axis=1, keepdims=True)

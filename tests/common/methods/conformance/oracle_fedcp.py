@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .network import Array, Arrays, Backward, Layers, Pass, cross_entropy, logistic
+from .network import Array, Arrays, Backward, Layers, Pass, cross_entropy, difference, logistic
 from .oracles import Oracle, Setting, Upload, below
 
 BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
@@ -18,6 +18,7 @@ class FedCp(Oracle):
 
     defaults: Mapping[str, Setting] = {
         "lambda": 1.0,
+        "policy": "softmax",
         "cpn_input": "cs_ss",
         "cpn_fc": 1,
         "cpn_norm": "ln",
@@ -44,10 +45,18 @@ class FedCp(Oracle):
         """Alg. 1: the received encoder and v stay what they were; the two heads go up as their mean."""
         w = self.receive(site, t)
         received, v = dict(w), self.vector(w)
-        trained = below(w, "encoder", "head_p", "cpn")
-        self.walk(w, trained, lambda x, y: self.slopes(w, received, v, x, y)[1], site=site, t=t)
+        trained, noise = below(w, "encoder", "head_p", "cpn"), iter(self.noise(site, t))
+        self.walk(w, trained, lambda x, y: self.slopes(w, received, v, x, y, next(noise))[1], site=site, t=t)
         self.keep(site, t, w)
         return Upload(self.weight(site), self.mixed(w)), self.scores(w, self.data[site].test_x)
+
+    def noise(self, site: str, t: int) -> list[Array | float]:
+        """What is added to a_1 − a_2 in each batch: nothing, or with `gumbel_train` the difference of two draws."""
+        batches = self.batches(site, t, int(self.number("epochs")))
+        if self.settings["policy"] == "softmax":
+            return [0.0] * len(batches)
+        shapes = [(2, len(places), self.init["head_p.weight"].shape[1]) for places in batches]
+        return [difference(*draws) for draws in self.chance.noise(site, t, "gumbel", shapes)]
 
     def mixed(self, w: Arrays) -> Arrays:
         """Eq. 6: what goes up in the global head's place."""
@@ -59,11 +68,13 @@ class FedCp(Oracle):
         """v / ‖v‖ of the personal head."""
         return unit_vector(column_sums([w["head_p.weight"]]))
 
-    def slopes(self, w: Arrays, received: Arrays, v: Array, x: Array, y: Array) -> tuple[float, Arrays]:
+    def slopes(
+        self, w: Arrays, received: Arrays, v: Array, x: Array, y: Array, noise: Array | float = 0.0
+    ) -> tuple[float, Arrays]:
         """CE + λ MMD² (Eq. 8) and its gradients; the frozen encoder normalises by the batch too."""
         run = Pass(w, training=True)
         h, back_encoder = run.chain(self.encoder, x)
-        out, back = self.answer(run, h, v)
+        out, back = self.answer(run, h, v, noise)
         loss, slope = cross_entropy(out, y)
         dh = back(slope)
         if self.settings["use_gfm"]:
@@ -73,19 +84,19 @@ class FedCp(Oracle):
         back_encoder(dh)
         return loss, run.grads
 
-    def answer(self, run: Pass, h: Array, v: Array) -> tuple[Array, Backward]:
+    def answer(self, run: Pass, h: Array, v: Array, noise: Array | float = 0.0) -> tuple[Array, Backward]:
         """Logits, and the way back to h."""
         if self.settings["use_cpn"]:
-            return self.divide(run, h, v)
+            return self.divide(run, h, v, noise)
         own, back_own = run.linear("head_p", h)
         if not self.settings["use_global_head"]:
             return own, back_own
         common, back_common = run.linear("head_g", h)
         return own + common, lambda d: back_own(d) + back_common(d)
 
-    def divide(self, run: Pass, h: Array, v: Array) -> tuple[Array, Backward]:
+    def divide(self, run: Pass, h: Array, v: Array, noise: Array | float) -> tuple[Array, Backward]:
         """head_g(r ⊙ h) + head_p(s ⊙ h)."""
-        r, back_policy = self.policy(run, h, v)
+        r, back_policy = self.policy(run, h, v, noise)
         common, back_common = run.linear("head_g", r * h)
         own, back_own = run.linear("head_p", (1.0 - r) * h)
 
@@ -95,14 +106,14 @@ class FedCp(Oracle):
 
         return common + own, back
 
-    def policy(self, run: Pass, h: Array, v: Array) -> tuple[Array, Backward]:
-        """r of Eq. 4, which is the logistic function of a_1 − a_2."""
+    def policy(self, run: Pass, h: Array, v: Array, noise: Array | float = 0.0) -> tuple[Array, Backward]:
+        """r of Eq. 4, which is the logistic function of a_1 − a_2 (temperature 1)."""
         factor = {"cs_ss": v, "ss": np.ones_like(v)}.get(str(self.settings["cpn_input"]), np.zeros_like(v))
         fixed = {"cs": v, "random": run.w.get("probe")}.get(str(self.settings["cpn_input"]))
         c = factor * h if fixed is None else np.broadcast_to(fixed, h.shape)
         a, back_network = run.chain(self.network(), c)
         half = a.shape[1] // 2
-        r = logistic(a[:, :half] - a[:, half:])
+        r = logistic(a[:, :half] - a[:, half:] + noise)
 
         def back(dr: Array) -> Array:
             d = dr * r * (1.0 - r)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .network import Array, Arrays, Backward, Layers, Pass, cross_entropy, logistic, softmax
+from .network import Array, Arrays, Backward, Layers, Pass, cross_entropy, difference, logistic, softmax
 from .oracles import Oracle, Setting, Upload, below
 
 SELECT: Layers = (("linear", "pfsm.select.fc1"), ("relu", ""), ("linear", "pfsm.select.fc2"))
@@ -103,16 +103,6 @@ class FedPick(Oracle):
 def together(o_g: Array, o_p: Array, ensemble: str) -> Array:
     """Two heads' answers as one."""
     return softmax(o_g) + softmax(o_p) if ensemble == "prob" else o_g + o_p
-
-
-def gumbel(uniform: Array) -> Array:
-    """−log(−log U), where U is at least 1e-10."""
-    return -np.log(-np.log(np.maximum(uniform, 1e-10)))
-
-
-def difference(one: Array, other: Array) -> Array:
-    """G' − G''."""
-    return gumbel(one) - gumbel(other)
 
 
 def negative_entropy(o: Array) -> tuple[float, Array]:

@@ -41,32 +41,29 @@ class Gpfl(Oracle):
         return self.travelling(*self.modules())
 
     def conditions(self, w: Arrays, site: str) -> tuple[Array, Array]:
-        """g and p_i (Eq. 5, 7), from the received table or the one the site had before."""
+        """g and p_i (Eq. 5, 7), from the received table or the one the site had before; or two constants."""
+        if self.settings["ablation"] in ("wo_pci", "wo_gce"):
+            return w["constants"][0], w["constants"][1]
         table = w["table" if self.settings["cond_source"] == "stale" else "gce.weight"]
         counts = np.bincount(self.data[site].y, minlength=len(table))
         return conditions(table, counts / counts.sum(), str(self.settings["p_norm"]))
 
     def train(self, site: str, t: int) -> tuple[Upload, Array]:
         w = self.receive(site, t)
-        g, p = self.conditions(w, site) if self.conditioned else (np.zeros(0), np.zeros(0))
+        g, p = self.conditions(w, site) if self.modulates else (np.zeros(0), np.zeros(0))
         frozen = w.get("gce.weight", np.zeros((0, 0)))
         trained = below(w, "head_p", *self.modules())
         self.walk(w, trained, lambda x, y: self.slopes(w, frozen, g, p, x, y)[1], site=site, t=t)
-        if self.conditioned:
+        if self.modulates:
             w["condition"] = p
         if "table" in w:
             w["table"] = w["gce.weight"]
         self.keep(site, t, w)
         return Upload(self.weight(site), w), self.scores(w, self.data[site].test_x)
 
-    @property
-    def conditioned(self) -> bool:
-        """Whether p_i is looked at."""
-        return self.modulates and self.guided
-
     def predict(self, site: str, t: int) -> tuple[Arrays, Array]:
         w, _ = super().predict(site, t)
-        if self.conditioned:
+        if self.modulates:
             w["condition"] = self.conditions(w, site)[1]
         return w, self.scores(w, self.data[site].test_x)
 

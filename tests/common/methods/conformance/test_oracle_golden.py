@@ -8,10 +8,10 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from .network import Array, Arrays, Descent, Pass, balanced, cross_entropy, logistic
+from .network import Array, Arrays, Descent, Pass, balanced, cross_entropy, difference, gumbel, logistic
 from .oracle_fedcp import FedCp, column_sums, mmd, unit_vector
 from .oracle_fedetf import FedEtf, simplex, simplex_loss
-from .oracle_fedpick import FedPick, difference, divergence, gumbel, negative_entropy, together
+from .oracle_fedpick import FedPick, divergence, negative_entropy, together
 from .oracle_fedrod import FedRod
 from .oracle_gpfl import Gpfl, angles, conditions, distance
 from .oracle_spherefed import moments, solve, squares
