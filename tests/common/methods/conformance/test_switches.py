@@ -29,10 +29,11 @@ BESIDE: Mapping[str, Mapping[str, Json]] = {
     # Without what is held out batches of four leave 2 or 3, which are batches of their own either way.
     "fedfomo.tail": {"batch": 3},
     "*.drop_last": {"batch": 4},
+    "fedcp.use_global_head": {"use_cpn": False},
 }
 """What has to be set for a switch to matter, by `method.setting` or, for all methods, `*.setting`."""
 
-VALUES: Mapping[str, Json] = {"*.batch": 4}
+VALUES: Mapping[str, Json] = {"*.batch": 4, "fedcp.mmd_bandwidths": [1.0, 2.0]}
 """Another value of a number, where twice and half the default show nothing or cannot be."""
 
 ELSEWHERE: Mapping[str, str] = {
