@@ -46,6 +46,7 @@ class FedAmp(Whole):
         return {name: sum(xi[peer] * self.models[peer][name] for peer in xi) for name in self.names()}
 
     def train(self, site: str, t: int) -> tuple[Upload, Array]:
+        self.turn = site, t
         w, data, u = self.receive(site, t), self.data[site], self.mixed(site, t)
         self.draw_near(w, data, u)
         self.keep(site, t, w)
@@ -54,7 +55,7 @@ class FedAmp(Whole):
     def draw_near(self, w: Arrays, data: SiteArrays, u: Arrays) -> None:
         """Local training of CE + λ/(2α_k) ‖w − u‖²."""
         strength = self.number("lambda") / self.number("alpha_k")
-        self.run(w, below(w, *MODEL), lambda: self.pulled(w, data, u, strength), "epochs")
+        self.run(w, below(w, *MODEL), lambda part: self.pulled(w, part, u, strength), data, self.epochs)
 
     def close(self, t: int, uploads: Mapping[str, Upload]) -> None:
         self.models = self.models | {site: upload.w for site, upload in uploads.items()}

@@ -8,8 +8,7 @@ import numpy as np
 
 from .network import Array, Arrays
 from .oracle_fedamp import distance
-from .oracle_models import MODEL, Whole, loss, sent
-from .oracle_perfedavg import chosen
+from .oracle_models import MODEL, Whole, chosen, loss, sent
 from .oracles import Setting, SiteArrays, Upload, average, below
 
 
@@ -49,6 +48,7 @@ class FedFomo(Whole):
         return ranked[: int(self.number("M"))]
 
     def train(self, site: str, t: int) -> tuple[Upload, Array]:
+        self.turn = site, t
         w, (validation, rest) = self.receive(site, t), self.divided(site)
         liked = self.mix(w, site, validation)
         w |= {f"old.{name}": w[name] for name in self.names()}
@@ -64,7 +64,7 @@ class FedFomo(Whole):
         return chosen(data, order[:size]), chosen(data, order[size:])
 
     def learn(self, w: Arrays, data: SiteArrays) -> None:
-        self.run(w, below(w, *MODEL), lambda: self.classify(w, data), "epochs")
+        self.run(w, below(w, *MODEL), lambda part: self.classify(w, part), data, self.epochs)
 
     def mix(self, w: Arrays, site: str, validation: SiteArrays) -> Array:
         """w_i ← Σ q_k w_k over what lowers the validation loss; gives the raw q of each slot."""

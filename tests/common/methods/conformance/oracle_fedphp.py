@@ -40,9 +40,10 @@ class FedPhp(Whole):
         return w
 
     def train(self, site: str, t: int) -> tuple[Upload, Array]:
+        self.turn = site, t
         w, data = self.receive(site, t), self.data[site]
         teacher = super().receive(site, t) if self.variant == "blend" else under(w, "own")
-        self.run(w, below(w, *MODEL), lambda: self.taught(w, dict(teacher), data), "epochs")
+        self.run(w, below(w, *MODEL), lambda part: self.taught(w, dict(teacher), part), data, self.epochs)
         w |= within(self.carried(w, t), "own")
         w["participations"] = w["participations"] + 1
         self.keep(site, t, w)

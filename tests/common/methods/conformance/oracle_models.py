@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -10,14 +12,16 @@ from .network import (
     ENCODER,
     Array,
     Arrays,
+    Descent,
     Pass,
     cross_entropy,
-    descend,
     softmax,
 )
-from .oracles import Oracle, Setting, SiteArrays, below, counters, norm_layers, statistics
+from .oracles import Oracle, Setting, SiteArrays, Upload, below, counters, norm_layers, statistics
 
 MODEL = ("encoder", "head")
+Slopes: TypeAlias = Callable[[SiteArrays], Arrays]
+"""The gradients of one batch."""
 BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
 
 
@@ -43,15 +47,45 @@ class Whole(Oracle):
         moved = running(w) if self.policy == "share_all" else set()
         return {name: w[name] for name in below(w, *MODEL) | moved}
 
-    def run(self, w: Arrays, names: set[str], gradients: Callable[[], Arrays], epochs: str) -> None:
+    def train(self, site: str, t: int) -> tuple[Upload, Array]:
+        self.turn = site, t
+        return super().train(site, t)
+
+    def parts(self, data: SiteArrays, epochs: int, first_epoch: int = 0) -> list[SiteArrays]:
+        """The batches of this turn's epochs; the turn is the site and the round whose chance is asked."""
+        site, t = self.turn
+        places = self.batches(site, t, epochs, first_epoch=first_epoch, samples=len(data.y))
+        return [chosen(data, some) for some in places]
+
+    def run(
+        self,
+        w: Arrays,
+        names: set[str],
+        slopes: Slopes,
+        data: SiteArrays,
+        epochs: int,
+        *,
+        first_epoch: int = 0,
+    ) -> None:
         """One stage of local training with an optimizer of its own."""
-        count, lr, momentum = (self.number(name) for name in (epochs, "lr", "momentum"))
-        descend(w, names, gradients, epochs=int(count), lr=lr, momentum=momentum)
+        descent = Descent(w, names, lr=self.number("lr"), momentum=self.number("momentum"))
+        for part in self.parts(data, epochs, first_epoch):
+            descent.step(slopes(part))
+
+    @property
+    def epochs(self) -> int:
+        """E."""
+        return int(self.number("epochs"))
 
     def pulled(self, w: Arrays, data: SiteArrays, anchor: Arrays, strength: float) -> Arrays:
         """Gradients of CE + strength/2 ‖w − anchor‖²."""
         grads = self.classify(w, data)
         return {name: grad + proximal(w, anchor, strength)[1].get(name, 0.0) for name, grad in grads.items()}
+
+
+def chosen(data: SiteArrays, places: Array) -> SiteArrays:
+    """Some of the training samples."""
+    return replace(data, x=data.x[places], y=data.y[places])
 
 
 def sent(w: Arrays, policy: str, *modules: str) -> set[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from .network import Array, Arrays
-from .oracle_models import Whole, memory
+from .oracle_models import Whole, chosen, memory
 from .oracles import Setting, SiteArrays, Upload
 
 
@@ -48,8 +47,3 @@ class PerFedAvg(Whole):
         first = self.chance.order(site, t, 0, len(data.y))[: int(self.number("batch"))]
         self.descent(w, chosen(data, first), self.rate("alpha"))
         return w, self.scores(w, data.test_x)
-
-
-def chosen(data: SiteArrays, places: Array) -> SiteArrays:
-    """Some of the training samples."""
-    return replace(data, x=data.x[places], y=data.y[places])

@@ -28,8 +28,8 @@ class PFedMe(Whole):
 
     def learn(self, w: Arrays, data: SiteArrays) -> None:
         theta = under(w, "theta") | self.taken(w)
-        for _ in range(int(self.number("epochs"))):
-            self.batch(w, theta, data)
+        for part in self.parts(data, self.epochs):
+            self.batch(w, theta, part)
         w |= memory(theta) | within(theta, "theta")
 
     def batch(self, w: Arrays, theta: Arrays, data: SiteArrays) -> None:

@@ -17,7 +17,7 @@ class FedProx(Whole):
     def learn(self, w: Arrays, data: SiteArrays) -> None:
         names, mu = below(w, *MODEL), self.number("mu")
         anchor = {name: w[name] for name in names}
-        self.run(w, names, lambda: self.pulled(w, data, anchor, mu), "epochs")
+        self.run(w, names, lambda part: self.pulled(w, part, anchor, mu), data, self.epochs)
 
 
 class Ditto(Whole):
@@ -32,8 +32,9 @@ class Ditto(Whole):
     def learn(self, w: Arrays, data: SiteArrays) -> None:
         names, mu = below(w, *MODEL), self.number("mu")
         anchor, v = {name: w[name] for name in names}, under(w, "personal")
-        self.run(v, names, lambda: self.pulled(v, data, anchor, mu), "personal_epochs")
-        self.run(w, names, lambda: self.classify(w, data), "epochs")
+        personal = int(self.number("personal_epochs"))
+        self.run(v, names, lambda part: self.pulled(v, part, anchor, mu), data, personal)
+        self.run(w, names, lambda part: self.classify(w, part), data, self.epochs)
         w |= within(v, "personal")
 
     def fill_statistics(self, w: Arrays, x: Array) -> None:

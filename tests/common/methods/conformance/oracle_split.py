@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from .network import Arrays
 from .oracle_models import MODEL, Whole, sent
@@ -21,9 +22,12 @@ class FedRep(Whole):
         return sent(self.init, self.policy, "encoder")
 
     def learn(self, w: Arrays, data: SiteArrays) -> None:
-        for _ in range(int(self.number("epochs"))):
-            self.run(w, below(w, "head"), lambda: self.classify(w, data), "head_epochs")
-            self.run(w, below(w, "encoder"), lambda: self.classify(w, data), "body_epochs")
+        stages = {"head": int(self.number("head_epochs")), "encoder": int(self.number("body_epochs"))}
+        done = 0
+        for module, epochs in list(stages.items()) * self.epochs:
+            slopes = partial(self.classify, w)
+            self.run(w, below(w, module), slopes, data, epochs, first_epoch=done)
+            done += epochs
 
 
 class LgFedAvg(Whole):
@@ -34,6 +38,9 @@ class LgFedAvg(Whole):
     def shares(self, t: int) -> set[str]:
         full = t <= int(self.number("pretrain_rounds"))
         return sent(self.init, self.policy, *(MODEL if full else ("head",)))
+
+    def learn(self, w: Arrays, data: SiteArrays) -> None:
+        self.run(w, below(w, *MODEL), partial(self.classify, w), data, self.epochs)
 
     def download(self, site: str, t: int) -> Arrays:
         # Nobody averages the encoder after the switch, so the coordinator still has that of the switch:

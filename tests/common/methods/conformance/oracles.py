@@ -185,12 +185,14 @@ class Oracle:
         epochs, lr, momentum = (self.number(name) for name in ("epochs", "lr", "momentum"))
         descend(w, names, gradients, epochs=int(epochs), lr=lr, momentum=momentum)
 
-    def batches(self, site: str, t: int, epochs: int, *, first_epoch: int = 0) -> list[Array]:
+    def batches(
+        self, site: str, t: int, epochs: int, *, first_epoch: int = 0, samples: int | None = None
+    ) -> list[Array]:
         """The places of each batch's samples, epoch after epoch, in their order: B at a time.
 
         A last batch under half of B joins the one before; a site with less than one batch uses all it has.
         """
-        n, size = len(self.data[site].y), int(self.number("batch"))
+        n, size = samples or len(self.data[site].y), int(self.number("batch"))
         edges = [*range(0, n, size), n] if n > size else [0, n]
         if len(edges) > 2 and 2 * (edges[-1] - edges[-2]) < size:
             del edges[-2]

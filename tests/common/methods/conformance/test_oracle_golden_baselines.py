@@ -25,6 +25,13 @@ from .schedule import CLASSES, FEATURES, HIDDEN, INPUTS
 TINY = 1e-5
 
 
+class Straight:
+    """No chance at all: samples come as they lie."""
+
+    def order(self, site: str, t: int, epoch: int, n: int) -> Array:
+        return np.arange(n)
+
+
 def near(value: float | list[float]) -> object:
     """The specification's tolerance."""
     return pytest.approx(value, abs=TINY)
@@ -96,7 +103,8 @@ class Bowl(PFedMe):
 def test_the_shared_model_follows_the_inner_one() -> None:
     """Five steps of θ from 1, then one of w, and not the other way round."""
     w = {"head.weight": np.array(1.0), "theta.head.weight": np.array(7.0)}
-    oracle = Bowl(w, {}, {"lr": 0.005, "eta_p": 0.09, "mu": 0.0, "epochs": 1})
+    oracle = Bowl(w, {}, {"lr": 0.005, "eta_p": 0.09, "mu": 0.0, "epochs": 1, "batch": 8}, Straight())
+    oracle.turn = "a", 1
     oracle.learn(w, sample(0.0))
     assert near(0.936469) == w["theta.head.weight"]
     assert near(0.995235) == w["head.weight"]
@@ -126,7 +134,8 @@ def lg(rounds: int) -> LgFedAvg:
     """The worked example."""
     init = {"encoder.a.weight": np.array([[1.0]]), "head.weight": np.array([[0.5], [-0.5]])}
     sites = {"1": site_of([1.0], [0]), "2": site_of([2.0] * 3, [1] * 3)}
-    oracle = LgFedAvg(init, sites, {"lr": 0.5, "momentum": 0, "epochs": 1, "pretrain_rounds": rounds})
+    settings = {"lr": 0.5, "momentum": 0, "epochs": 1, "batch": 8, "pretrain_rounds": rounds}
+    oracle = LgFedAvg(init, sites, settings, Straight())
     oracle.encoder = (("linear", "encoder.a"),)
     return oracle
 
@@ -249,7 +258,7 @@ def batch_of(size: int) -> SiteArrays:
 
 def sample(x: float) -> SiteArrays:
     """A single number."""
-    return SiteArrays(np.array(x), *(np.zeros(1),) * 4)
+    return SiteArrays(np.array([x]), *(np.zeros(1),) * 4)
 
 
 def site_of(x: list[float], y: list[int]) -> SiteArrays:
