@@ -64,6 +64,14 @@ def mean_fisher_score(features: Tensor, labels: Tensor) -> float:
     return float(fisher_scores(features, labels).nanmean())
 
 
+def class_cosines(cosines: Tensor, labels: Tensor) -> dict[str, float]:
+    """From cosines of samples with each class's direction: the mean with its own, and with the nearest other one."""
+    own = torch.zeros_like(cosines, dtype=torch.bool).scatter_(1, labels.to(cosines.device)[:, None], True)
+    values = cosines.detach().double()
+    rival = values.masked_fill(own, -torch.inf).amax(dim=1)
+    return {"cosine/own": float(values[own].mean()), "cosine/rival": float(rival.mean())}
+
+
 def sparsity(features: Tensor) -> float:
     """The fraction of components that are next to nothing beside their vector's length, mean over the vectors.
 
@@ -91,6 +99,7 @@ def overlap_of_selections(first: Tensor, second: Tensor) -> float:
 
 def _by_class(features: Tensor, labels: Tensor) -> Iterator[Tensor]:
     """The rows of each class present, in double precision; one class at a time, for all would be a second copy."""
+    labels = labels.to(features.device)
     for label in sorted(set(labels.tolist())):
         yield features.detach()[labels == label].double()
 

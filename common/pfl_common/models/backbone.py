@@ -31,6 +31,20 @@ class Backbone:
         """
         return copy.deepcopy(self.head)
 
+    @property
+    def has_projector(self) -> bool:
+        """Whether the encoder ends in a projector (`--encoder-projector`)."""
+        return [name for name, _ in self.encoder.named_children()] == ["body", "projector"]
+
+    def expect_linear_head(self, method: str) -> None:
+        """Refuse a head of several layers, for methods that put something of their own in its place."""
+        if not isinstance(self.head, nn.Linear):
+            raise SettingError(
+                f"{method} has a fixed classifier in place of the head, and this backbone's head has several layers",
+                expected="a backbone whose head is one linear layer",
+                advice="choose such a backbone (digits instead of digits_stack_head, for example) or another method",
+            )
+
 
 def image_shape(shape: tuple[int, ...], *, backbone: str, smallest: int) -> tuple[int, int, int]:
     """Check that the data are images large enough for this network; return channels, height and width."""

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from pfl_common.learning.measures import (
+    class_cosines,
     fisher_scores,
     mean_fisher_score,
     most_selected,
@@ -101,3 +102,10 @@ def test_overlap_of_two_domains() -> None:
     assert math.isnan(overlap_of_selections(first[:1], second[:1]))
     with pytest.raises(ValueError, match="4 and 3 components"):
         overlap_of_selections(first, second[:3])
+
+
+def test_cosines_with_the_own_class_and_the_nearest_other() -> None:
+    """Own 0.9 and 0.1, nearest others 0.5 and 0.4."""
+    cosines = torch.tensor([[0.9, 0.5, -1.0], [0.4, 0.1, 0.2]])
+    told = class_cosines(cosines, torch.tensor([0, 1]))
+    assert {"cosine/own": pytest.approx(0.5), "cosine/rival": pytest.approx(0.45)} == told

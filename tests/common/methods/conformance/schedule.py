@@ -95,10 +95,11 @@ def fill(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _first_values(place: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    values = np.asarray(_draw(place, 2).standard_normal(shape))
+    values = _draw(place, 2).standard_normal(shape)
     # What multiplies: the weights of normalising layers, and a scale that is a single number.
     multiplies = not shape or (len(shape) == 1 and name.endswith("weight"))
-    return 1.0 + 0.2 * values if multiplies else 0.4 * values
+    # Numpy makes a plain number of an array without dimensions as soon as it computes with it.
+    return np.asarray(1.0 + 0.2 * values if multiplies else 0.4 * values)
 
 
 def _draw(*words: int) -> np.random.Generator:

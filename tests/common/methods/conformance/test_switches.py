@@ -30,6 +30,8 @@ BESIDE: Mapping[str, Mapping[str, Json]] = {
     "fedfomo.tail": {"batch": 3},
     "*.drop_last": {"batch": 4},
     "fedcp.use_global_head": {"use_cpn": False},
+    "spherefed.scale": {"loss": "ce"},
+    "spherefed.gamma": {"calibrate": True},
 }
 """What has to be set for a switch to matter, by `method.setting` or, for all methods, `*.setting`."""
 
@@ -38,6 +40,8 @@ VALUES: Mapping[str, Json] = {"*.batch": 4, "fedcp.mmd_bandwidths": [1.0, 2.0]}
 
 ELSEWHERE: Mapping[str, str] = {
     "dualfed.paper_accounting": "it changes what reports charge: tests/deploy/test_report_method.py",
+    "fedetf.projection": "it needs a backbone with a projector: tests/common/methods/test_fedetf.py",
+    "fedetf.scale_init": "here every parameter has a first value of its own: tests/common/methods/test_fedetf.py",
     "fedcac.overlap_norm": "here all masks mark as many entries: tests/common/methods/test_fedcac.py",
 }
 """Settings whose effect this schedule cannot show, and where it is shown."""
@@ -137,6 +141,8 @@ def seen(history: History) -> dict[str, np.ndarray]:
         found |= {f"scores {number} {site}": m.scores.double().numpy() for site, m in measured.items()}
     for number, told in history.told.items():
         found |= {f"told {number} {name}": np.array(value) for name, value in told.items()}
+    for site, model in history.serving.items():
+        found |= {f"serving {site} {name}": value.double().numpy() for name, value in model.items()}
     for place, (_, trained) in enumerate(history.trained):
         for site, one in trained.items():
             found |= {f"site {place} {site} {name}": np.array(values) for name, values in one.told.items()}
