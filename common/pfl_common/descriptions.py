@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from pfl_common.errors import Refused
-from pfl_common.run import NOT_SUMMED, Description, Moments
+from pfl_common.run import NOT_SUMMED, Description, InputKind, Model, Moments
 
 MOST_BYTES = 1 << 20
 """All that a site says of its data."""
@@ -24,9 +25,16 @@ LARGEST_NUMBER = 3.4028235e38
 """Numbers are float32: squares of these, summed over all samples there can be, are finite in float64."""
 FEWEST_SUMMED = 5
 """Numbers in a sum at least: of a table with one row the sums are that row."""
+MOST_WORDS, LONGEST_WORD, MOST_WORD_BYTES = 100_000, 64, 900_000
+"""Of the list by which texts are numbered, a site's own and the run's; a longer one is hashed."""
+MOST_TOKENS = 1_000_000
+"""Numbers that words can have: each costs the model a row."""
+LONGEST_TEXT = 65_536
+MOST_COLUMNS, LONGEST_COLUMN = 20_000, 200
 WHITEST = 65535
 """The largest number of a picture of 16 bits."""
 
+_AXES = {"windows": ("channels", "time"), "tokens": ("words",), "table": ("columns",)}
 _ROUNDING = 1e-6
 """Sums of floats in another order differ by less than this share."""
 
@@ -37,6 +45,8 @@ def check(description: Description) -> None:
     _check_shape(description)
     _check_values(description)
     _check_sizes(description)
+    _check_text(description)
+    _check_columns(description)
     if description.moments is not None and description.moments != NOT_SUMMED:
         _check_moments(description, description.moments)
         _check_counts(description, description.moments)
@@ -45,7 +55,7 @@ def check(description: Description) -> None:
 def count_features(description: Description) -> int:
     """How many features of a site's samples have sums of their own: channels, columns of a table, or none apart."""
     shape = description.shape
-    if description.kind == "image":
+    if description.kind in ("image", "windows"):
         return shape[0]
     return 1 if len(shape) > 2 or shape[-1] > MOST_MOMENTS else shape[-1]
 
@@ -78,6 +88,13 @@ def _check_shape(description: Description) -> None:
     )
     samples = description.samples or 0
     _expect(samples <= MOST_SAMPLES, f"{samples} samples", f"at most {MOST_SAMPLES}")
+    _expect(
+        description.kind in ("image", "array") or len(shape) == len(_AXES[description.kind]),
+        f"{description.kind} of shape {shape}",
+        " x ".join(_AXES.get(description.kind, ())),
+    )
+    channels = shape[0] if description.kind == "windows" else 1
+    _expect(channels <= MOST_MOMENTS, f"windows of {channels} channels", f"at most {MOST_MOMENTS}")
 
 
 def _check_values(description: Description) -> None:
@@ -90,7 +107,9 @@ def _check_values(description: Description) -> None:
     _expect(
         max(-low, high) <= LARGEST_NUMBER, f"values from {low:g} to {high:g}", "numbers that float32 can hold"
     )
-    _expect((values == "numbers") <= (description.kind == "array"), f"images of {values}", "a kind of pixels")
+    _expect((values == "numbers") <= (description.kind != "image"), f"images of {values}", "a kind of pixels")
+    known = description.kind in ("image", "array") or values == "numbers"
+    _expect(known, f"{description.kind} of {values}", "numbers")
     if values in ("bytes", "wide"):
         most = WHITEST if values == "wide" else 255
         _expect(low >= 0 and high <= most, f"{values} from {low:g} to {high:g}", f"values from 0 to {most}")
@@ -106,6 +125,57 @@ def _check_sizes(description: Description) -> None:
         _expect(counted, f"{count} pictures of {height}x{width}", f"1 to {MOST_SAMPLES} of each size")
     different = len({size[:2] for size in sizes})
     _expect(different == len(sizes), "a size of pictures that is counted twice", "each size once")
+
+
+def _check_text(description: Description) -> None:
+    """The list and the number of words decide how large the network is that every site builds."""
+    numbering, tokens, words = description.numbering, description.tokens, description.words
+    _expect(bool(numbering) == (description.kind == "tokens"), "words of samples that are no texts", "none")
+    counted = 3 <= tokens <= MOST_TOKENS if numbering in ("hashed", "numbers") else not tokens
+    _expect(counted, f"{tokens} numbers of words", f"3 to {MOST_TOKENS}, where no list of words is told")
+    _expect(bool(words) == (numbering == "words"), f"a list of {len(words)} words", "one if it is told")
+    check_words(words)
+    text = description.kind == "tokens"
+    length = description.shape[0] if text else 1
+    _expect(length <= LONGEST_TEXT, f"texts of {length} words", f"at most {LONGEST_TEXT}")
+    _expect(not text or description.moments is None, "sums over the numbers of words", "none")
+
+
+def alike(kind: str) -> str:
+    """Kinds of data that go together have one word: a table is an array whose samples are rows."""
+    return "array" if kind == "table" else kind
+
+
+def kind_of(model: Model, own: InputKind) -> InputKind:
+    """What a run is about; one of an earlier release does not say it, and had pictures and arrays."""
+    return model.kind or ("image" if own == "image" else "array")
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse a list of words that is too long, has too long ones, or one twice."""
+    size = sum(len(word.encode()) for word in words)
+    _expect(
+        len(words) <= MOST_WORDS and size <= MOST_WORD_BYTES,
+        f"{len(words)} words of {size} bytes",
+        f'at most {MOST_WORDS} words of {MOST_WORD_BYTES} bytes; more are hashed: "hashed" in data.json',
+    )
+    longest = max(map(len, words), default=0)
+    _expect(longest <= LONGEST_WORD, f"a word of {longest} letters", f"at most {LONGEST_WORD}")
+    _expect(len(set(words)) == len(words), "a word that is listed twice", "each word once")
+    _expect(all(words), "an empty word", "letters")
+
+
+def _check_columns(description: Description) -> None:
+    names = description.columns
+    if not names:
+        return
+    _expect(description.kind == "table", "columns of samples that are no table", "none")
+    columns = description.shape[-1]
+    _expect(len(names) == columns, f"{len(names)} names for {columns} columns", "one for each")
+    _expect(len(names) <= MOST_COLUMNS, f"{len(names)} names of columns", f"at most {MOST_COLUMNS}")
+    longest = max(map(len, names))
+    _expect(longest <= LONGEST_COLUMN, f"a column's name of {longest} letters", f"at most {LONGEST_COLUMN}")
+    _expect(len(set(names)) == len(names), "a column that is named twice", "each column once")
 
 
 def _check_moments(description: Description, moments: Moments) -> None:

@@ -83,7 +83,9 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Samples:
-    """One part of a site's data; images are kept as bytes and become numbers in [0, 1] when taken."""
+    """One part of a site's data; images are kept as bytes and become numbers in [0, 1] when taken, the numbers of words
+    stay whole.
+    """
 
     x: Tensor
     y: Tensor

@@ -6,17 +6,28 @@ What no program of ours would have said raises ValueError or KeyError here, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from pydantic import JsonValue, TypeAdapter
 
 from pfl_common.messages import Event, Level, Over, Point, Seal, SitePhase, SiteStatus
-from pfl_common.run import Direction, Header, Kind, Moments, Task, Values
+from pfl_common.run import (
+    Description,
+    Direction,
+    Header,
+    InputKind,
+    Kind,
+    Moments,
+    Numbering,
+    Task,
+    Values,
+)
 from pfl_common.wire import coordinator_pb2 as pb
 
 SITE_PHASES: tuple[SitePhase, ...] = get_args(SitePhase)
 LEVELS: tuple[Level, ...] = get_args(Level)
 VALUES: tuple[Values, ...] = get_args(Values)
+NUMBERINGS: tuple[Numbering, ...] = get_args(Numbering)
 
 MOST_GROUPS, LONGEST_GROUP = 64, 255
 """A group is a branch of what a method sends: it has a few, with names of its own."""
@@ -146,7 +157,7 @@ def _hear_groups(said: Sequence[str]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def hear_values(said: pb.Values, kind: Literal["image", "array"]) -> Values:
+def hear_values(said: pb.Values, kind: InputKind) -> Values:
     """How numbers are stored; a site of an older release does not say."""
     if said == pb.VALUES_UNSPECIFIED:
         return "bytes" if kind == "image" else "numbers"
@@ -156,6 +167,22 @@ def hear_values(said: pb.Values, kind: Literal["image", "array"]) -> Values:
 def hear_moments(said: pb.Moments) -> Moments:
     """Sums over a site's training samples."""
     return Moments(said.count, tuple(said.sums), tuple(said.squares))
+
+
+def say_vocabulary(description: Description) -> pb.Vocabulary:
+    """How a site's words are numbered."""
+    return pb.Vocabulary(
+        numbering=f"NUMBERING_{description.numbering.upper()}",
+        words=description.words,
+        tokens=description.tokens,
+    )
+
+
+def hear_numbering(said: pb.Numbering) -> Numbering:
+    """Where the numbers of words come from; of samples that are no texts nothing is said."""
+    if said == pb.NUMBERING_UNSPECIFIED:
+        return ""
+    return choose(word(pb.Numbering.Name(said), "NUMBERING_"), NUMBERINGS)
 
 
 def say_seal(seal: Seal) -> pb.Seal:

@@ -27,6 +27,16 @@ Values: TypeAlias = Literal["bytes", "wide", "unit", "byte_floats", "signed", "n
 """How a sample's numbers are stored: pictures of 8 bits, of 16 bits, of floats in 0..1, in 0..255, of any other floats;
 or plain numbers that are no picture.
 """
+InputKind: TypeAlias = Literal["image", "array", "windows", "tokens", "table"]
+"""What samples are: pictures; plain numbers of any shape; windows of sensor channels (channels x time); texts as
+numbers of their words; rows of a table.
+"""
+Numbering: TypeAlias = Literal["", "words", "withheld", "hashed", "numbers"]
+"""Where the numbers of a site's words come from: a list of words that it tells; such a list that it keeps to itself;
+hashes of the words; somewhere else (only how many numbers there are is known). Empty: its samples are no texts.
+"""
+PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
+"""Numbers in texts: what fills a short one up, a word that is in no list, the first word of the list."""
 
 
 SITE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -191,6 +201,16 @@ class Model:
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
     """What is taken away from each number of the input and what it is then divided by; empty: nothing is."""
+    kind: InputKind | Literal[""] = ""
+    """What samples are; empty in a run of an earlier release, which had pictures and arrays."""
+    tokens: int = 0
+    """Texts: how many numbers words can have, with those of padding and of unknown words."""
+    numbering: Numbering = ""
+    """Texts: where the numbers come from; never "withheld", for the run's list is known to all."""
+    words: tuple[str, ...] = ()
+    """Texts with numbering "words": the run's list, in which the first word has the number 2."""
+    columns: tuple[str, ...] = ()
+    """Tables: names of the columns, where sites declare them."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +293,7 @@ class Description:
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     samples: int | None = None
-    kind: Literal["image", "array"] = "image"
+    kind: InputKind = "image"
     warnings: tuple[str, ...] = ()
     sizes: tuple[tuple[int, int, int], ...] = ()
     """Pictures: height, width and how many there are, the most common sizes first."""
@@ -285,6 +305,13 @@ class Description:
     """Numbers that are no pictures: sums for standardising them alike at all sites."""
     data: str = ""
     """Changes when the data do, and says nothing else: no other site and no coordinator can compute it."""
+    numbering: Numbering = ""
+    words: tuple[str, ...] = ()
+    """Texts with numbering "words": the site's own list."""
+    tokens: int = 0
+    """Texts with numbering "hashed" or "numbers": how many numbers there are, the first two included."""
+    columns: tuple[str, ...] = ()
+    """Tables: names of the columns, if the site declares them."""
 
     def to_json(self) -> str:
         """The canonical text."""

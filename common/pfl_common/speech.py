@@ -28,7 +28,7 @@ from pfl_common.messages import (
     Scores,
     shorten,
 )
-from pfl_common.run import Description, Kind
+from pfl_common.run import Description, InputKind, Kind
 from pfl_common.sealing.calls import NoSession, SignedCall
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import refusal_pb2
@@ -55,7 +55,13 @@ FINAL_REASONS = frozenset(
 """After these, trying again does not help: a person has to act."""
 
 _LONGEST_WORDS = 2000
-_INPUTS: dict[int, Literal["image", "array"]] = {pb.INPUT_IMAGE: "image", pb.INPUT_ARRAY: "array"}
+_INPUTS: dict[int, InputKind] = {
+    pb.INPUT_IMAGE: "image",
+    pb.INPUT_ARRAY: "array",
+    pb.INPUT_WINDOWS: "windows",
+    pb.INPUT_TOKENS: "tokens",
+    pb.INPUT_TABLE: "table",
+}
 
 
 def say_refusal(refused: Refused) -> bytes:
@@ -114,6 +120,8 @@ def say_description(description: Description) -> pb.JoinRequest:
         high=description.high,
         moments=None if description.moments is None else pb.Moments(**asdict(description.moments)),
         data=description.data,
+        vocabulary=phrases.say_vocabulary(description) if description.numbering else None,
+        columns=description.columns,
     )
 
 
@@ -132,6 +140,10 @@ def hear_description(said: pb.JoinRequest) -> Description:
             high=said.high,
             moments=phrases.hear_moments(said.moments) if said.HasField("moments") else None,
             data=said.data,
+            numbering=phrases.hear_numbering(said.vocabulary.numbering),
+            words=tuple(said.vocabulary.words),
+            tokens=said.vocabulary.tokens,
+            columns=tuple(said.columns),
         )
 
 

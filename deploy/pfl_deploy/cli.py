@@ -135,6 +135,8 @@ def simulate(
     seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
     participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
     drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
+    vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
+    length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
     backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
     pixel_range: Annotated[str | None, typer.Option(help="auto, LOW..HIGH or per-picture.")] = None,

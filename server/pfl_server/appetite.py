@@ -47,7 +47,8 @@ def estimate(spec: RunSpec) -> Appetite:
 
         layers = [layer for layer in participant.encoder.modules() if not list(layer.children())]
         hooks = [layer.register_forward_hook(note) for layer in layers]
-        participant.encoder(torch.empty((1, *spec.model.shape)))
+        numbers = torch.int64 if spec.model.tokens else torch.float32
+        participant.encoder(torch.empty((1, *spec.model.shape), dtype=numbers))
         for hook in hooks:
             hook.remove()
     return Appetite(model, sum(outputs))
@@ -71,6 +72,8 @@ def explain_hunger(spec: RunSpec, how: str = "", *, samples: int) -> RunFailed:
     need, batch = estimate(spec), spec.settings.get("batch", 32)
     size = "x".join(map(str, spec.model.shape))
     images = "smaller pictures: --image-size 224; " if len(spec.model.shape) == 3 else ""
+    if spec.model.tokens:
+        images = f"fewer words than {spec.model.tokens}: --vocabulary FILE; shorter texts: --length 200; "
     site = need.at(batch) if isinstance(batch, int) else need.at(samples)
     return RunFailed(
         f"the rehearsal of {spec.method} lacked memory on this machine{how}\n"

@@ -177,12 +177,14 @@ def _word_at(name: str, at: int) -> str:
 
 def _quote(names: Sequence[str]) -> str:
     """Names as text that cannot be mistaken; they are a peer's."""
-    shown = [
-        "'" + "".join(s if s.isprintable() else "\ufffd" for s in name[:LONGEST_NAME]) + "'"
-        for name in names[:MOST_NAMED]
-    ]
+    shown = [show_name(name) for name in names[:MOST_NAMED]]
     more = len(names) - MOST_NAMED
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def show_name(name: str) -> str:
+    """One such name."""
+    return "'" + "".join(s if s.isprintable() else "\ufffd" for s in name[:LONGEST_NAME]) + "'"
 
 
 def _tell_sites(sites: Sequence[ClientId]) -> str:

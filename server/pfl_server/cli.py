@@ -97,6 +97,8 @@ def serve(
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
     largest_norm: Annotated[float | None, typer.Option(help="Largest norm of an update taken.")] = None,
     classes: Annotated[str | None, typer.Option(help="The run's classes, a,b or a file; no other.")] = None,
+    vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
+    length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
     backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     pixel_range: PixelRange = None,
@@ -124,7 +126,10 @@ def serve(
     version: programs.Version = False,
 ) -> None:
     """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
-    given = dict(locals())
+    _answer_or_serve(dict(locals()))
+
+
+def _answer_or_serve(given: dict[str, Any]) -> None:
     _answer_if_asked(given)
     run_server(_read_settings(given))
 

@@ -21,6 +21,7 @@ MOST_NAMED = 5
 PICTURES = frozenset({"bytes", "wide", "unit", "byte_floats"})
 """How values are stored that become 0..1 at every site."""
 SCALED = "pictures are scaled to 0..1"
+LOOKED_UP = "words are looked up, which has no scale"
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class Rate:
 def tell_end(outcome: Outcome, place: str, *, streak: int, lr: Rate, scaling: str) -> str:
     """Why the run has failed, and what to do; for the operator and for every site."""
     rate = "" if lr.now is None else f", lr is {lr.now}"
-    # Pictures are on one scale already: advice on it would lead astray.
-    otherwise = "" if scaling == SCALED else " or with inputs on one scale"
+    # Pictures are on one scale already, words have none: advice on it would lead astray.
+    otherwise = "" if scaling in (SCALED, LOOKED_UP) else " or with inputs on one scale"
     return (
         f"training diverged: {streak} attempts in a row, the last of them {place}, in which updates of "
         f"{_name(outcome.diverged)} were not finite or too large{rate}, {scaling}; expected: finite numbers within "
@@ -130,6 +131,8 @@ def tell_scaling(model: Model, ranges: Mapping[ClientId, tuple[float, float]]) -
     """
     if len(model.shape) == 3 and model.values in PICTURES:
         return SCALED
+    if model.kind == "tokens":
+        return LOOKED_UP
     done = "inputs are standardised" if model.mean else "inputs are not standardised"
     known = {site: ends for site, ends in sorted(ranges.items()) if ends != (0.0, 0.0)}
     widest = sorted(known, key=lambda site: known[site][0] - known[site][1])[:MOST_NAMED]

@@ -9,6 +9,7 @@ from pfl_common.errors import Refused, nearest
 from pfl_common.run import ClientId, Description
 from pfl_server.agreement import odd_ones, tell_form
 from pfl_server.class_names import LONGEST_NAME, remark, tell_alone
+from pfl_server.texts import check_numbering, tell_hindrance
 
 MOST_TOLD = 6
 MOST_SEARCHED = 500
@@ -26,7 +27,13 @@ class Verdict:
     remarks: tuple[str, ...] = ()
 
 
-def judge(sites: Mapping[ClientId, Description], *, wanted: int, classes: Sequence[str] = ()) -> Verdict:
+def judge(
+    sites: Mapping[ClientId, Description],
+    *,
+    wanted: int,
+    classes: Sequence[str] = (),
+    words: Sequence[str] = (),
+) -> Verdict:
     """Decide once as many as are wanted have come: more than half of them say what data the run is about. With as many
     of one kind as of another nobody is sent away, for nobody but people knows who is wrong.
     """
@@ -37,7 +44,17 @@ def judge(sites: Mapping[ClientId, Description], *, wanted: int, classes: Sequen
     named = {site: sites[site].classes for site in fitting}
     enough = len(fitting) >= wanted
     hindrance = tell_alone(named) if enough and not classes else ""
+    if enough and not hindrance:
+        hindrance = tell_hindrance({site: sites[site] for site in fitting}, words)
     return Verdict(fitting, odd, hindrance, remark(named, fixed=bool(classes)))
+
+
+def check_site(
+    site: ClientId, description: Description, *, classes: Sequence[str], words: Sequence[str]
+) -> None:
+    """Refuse a site that cannot take part by what the operator listed."""
+    check_classes(site, description, classes)
+    check_numbering(site, description, words)
 
 
 def check_classes(site: ClientId, description: Description, classes: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ class RunHost:
             self.room,
             record=self.record,
             wanted=_describe_wanted(settings),
-            rules=Rules(settings.classes, all_here=all_here),
+            rules=Rules(settings.classes, settings.vocabulary, all_here=all_here),
         )
         self.fleet: Fleet | None = None
         self.training: Training | None = None

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from pfl_common.descriptions import FEWEST_SUMMED
 from pfl_common.errors import SettingError, nearest
 from pfl_common.run import NOT_SUMMED, ClientId, Description, Moments
+from pfl_server import texts
 
 LONGEST_SIDE = 224
 """Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
@@ -37,6 +38,10 @@ class Wish:
     encoder_projector: bool = False
     pixel_range: str = "auto"
     standardise: Standardise = "agreed"
+    words: tuple[str, ...] = ()
+    """The list by which texts are numbered."""
+    length: int = 0
+    """Words of a text."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,8 @@ def explain(sites: Sites, wish: Wish, *, shape: tuple[int, ...], features: int) 
         told["image size"] = _explain_size(sites, wish, shape[1:])
         if words := _explain_range(sites, wish):
             told["pixel range"] = words
+    if all(description.kind == "tokens" for description in sites.values()):
+        told |= texts.explain(sites, wish.length, wish.words)
     if words := _explain_standardising(sites, wish, features):
         told["standardise"] = words
     return told
@@ -197,7 +204,8 @@ def _say_lost(sites: Sites, wide: Sequence[ClientId]) -> str:
 
 
 def _explain_standardising(sites: Sites, wish: Wish, features: int) -> str:
-    if not {description.values for description in sites.values()} & {"signed", "numbers"}:
+    numbers = [one for one in sites.values() if one.kind != "tokens"]
+    if not {description.values for description in numbers} & {"signed", "numbers"}:
         return ""
     if wish.standardise == "none":
         return "none: the numbers are taken as they are, as --standardise says"

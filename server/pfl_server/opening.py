@@ -15,7 +15,7 @@ from pfl_common import methods, sources
 from pfl_common.config import dump
 from pfl_common.run import ClientId, Description, Manifest, Participation, RunSpec
 from pfl_server import inputs
-from pfl_server.agreement import agree
+from pfl_server.agreement import agree, explain_backbone
 from pfl_server.appetite import estimate, explain_end
 from pfl_server.books import build_template
 from pfl_server.inputs import Wish
@@ -37,6 +37,8 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         settings.encoder_projector,
         pixel_range=settings.pixel_range,
         standardise=settings.standardise,
+        words=settings.vocabulary,
+        length=settings.length,
     )
     # A list that was fixed is every site's list: whoever has another class was not let in.
     listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
@@ -62,7 +64,8 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         threads=settings.threads,
         repeatable=settings.threads == 1,
         versions=versions(),
-        chosen=inputs.explain(sites, wish, shape=model.shape, features=len(model.mean)),
+        chosen=explain_backbone(model, wish)
+        | inputs.explain(sites, wish, shape=model.shape, features=len(model.mean)),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
     )
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.

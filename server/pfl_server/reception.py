@@ -33,7 +33,7 @@ from pfl_common.run import ClientId, Description
 from pfl_server.desk import Incoming
 from pfl_server.events import Record
 from pfl_server.fleet import Fleet
-from pfl_server.gathering import Verdict, check_classes, judge
+from pfl_server.gathering import Verdict, check_site, judge
 from pfl_server.refusals import readable
 from pfl_server.room import Room, is_full
 
@@ -56,6 +56,8 @@ class Rules:
 
     classes: tuple[str, ...] = ()
     """The operator's own list; empty: the sites' names make it."""
+    vocabulary: tuple[str, ...] = ()
+    """The same for the words of texts."""
     all_here: bool = False
     """Nobody else will come, as in a simulation: what keeps the run from beginning is an error."""
 
@@ -123,7 +125,8 @@ class Reception:
         before, self._judged, verdict = self._verdict.hindrance, here, Verdict()
         if len(here) >= count:
             # Sites name their classes: thousands of them are compared where no call waits for it.
-            verdict = await asyncio.to_thread(judge, here, wanted=count, classes=self._rules.classes)
+            own = {"classes": self._rules.classes, "words": self._rules.vocabulary}
+            verdict = await asyncio.to_thread(judge, here, wanted=count, **own)
         self._verdict = verdict
         for site, words in verdict.odd.items():
             # It may have gone, or come back mended, while it was judged.
@@ -190,7 +193,7 @@ class Reception:
 
     async def _join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         if self._fleet is None and not self._open.is_set():
-            check_classes(site, description, self._rules.classes)
+            check_site(site, description, classes=self._rules.classes, words=self._rules.vocabulary)
             guest = await self._hold(site, description)
             if guest.odd:
                 raise Refused("shape", guest.odd)

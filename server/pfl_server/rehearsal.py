@@ -109,7 +109,10 @@ def _made_up(spec: RunSpec) -> LocalData:
     count = count_samples(spec)
     classes = len(spec.model.classes)
     y = torch.arange(min(classes, count // 2) if classes > count else classes).repeat(count)[:count]
-    x = torch.rand((len(y), *spec.model.shape), generator=seeding.generator(spec.seed, "rehearsal"))
+    shape, chance = (len(y), *spec.model.shape), seeding.generator(spec.seed, "rehearsal")
+    # Numbers of words have to be such: a network for texts looks each up.
+    tokens = spec.model.tokens
+    x = torch.randint(tokens, shape, generator=chance) if tokens else torch.rand(shape, generator=chance)
     samples = Samples(x, y)
     return LocalData(samples, samples, samples, classes, SITE, spec.seed)
 

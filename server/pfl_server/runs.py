@@ -25,6 +25,8 @@ from pfl_server.settings import ServerSettings
 ANOTHER = "end it first (pfl stop), or choose another --seed"
 QUORUM_BEFORE = 0.5
 """What a run waited for when nobody said it, before `--classes` was a setting."""
+MOST_SAID = 20
+"""Of a list no more is told: the words of texts are thousands."""
 DRAFT = ".draft"
 """Ends the name of a run's folder until the run is begun."""
 
@@ -219,6 +221,8 @@ def _say(value: object) -> str:
     """A setting's value as it is typed."""
     if value is None or value == "":
         return "not given"
+    if isinstance(value, list) and len(value) > MOST_SAID:
+        return f"{json.dumps(value[:MOST_SAID])[:-1]}, ... {len(value)} in all]"
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -13,7 +13,10 @@ from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
 from pfl_common.config import STRICT, Port, Why
+from pfl_common.descriptions import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
+from pfl_common.errors import Refused
 from pfl_common.run import MAJORITY, Participation, Quorum
+from pfl_common.vocabularies import settle_words
 from pfl_server.disk import Durability
 
 MOST_CLASSES = 20_000
@@ -45,20 +48,42 @@ def _read_text(said: str) -> list[str]:
         is_file = file.is_file()
     except OSError:  # a long list of classes is no name that a file could have
         is_file = False
-    return _read_list(file) if is_file else [name.strip() for name in said.split(",")]
+    return _read_list(file, _A_LIST) if is_file else [name.strip() for name in said.split(",")]
 
 
-def _read_list(file: Path) -> list[str]:
+def _read_list(file: Path, expected: str) -> list[str]:
     try:
         text = file.read_text()
         listed = text.lstrip().startswith("[")
         # Empty lines are no names: a file of lines ends with one, or has one between two groups.
         found = json.loads(text) if listed else [line for line in text.splitlines() if line.strip()]
     except (OSError, ValueError):
-        raise ValueError(_A_LIST) from None
+        raise ValueError(expected) from None
     return [name.strip() if isinstance(name, str) else name for name in found]
 
 
+def _read_vocabulary(said: object) -> object:
+    """A list of words as TOML has it, or a file: a JSON list, or a word a line."""
+    words = said
+    if isinstance(said, str):
+        words = _read_list(Path(said), _A_VOCABULARY) if said else []
+    if not isinstance(words, list | tuple):
+        raise ValueError(_A_VOCABULARY)
+    if not words:
+        return ()
+    try:
+        settled = settle_words([word for word in words if word != ""])
+        check_words(settled)
+    except (ValueError, Refused) as error:
+        raise ValueError(f"{_A_VOCABULARY}; this is {error}") from None
+    return settled
+
+
+_A_VOCABULARY = (
+    f"a file that is there: a JSON list of words, or one word a line; at most {MOST_WORDS} words of at most "
+    f"{LONGEST_WORD} letters, each once"
+)
+Vocabulary: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_vocabulary)]
 Classes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_classes)]
 HERE_ONLY = frozenset(
     {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
@@ -104,6 +129,12 @@ class ServerSettings:
     """The run's classes by name (a,b), or a file that lists them; a site with another one is refused. Empty: all names
     that sites have.
     """
+    vocabulary: Vocabulary = ()
+    """The run's words, for texts: a file that lists them; a site's other words are unknown. Empty: all words that sites
+    tell.
+    """
+    length: Annotated[int, Field(ge=0, le=LONGEST_TEXT), Why("0 takes the sites' own")] = 0
+    """Words of the run's texts; 0: the longest over all sites, at most 1024. Shorter ones are padded, longer cut."""
     largest_norm: Annotated[float, Field(gt=0, le=1e38), Why("values are float32")] = 1e9
     """Largest Euclidean norm of an update's values; a larger one is refused: one site must not drown the sum."""
     backbone: str = ""

@@ -25,6 +25,21 @@ NUMBERS = Description(
     high=4.0,
     moments=Moments(3, (6.0, -1.5), (14.0, 1.25)),
 )
+TEXTS = Description(
+    (200,), ("bad", "good"), 9, "tokens", values="numbers", numbering="words", words=("cough", "fever")
+)
+HASHED = replace(TEXTS, numbering="hashed", words=(), tokens=32_000)
+WINDOWS = Description(
+    (2, 9),
+    ("a", "b"),
+    3,
+    "windows",
+    values="numbers",
+    low=-1,
+    high=4,
+    moments=Moments(27, (6.0, -1.5), (99.0, 9.0)),
+)
+TABLE = replace(NUMBERS, kind="table", columns=("age", "weight"))
 
 
 @pytest.mark.parametrize(
@@ -32,6 +47,12 @@ NUMBERS = Description(
     [
         PICTURES,
         NUMBERS,
+        TEXTS,
+        HASHED,
+        WINDOWS,
+        TABLE,
+        replace(HASHED, numbering="numbers"),
+        replace(TEXTS, numbering="withheld", words=()),
         replace(PICTURES, values="wide", high=4095),
         Description((4,), ("a",), 3, "array"),
         replace(NUMBERS, moments=NOT_SUMMED),
@@ -46,6 +67,31 @@ def test_what_can_be_true_is_taken(true: Description) -> None:
 @pytest.mark.parametrize(
     ("lie", "seen"),
     [
+        (replace(TEXTS, words=()), "a list of 0 words; expected: one if it is told"),
+        (replace(TEXTS, words=("a" * 65,)), "a word of 65 letters"),
+        (replace(TEXTS, words=("a", "b", "a")), "a word that is listed twice"),
+        (replace(TEXTS, words=("a", "")), "an empty word"),
+        (replace(TEXTS, words=tuple(map(str, range(100_001)))), "100001 words of"),
+        (replace(TEXTS, words=tuple(f"{n:060}" for n in range(20_000))), "20000 words of 1200000 bytes"),
+        (replace(TEXTS, tokens=9), "9 numbers of words"),
+        (replace(TEXTS, shape=(65_537,)), "texts of 65537 words"),
+        (replace(TEXTS, shape=(200, 3)), "tokens of shape (200, 3)"),
+        (replace(TEXTS, values="bytes"), "tokens of bytes"),
+        (replace(TEXTS, moments=Moments(200, (6.0,), (14.0,)), high=9), "sums over the numbers of words"),
+        (replace(TEXTS, numbering="", words=()), "words of samples that are no texts"),
+        (replace(NUMBERS, numbering="words", words=("a",)), "words of samples that are no texts"),
+        (replace(NUMBERS, words=("a",)), "a list of 1 words"),
+        (replace(NUMBERS, tokens=9), "9 numbers of words"),
+        (replace(HASHED, tokens=2), "2 numbers of words"),
+        (replace(HASHED, tokens=1_000_001), "1000001 numbers of words"),
+        (replace(HASHED, words=("a",)), "a list of 1 words"),
+        (replace(WINDOWS, shape=(9,)), "windows of shape (9,)"),
+        (replace(WINDOWS, shape=(5000, 9), moments=None), "windows of 5000 channels"),
+        (replace(WINDOWS, moments=Moments(28, (6.0, -1.5), (99.0, 9.0))), "sums over 28 numbers"),
+        (replace(TABLE, columns=("age",)), "1 names for 2 columns"),
+        (replace(TABLE, columns=("age", "age")), "a column that is named twice"),
+        (replace(TABLE, columns=("age", "w" * 201)), "a column's name of 201 letters"),
+        (replace(NUMBERS, columns=("age", "weight")), "columns of samples that are no table"),
         (replace(PICTURES, sizes=((0, 48, 5),)), "pictures of 0x48; expected: sides of 1"),
         (replace(PICTURES, sizes=((40, 100_001, 5),)), "pictures of 40x100001"),
         (replace(PICTURES, sizes=((40, 48, 0),)), "0 pictures of 40x48"),

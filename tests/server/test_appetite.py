@@ -95,7 +95,7 @@ def test_what_memory_that_is_refused_looks_like() -> None:
     assert not lacks_memory(ValueError("allocate"))
 
 
-@pytest.mark.parametrize("backbone", models.names())
+@pytest.mark.parametrize("backbone", sorted({*models.names()} - {"fasttext", "har_cnn"}))
 def test_the_estimate_takes_no_memory_and_grows_with_pictures(backbone: str) -> None:
     """Twice the side, four times the layers; the weights of a network that averages over places stay the same."""
     small, large = (estimate(on(3, side, side, backbone=backbone)) for side in (64, 128))

@@ -116,6 +116,14 @@ def test_pictures_are_on_one_scale(values: Values) -> None:
     assert "standardised" in tell_scaling(Model("cnn", (1, 8, 8), ("x", "y"), values="signed"), {})
 
 
+def test_words_have_no_scale() -> None:
+    """Advice to bring texts to one would lead astray."""
+    texts = Model("fasttext", (8,), ("x", "y"), values="numbers", kind="tokens", tokens=9)
+    told = tell_scaling(texts, {"a": (0.0, 0.0)})
+    assert "words are looked up, which has no scale" == told
+    assert "on one scale" not in tell_end(BAD, "round 1", streak=3, lr=Rate(0.1, 0.1), scaling=told)
+
+
 def fates(*reasons: str, sites: str = "abc") -> dict[tuple[str, int, int], str]:
     """What becomes of these sites' updates in each attempt at the first round."""
     return {(site, 1, n): reason for n, reason in enumerate(reasons, 1) for site in sites}

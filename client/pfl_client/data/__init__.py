@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from pfl_client.bench import DataFolder
-from pfl_client.data import arrays, pictures
+from pfl_client.data import arrays, pictures, vocabulary
 from pfl_client.data.declared import FILE, Declared, read_declared
 from pfl_client.data.findings import BadFile, Findings, recognise
 from pfl_client.data.fingerprint import fingerprint
@@ -39,7 +39,10 @@ def describe(folder: DataFolder) -> Description:
     """
     found, declared = find(folder), read_declared(folder.path)
     if isinstance(found, ArrayFiles):
-        read = arrays.describe(arrays.read(found, declared), found, folder)
+        stored = arrays.read(found, declared)
+        if stored.vocabulary is not None:
+            log.info("data", site=folder.site, told_of_words=vocabulary.tell(stored.vocabulary))
+        read = arrays.describe(stored, found, folder)
     else:
         seen = pictures.inspect(found, folder)
         pictures.tell(seen.bad, folder)
@@ -57,7 +60,7 @@ def _check(read: Description) -> None:
         descriptions.check(read)
     except Refused as refused:
         seen, _, expected = refused.words.partition("; expected: ")
-        advice = f'check --data; where {FILE} says a "range" or "values", check those'
+        advice = f'check --data; where {FILE} says a "range", "values" or "vocabulary", check those'
         raise DataError(seen, expected=expected, advice=advice) from None
 
 

@@ -1,4 +1,4 @@
-"""Files of arrays: x and y of each part, as pictures of bytes, of 16 bits or of floats, or as plain numbers."""
+"""Files of arrays: x and y of each part, as pictures, texts, windows of sensors, tables or plain numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pfl_client.bench import DataFolder
-from pfl_client.data import forms, pixels, scaling
+from pfl_client.data import forms, pixels, scaling, vocabulary
 from pfl_client.data.declared import Declared
 from pfl_client.data.findings import KIND_OF_VALUES
 from pfl_client.data.forms import Column, Form
@@ -23,7 +23,8 @@ from pfl_client.data.layout import PARTS, SHIFTED, ArrayFiles
 from pfl_client.data.remarks import number_classes, remark
 from pfl_client.data.scaling import Floats, Scale, Wide
 from pfl_client.data.spread import Spread
-from pfl_common.descriptions import FEWEST_SUMMED
+from pfl_client.data.vocabulary import Numbers, Vocabulary
+from pfl_common.descriptions import FEWEST_SUMMED, alike, kind_of
 from pfl_common.errors import DataError
 from pfl_common.halves import Samples
 from pfl_common.run import NOT_SUMMED, Description, Moments, RunSpec
@@ -47,6 +48,10 @@ class Arrays:
     parts: dict[str, Part]
     names: tuple[str, ...]
     form: Form
+    vocabulary: Vocabulary | None = None
+    """Of texts."""
+    columns: tuple[str, ...] = ()
+    """Of tables, if they have names."""
 
     @property
     def counts(self) -> dict[str, Counter[str]]:
@@ -69,26 +74,36 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
         # Sums of values beyond a range that data.json names would be taken for a lie.
         ends = forms.find_range(train.x)
         low, high = min(low, ends[0]), max(high, ends[1])
+    text = arrays.vocabulary
     return Description(
         shape=shape,
         classes=tuple(sorted(arrays.names))
         if found.classes
         else tuple(n for n in arrays.names if n in occurring),
         samples=len(train),
-        kind="image" if form.is_image else "array",
+        kind=form.kind,
         warnings=(*_stretched(train, form), *remark(counts, folder)),
         sizes=((shape[1], shape[2], pictures),) if form.is_image else (),
         values=form.values,
         low=low,
         high=high,
         moments=moments,
+        numbering=text.numbering if text else "",
+        words=text.words if text and text.numbering == "words" else (),
+        tokens=_count_told(text) if text else 0,
+        columns=arrays.columns,
     )
 
 
+def _count_told(text: Vocabulary) -> int:
+    """How many numbers there are, where all sites have to have as many."""
+    return {"hashed": text.buckets, "numbers": text.tokens}.get(text.numbering, 0)
+
+
 def _sum_up(train: Part, form: Form) -> Moments | None:
-    if form.values not in ("signed", "numbers"):
+    if form.values not in ("signed", "numbers") or form.kind == "tokens":
         return None
-    moments = scaling.sum_up(cast(Floats, train.x), images=form.is_image)
+    moments = scaling.sum_up(cast(Floats, train.x), channels=form.has_channels)
     # Over one sample they would be that sample.
     return moments if moments.count >= FEWEST_SUMMED else NOT_SUMMED
 
@@ -101,9 +116,17 @@ def load(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> dict[str, Samples
     # A class without samples may be unknown to the run: its place is never looked up.
     table = torch.tensor([numbers.get(name, -1) for name in arrays.names], dtype=torch.int64)
     return {
-        part: Samples(_fit(own.x, arrays.form, folder, spec=spec), table[torch.from_numpy(own.y)])
+        part: Samples(_fit_part(part, arrays, folder, spec=spec), table[torch.from_numpy(own.y)])
         for part, own in arrays.parts.items()
     }
+
+
+def _fit_part(part: str, arrays: Arrays, folder: DataFolder, *, spec: RunSpec) -> Tensor:
+    x = arrays.parts[part].x
+    if arrays.vocabulary is None:
+        return _fit(x, arrays.form, folder, spec=spec)
+    texts = cast(Numbers, x)
+    return torch.from_numpy(vocabulary.fit(texts, arrays.vocabulary, folder, model=spec.model, part=part))
 
 
 def _fit(x: Column, form: Form, folder: DataFolder, *, spec: RunSpec) -> Tensor:
@@ -121,7 +144,7 @@ def _fit(x: Column, form: Form, folder: DataFolder, *, spec: RunSpec) -> Tensor:
             expected=f"samples of shape {shape}",
             advice="check --data, bring the arrays to that shape, or join another run",
         )
-    return torch.from_numpy(scaling.standardise(cast(Floats, x), spec.model, images=False))
+    return torch.from_numpy(scaling.standardise(cast(Floats, x), spec.model, channels=form.has_channels))
 
 
 def _narrow(x: Wide, scale: Scale) -> Tensor:
@@ -135,11 +158,18 @@ def _fit_floats(x: Column, scale: Scale | None, spec: RunSpec) -> Tensor:
     fitted = torch.empty((len(x), *spec.model.shape))
     for place, picture in enumerate(x):
         fitted[place] = pixels.fit_floats(scale.to_unit(picture) if scale else picture, spec.model.shape)
-    return torch.from_numpy(scaling.standardise(fitted.numpy(), spec.model, images=True))
+    return torch.from_numpy(scaling.standardise(fitted.numpy(), spec.model, channels=True))
 
 
 def _check_values(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> None:
     own, run = arrays.form.values, spec.model.values
+    kind, run_kind = arrays.form.kind, kind_of(spec.model, arrays.form.kind)
+    if alike(kind) != alike(run_kind):
+        raise DataError(
+            f"{folder.site} has data of the kind {kind!r}, the run is about {run_kind!r}",
+            expected=f"{run_kind!r}",
+            advice='check --data, and "kind" in data.json',
+        )
     if arrays.form.is_image and own != run and (own, run) != ("bytes", "wide"):
         raise DataError(
             f"{folder.site} has {KIND_OF_VALUES[own]}, the run was agreed on {KIND_OF_VALUES[run]}",
@@ -165,7 +195,8 @@ def read(found: ArrayFiles, declared: Declared) -> Arrays:
         raise DataError(
             "train.npz holds no samples", expected="at least one", advice="check how the file was made"
         )
-    form = forms.recognise(train.x, declared, file="train.npz")
+    text = vocabulary.read(found, declared)
+    form = forms.recognise(train.x, declared, file="train.npz", words=text is not None)
     parts = {part: Part(forms.arrange(own.x, form, file=f"{part}.npz"), own.y) for part, own in raw.items()}
     for part, own in parts.items():
         if (own.x.shape[1:], own.x.dtype) != (parts["train"].x.shape[1:], parts["train"].x.dtype):
@@ -176,10 +207,26 @@ def read(found: ArrayFiles, declared: Declared) -> Arrays:
             )
     names = _read_names(found.classes, parts)
     empty = Part(parts["train"].x[:0], train.y[:0])
-    low, high = declared.range or forms.find_range(parts["train"].x)
-    form = replace(form, low=low, high=high)
-    form = replace(form, values=forms.classify(form, declared))
-    return Arrays({part: parts.get(part, empty) for part in PARTS}, names, form)
+    if form.kind == "tokens":
+        text = vocabulary.check(text, {part: own.x for part, own in parts.items()})
+    else:
+        low, high = declared.range or forms.find_range(parts["train"].x)
+        form = replace(form, low=low, high=high)
+        form = replace(form, values=forms.classify(form, declared))
+    return Arrays(
+        {part: parts.get(part, empty) for part in PARTS}, names, form, text, _name_columns(train, declared)
+    )
+
+
+def _name_columns(train: Part, declared: Declared) -> tuple[str, ...]:
+    names = declared.columns or ()
+    if names and len(names) != train.x.shape[1]:
+        raise DataError(
+            f"data.json names {len(names)} columns, x of train.npz has {train.x.shape[1]}",
+            expected="a name for each column, in their order",
+            advice='correct "columns" in data.json, or remove it',
+        )
+    return names
 
 
 def _read_part(path: Path) -> Part:

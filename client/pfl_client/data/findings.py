@@ -19,6 +19,12 @@ KIND_OF_VALUES = {
     "signed": "pictures of other floats",
     "numbers": "numbers that are no pictures",
 }
+_KINDS = {
+    "tokens": ("texts", "words"),
+    "windows": ("windows of sensors", "channels x time"),
+    "table": ("a table", "columns"),
+}
+"""What other data than pictures and plain numbers are called, and the axes of a sample."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,23 @@ class Findings:
 
 def recognise(description: Description) -> str:
     """What a site's samples were taken for, in words for its log."""
-    kind, shape = KIND_OF_VALUES[description.values], "x".join(map(str, description.shape))
+    kind, axes = _KINDS.get(description.kind, (KIND_OF_VALUES[description.values], ""))
+    shape = "x".join(map(str, description.shape))
     low, high = description.low, description.high
     values = f", values {low:g}..{high:g}" if description.values != "bytes" and low < high else ""
-    order = " (channels x height x width)" if description.kind == "image" else ""
-    return f"{kind}, {shape}{order}{values}"
+    axes = "channels x height x width" if description.kind == "image" else axes
+    order = f" ({axes})" if axes else ""
+    return f"{kind}, {shape}{order}{values}{_tell_numbering(description)}"
+
+
+def _tell_numbering(description: Description) -> str:
+    return {
+        "": "",
+        "words": f", numbered by a list of {len(description.words)} words, which is told",
+        "withheld": ", numbered by a list of words, which is not told",
+        "hashed": f", numbered by hashes of the words, {description.tokens} numbers",
+        "numbers": f", {description.tokens} numbers, of which nothing else is known",
+    }[description.numbering]
 
 
 def show(path: Path) -> str:

@@ -1,6 +1,6 @@
 """Which kind of data folder this is, and what lies where in it; no file is opened here.
 
-train.npz  test.npz  [validation.npz] [shifted.npz] [classes.json]             arrays
+train.npz  test.npz  [validation.npz] [shifted.npz] [classes.json] [vocabulary.json]   arrays
 train/<class>/*  test/<class>/*  [validation/<class>/*] [shifted/<class>/*]    images in parts
 <class>/*                                                                      images that we divide ourselves
 
@@ -74,11 +74,13 @@ class ArrayFiles:
 
     parts: dict[str, Path]
     classes: Path | None
+    vocabulary: Path | None = None
+    """The words of texts, if a file of its own has them."""
 
     @property
     def files(self) -> list[Path]:
         """All of them."""
-        return [*self.parts.values(), *([self.classes] if self.classes else [])]
+        return [*self.parts.values(), *(file for file in (self.classes, self.vocabulary) if file)]
 
 
 Listed: TypeAlias = dict[str, list[tuple[str, Path]]]
@@ -119,8 +121,8 @@ def _find(folder: DataFolder) -> PictureFolders | ArrayFiles:
             advice=f"put the training samples in {path / ('train.npz' if files else 'train/<class>')}",
         )
     if files:
-        classes = path / "classes.json"
-        return ArrayFiles(files, classes if classes.is_file() else None)
+        classes, words = path / "classes.json", path / "vocabulary.json"
+        return ArrayFiles(files, classes if classes.is_file() else None, words if words.is_file() else None)
     return _list_parts(folders) if folders else _divide(folder)
 
 

@@ -55,9 +55,9 @@ class Scale:
         return low, high if high > low else low + 1  # a picture of one colour is black
 
 
-def sum_up(samples: Floats, *, images: bool) -> Moments:
-    """A site's sums, over all samples, of each feature that is told apart."""
-    rows = _rows(samples, images=images)
+def sum_up(samples: Floats, *, channels: bool) -> Moments:
+    """A site's sums, over all samples, of each feature that is told apart; with `channels` a sample's first axis."""
+    rows = _rows(samples, channels=channels)
     blocks = [rows[start:end] for start, end in _cuts(len(rows), rows.shape[1])]
     sums = sum((block.sum(0, dtype=np.float64) for block in blocks), np.zeros(rows.shape[1]))
     mean = sums / len(rows)
@@ -67,22 +67,25 @@ def sum_up(samples: Floats, *, images: bool) -> Moments:
     return Moments(len(rows), tuple(sums.tolist()), tuple(squares.tolist()))
 
 
-def standardise(samples: Floats, model: Model, *, images: bool) -> Floats:
+def standardise(samples: Floats, model: Model, *, channels: bool) -> Floats:
     """The samples less the mean, by the deviation, both of all sites; nothing where the run agreed on none."""
     if not model.mean:
         return samples
     mean, deviation = np.array(model.mean), np.array(model.deviation)
-    if images and len(mean) > 1:
-        mean, deviation = mean[:, None, None], deviation[:, None, None]
+    if channels and len(mean) > 1:
+        axes = (len(mean), *[1] * (samples.ndim - 2))
+        mean, deviation = mean.reshape(axes), deviation.reshape(axes)
     changed = np.empty_like(samples)
     for start, end in _cuts(len(samples), max(1, samples[0].size if len(samples) else 1)):
         changed[start:end] = (samples[start:end] - mean) / deviation
     return changed
 
 
-def _rows(samples: Floats, *, images: bool) -> Floats:
-    """Features side by side: channels of pictures, columns of tables, channels of series; else all numbers are one."""
-    if images:
+def _rows(samples: Floats, *, channels: bool) -> Floats:
+    """Features side by side: channels of pictures and windows, columns of tables, the last axis of series; else all
+    numbers are one.
+    """
+    if channels:
         return np.moveaxis(samples, 1, -1).reshape(-1, samples.shape[1])
     together = samples.ndim > 3 or samples.shape[-1] > MOST_MOMENTS
     return samples.reshape(-1, 1 if together else samples.shape[-1])

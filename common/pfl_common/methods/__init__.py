@@ -110,7 +110,11 @@ def build_participant(spec: RunSpec) -> Participant:
     """The site's half of a run's method on the run's backbone, before its layers have their first values."""
     projector = ProjectorShape() if spec.model.encoder_projector else None
     backbone = models.build(
-        spec.model.backbone, shape=spec.model.shape, classes=len(spec.model.classes), projector=projector
+        spec.model.backbone,
+        shape=spec.model.shape,
+        classes=len(spec.model.classes),
+        tokens=spec.model.tokens,
+        projector=projector,
     )
     return load(spec.method).build_client(spec, backbone)
 

@@ -58,6 +58,28 @@ def digits(shape: tuple[int, ...], classes: int, *, head: DigitsHead = "last") -
     return Backbone(encoder=_sequence({**convolutions, **stack}), head=out, features=512)
 
 
+def digits_kd3a(shape: tuple[int, ...], classes: int) -> Backbone:
+    """The other network for digits that papers use: pooling overlaps, wider layers, dropout of a half."""
+    channels, height, width = image_shape(shape, backbone="digits_kd3a", smallest=1)
+    flat = 128 * _halved_up_twice(height) * _halved_up_twice(width)
+    encoder = _sequence(
+        {
+            **_convolution(1, nn.Conv2d(channels, 64, 5, padding=2), pool=nn.MaxPool2d(3, 2, padding=1)),
+            **_convolution(2, nn.Conv2d(64, 64, 5, padding=2), pool=nn.MaxPool2d(3, 2, padding=1)),
+            **_convolution(3, nn.Conv2d(64, 128, 5, padding=2)),
+            "flatten": nn.Flatten(),
+            **_fully_connected(1, nn.Linear(flat, 3072)),
+            "dropout": nn.Dropout(0.5),
+            **_fully_connected(2, nn.Linear(3072, 2048)),
+        }
+    )
+    return Backbone(encoder=encoder, head=nn.Linear(2048, classes), features=2048)
+
+
+def _halved_up_twice(size: int) -> int:
+    return ((size + 1) // 2 + 1) // 2
+
+
 def alexnet_bn(shape: tuple[int, ...], classes: int) -> Backbone:
     """AlexNet with batch normalisation after every layer but the last, and without dropout."""
     # Below 63 pixels the third pooling has less than its 3x3 window left.

@@ -32,6 +32,17 @@ class Input(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INPUT_UNSPECIFIED: _ClassVar[Input]
     INPUT_IMAGE: _ClassVar[Input]
     INPUT_ARRAY: _ClassVar[Input]
+    INPUT_WINDOWS: _ClassVar[Input]
+    INPUT_TOKENS: _ClassVar[Input]
+    INPUT_TABLE: _ClassVar[Input]
+
+class Numbering(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NUMBERING_UNSPECIFIED: _ClassVar[Numbering]
+    NUMBERING_WORDS: _ClassVar[Numbering]
+    NUMBERING_WITHHELD: _ClassVar[Numbering]
+    NUMBERING_HASHED: _ClassVar[Numbering]
+    NUMBERING_NUMBERS: _ClassVar[Numbering]
 
 class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -56,6 +67,14 @@ ENDING_FAILED: Ending
 INPUT_UNSPECIFIED: Input
 INPUT_IMAGE: Input
 INPUT_ARRAY: Input
+INPUT_WINDOWS: Input
+INPUT_TOKENS: Input
+INPUT_TABLE: Input
+NUMBERING_UNSPECIFIED: Numbering
+NUMBERING_WORDS: Numbering
+NUMBERING_WITHHELD: Numbering
+NUMBERING_HASHED: Numbering
+NUMBERING_NUMBERS: Numbering
 VALUES_UNSPECIFIED: Values
 VALUES_BYTES: Values
 VALUES_WIDE: Values
@@ -139,7 +158,7 @@ class Seal(_message.Message):
     def __init__(self, wrap: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("input", "shape", "classes", "samples", "warnings", "sizes", "values", "low", "high", "moments", "data")
+    __slots__ = ("input", "shape", "classes", "samples", "warnings", "sizes", "values", "low", "high", "moments", "data", "vocabulary", "columns")
     INPUT_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +170,8 @@ class JoinRequest(_message.Message):
     HIGH_FIELD_NUMBER: _ClassVar[int]
     MOMENTS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     input: Input
     shape: _containers.RepeatedScalarFieldContainer[int]
     classes: _containers.RepeatedScalarFieldContainer[str]
@@ -162,7 +183,19 @@ class JoinRequest(_message.Message):
     high: float
     moments: Moments
     data: str
-    def __init__(self, input: _Optional[_Union[Input, str]] = ..., shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., samples: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., sizes: _Optional[_Iterable[_Union[PictureSize, _Mapping]]] = ..., values: _Optional[_Union[Values, str]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., moments: _Optional[_Union[Moments, _Mapping]] = ..., data: _Optional[str] = ...) -> None: ...
+    vocabulary: Vocabulary
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, input: _Optional[_Union[Input, str]] = ..., shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., samples: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., sizes: _Optional[_Iterable[_Union[PictureSize, _Mapping]]] = ..., values: _Optional[_Union[Values, str]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., moments: _Optional[_Union[Moments, _Mapping]] = ..., data: _Optional[str] = ..., vocabulary: _Optional[_Union[Vocabulary, _Mapping]] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Vocabulary(_message.Message):
+    __slots__ = ("numbering", "words", "tokens")
+    NUMBERING_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    numbering: Numbering
+    words: _containers.RepeatedScalarFieldContainer[str]
+    tokens: int
+    def __init__(self, numbering: _Optional[_Union[Numbering, str]] = ..., words: _Optional[_Iterable[str]] = ..., tokens: _Optional[int] = ...) -> None: ...
 
 class PictureSize(_message.Message):
     __slots__ = ("height", "width", "count")

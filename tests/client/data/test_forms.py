@@ -47,7 +47,7 @@ def floats(*shape: int, low: float = 0.0, high: float = 1.0, dtype: str = "float
         (floats(4, 1, 10, 12, low=-1), "image", (1, 10, 12), "signed"),
         (floats(4, 10, 12, 3, high=4095), "image", (3, 10, 12), "signed"),
         (floats(4, 10, 12), "array", (10, 12), "numbers"),
-        (floats(4, 10), "array", (10,), "numbers"),
+        (floats(4, 10), "table", (10,), "numbers"),
         (floats(4, 10, 12, 14), "array", (10, 12, 14), "numbers"),
         (floats(4, 10, 12, 14, 3), "array", (10, 12, 14, 3), "numbers"),
         (np.zeros((4, 3, 10, 12), np.uint8), "image", (3, 10, 12), "bytes"),

@@ -107,7 +107,7 @@ def test_nothing_is_done_where_that_is_asked(tmp_path: Path) -> None:
 def test_sums_are_exact_where_numbers_are_large_and_differ_little() -> None:
     """Sums of squares alone would lose the difference."""
     x = (RNG.normal(0, 1, (1000, 1)) + 50_000).astype(np.float32)
-    moments = scaling.sum_up(x, images=False)
+    moments = scaling.sum_up(x, channels=False)
     variance = moments.squares[0] / moments.count - (moments.sums[0] / moments.count) ** 2
     assert pytest.approx(float(x.astype(np.float64).var()), rel=1e-5) == variance
 
@@ -115,12 +115,12 @@ def test_sums_are_exact_where_numbers_are_large_and_differ_little() -> None:
 def test_many_samples_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same result, up to the last digits."""
     x = RNG.normal(3, 2, (100, 4)).astype(np.float32)
-    whole = scaling.sum_up(x, images=False)
+    whole = scaling.sum_up(x, channels=False)
     monkeypatch.setattr(scaling, "BLOCK", 12)
-    parts = scaling.sum_up(x, images=False)
+    parts = scaling.sum_up(x, channels=False)
     np.testing.assert_allclose(whole.squares, parts.squares, rtol=1e-12)
     model = Model("mlp", (4,), ("a", "b"), mean=(1.0,) * 4, deviation=(2.0,) * 4)
-    np.testing.assert_allclose(scaling.standardise(x, model, images=False), (x - 1) / 2, rtol=1e-6)
+    np.testing.assert_allclose(scaling.standardise(x, model, channels=False), (x - 1) / 2, rtol=1e-6)
 
 
 def tables(folder: Path) -> list[Path]:

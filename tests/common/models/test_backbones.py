@@ -11,6 +11,11 @@ from pfl_common.models import Backbone, ProjectorShape, build, names
 
 torch.set_num_threads(1)
 
+TEXT, WINDOW = (200,), (9, 128)
+WORDS = 98_635
+"""Numbers of words in the published text network."""
+SHAPES: dict[str, tuple[int, ...]] = {"fasttext": TEXT, "har_cnn": WINDOW}
+"""What networks take that are not for pictures."""
 MNIST, CIFAR, TINY, PHOTO = (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 256, 256)
 
 
@@ -37,12 +42,16 @@ def total(backbone: Backbone) -> int:
         ("digits", CIFAR, 10, 18_151_370),
         ("digits_stack_head", CIFAR, 10, 18_151_370),
         ("digits_linear_head", CIFAR, 10, 312_768 + 81_930),
+        ("digits_kd3a", CIFAR, 10, 31_805_898),
         ("mlp", (5000,), 2, 5_551_802),
+        ("fasttext", TEXT, 4, 3_157_508),
+        ("har_cnn", WINDOW, 6, 2_253_958),
     ],
 )
 def test_total_parameters(name: str, shape: tuple[int, ...], classes: int, expected: int) -> None:
     """Each network has as many parameters as the published one."""
-    assert expected == total(build(name, shape=shape, classes=classes))
+    tokens = WORDS if name == "fasttext" else 0
+    assert expected == total(build(name, shape=shape, classes=classes, tokens=tokens))
 
 
 @pytest.mark.parametrize(
@@ -53,14 +62,19 @@ def test_total_parameters(name: str, shape: tuple[int, ...], classes: int, expec
         ("alexnet_bn", PHOTO, 10, 2_472_000 + 54_550_528, 40_970),
         ("digits_stack_head", CIFAR, 10, 312_768, 17_838_602),
         ("digits", CIFAR, 10, 18_151_370 - 5_130, 5_130),
+        ("digits_linear_head", CIFAR, 10, 312_768, 81_930),
+        ("digits_kd3a", CIFAR, 10, 31_805_898 - 20_490, 20_490),
         ("mlp", (5000,), 2, 5_551_600, 202),
+        ("fasttext", TEXT, 4, WORDS * 32 + 32 * 33, 132),
+        ("har_cnn", WINDOW, 6, 21_120, 2_253_958 - 21_120),
     ],
 )
 def test_parameters_on_each_side(
     name: str, shape: tuple[int, ...], classes: int, encoder: int, head: int
 ) -> None:
     """The cut between encoder and head lies where the methods expect it."""
-    backbone = build(name, shape=shape, classes=classes)
+    tokens = WORDS if name == "fasttext" else 0
+    backbone = build(name, shape=shape, classes=classes, tokens=tokens)
     assert (encoder, head) == (count(backbone.encoder), count(backbone.head))
 
 
@@ -96,6 +110,10 @@ def test_small_resnets_stage_by_stage() -> None:
         ("digits", (3, 4, 4), 512),
         ("digits_stack_head", CIFAR, 8192),
         ("digits_linear_head", (1, 28, 28), 6272),
+        ("digits_kd3a", CIFAR, 2048),
+        ("digits_kd3a", (1, 27, 30), 2048),
+        ("har_cnn", WINDOW, 1664),
+        ("har_cnn", (3, 28), 64),
         ("mlp", (7,), 100),
         ("mlp", (3, 8, 8), 100),
     ],
@@ -124,6 +142,7 @@ POOL = ["MaxPool2d"]
         ("digits", [*CONV, *POOL] * 2 + [*CONV, "Flatten", *FULL * 2]),
         ("digits_stack_head", [*CONV, *POOL] * 2 + [*CONV, "Flatten"]),
         ("alexnet_bn", [*CONV, *POOL] * 2 + CONV * 3 + [*POOL, "AdaptiveAvgPool2d", "Flatten", *FULL * 2]),
+        ("digits_kd3a", [*CONV, *POOL] * 2 + [*CONV, "Flatten", *FULL, "Dropout", *FULL]),
         ("mlp", ["Flatten", *["Linear", "ReLU"] * 3]),
     ],
 )
@@ -192,7 +211,14 @@ def test_names_can_all_be_built() -> None:
     listed = names()
     assert len(set(listed)) == len(listed)
     for name in listed:
-        assert build(name, shape=(1, 64, 64), classes=2).features > 0
+        tokens = 5 if name == "fasttext" else 0
+        assert build(name, shape=SHAPES.get(name, (1, 64, 64)), classes=2, tokens=tokens).features > 0
+
+
+def test_every_network_has_its_published_size_checked() -> None:
+    """The table of totals above has a line for each network a run can name."""
+    marks = next(mark for mark in test_total_parameters.pytestmark if mark.name == "parametrize")
+    assert set(names()) == {name for name, *_ in marks.args[1]}
 
 
 @pytest.mark.parametrize(

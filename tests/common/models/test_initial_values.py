@@ -36,8 +36,11 @@ def tensors(backbone: Backbone) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", [name for name in names() if name != "alexnet_bn"])
 def test_every_layer_can_be_drawn_anew(name: str) -> None:
     """Whatever a layer held before, seeding it by its name gives the same values."""
-    first = build(name, shape=(1, 28, 28), classes=3, projector=ProjectorShape(hidden=8))
-    second = build(name, shape=(1, 28, 28), classes=3, projector=ProjectorShape(hidden=8))
+    shape, tokens = {"fasttext": ((6,), 9), "har_cnn": ((2, 30), 0)}.get(name, ((1, 28, 28), 0))
+    first, second = (
+        build(name, shape=shape, classes=3, tokens=tokens, projector=ProjectorShape(hidden=8))
+        for _ in range(2)
+    )
     for tensor in tensors(second).values():
         tensor.fill_(9)
     draw(first)

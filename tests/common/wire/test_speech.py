@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -25,7 +26,7 @@ from pfl_common.messages import (
     RunStatus,
     SiteStatus,
 )
-from pfl_common.run import Description, Header, Kind, Moments, Task, Values
+from pfl_common.run import Description, Header, InputKind, Kind, Moments, Task, Values
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import refusal_pb2
 
@@ -49,7 +50,7 @@ descriptions = st.builds(
     st.lists(numbers, max_size=3).map(tuple),
     names,
     st.none() | sizes,
-    st.sampled_from(["image", "array"]),
+    st.sampled_from(get_args(InputKind)),
     names,
     st.lists(st.tuples(numbers, numbers, sizes), max_size=3).map(tuple),
     st.sampled_from(get_args(Values)),
@@ -57,6 +58,14 @@ descriptions = st.builds(
     anything,
     st.none() | st.builds(Moments, sizes, st.lists(anything).map(tuple), st.lists(anything).map(tuple)),
     words,
+)
+texts = st.builds(
+    replace,
+    descriptions,
+    numbering=st.sampled_from(["words", "withheld", "hashed", "numbers"]),
+    words=names,
+    tokens=numbers,
+    columns=names,
 )
 reals = st.floats(allow_nan=False)
 lines = st.builds(
@@ -125,7 +134,7 @@ def test_work_is_heard_as_said(value: Assignment | Over | None) -> None:
     assert value == speech.hear_work(over_the_wire(speech.say_work(value)))
 
 
-@given(descriptions)
+@given(descriptions | texts)
 def test_a_description_is_heard_as_said(value: Description) -> None:
     """Not knowing the number of samples is not the same as none."""
     assert value == speech.hear_description(over_the_wire(speech.say_description(value)))
