@@ -1,4 +1,4 @@
-"""What is run: every method file found, two shapes no file has yet, and settings worth an oracle's time."""
+"""What is run: every method file found, a shape no file has yet, and settings worth an oracle's time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pfl_common.run import Json
 from .baselines import BASELINE_FURTHER, BASELINE_ORACLES, BASELINE_SMALL
 from .federation import Federation, Habits, History
 from .oracle_fedcac import FedCac
-from .oracle_fomo import FomoShaped
 from .oracles import DualFed, FedAvg, FedBn, FedPer, FedProto, LgShaped, Local, Oracle
 from .several_heads import HEADS_FURTHER, HEADS_ORACLES, HEADS_SMALL
 
@@ -25,7 +24,6 @@ ORACLES: dict[str, type[Oracle]] = {
     "fedcac": FedCac,
     "fedper": FedPer,
     "fedproto": FedProto,
-    "fomo_shaped": FomoShaped,
     "lg_shaped": LgShaped,
     "local": Local,
     **BASELINE_ORACLES,
@@ -33,7 +31,7 @@ ORACLES: dict[str, type[Oracle]] = {
 }
 """Each method's second writing, by the name of its file."""
 
-SHAPES = ("fomo_shaped", "lg_shaped")
+SHAPES = ("lg_shaped",)
 SHAPES_ROOM = "tests.common.methods.shapes"
 
 UNMOVED: dict[str, frozenset[str]] = {
@@ -42,11 +40,8 @@ UNMOVED: dict[str, frozenset[str]] = {
     # What classes point to is drawn once and never trained.
     "fedetf": frozenset({"etf.vectors"}),
     # Only the parameters of the last mix are remembered.
-    **dict.fromkeys(
-        ("fedfomo", "fomo_shaped"),
-        frozenset(
-            {f"old.encoder.scale.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
-        ),
+    "fedfomo": frozenset(
+        {f"old.encoder.scale.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
     ),
     "spherefed": frozenset({"frame.rows"}),
 }
@@ -84,7 +79,6 @@ SMALL: dict[str, dict[str, Json]] = {
     "dualfed": {"proj_hidden": 7, "lr": 0.02},
     "fedcac": {"beta": 5},
     "lg_shaped": {"pretrain_rounds": 2},
-    "fomo_shaped": {"slots": 2},
     **BASELINE_SMALL,
     **HEADS_SMALL,
 }
@@ -101,7 +95,6 @@ FURTHER = (
     Case("fedcac", {"collab": "top1", "tau": 0.3}, "nearest-one"),
     Case("fedcac", {"collab": "none"}, "alone"),
     Case("fedproto", {"lambda": 10}, "strong"),
-    Case("fomo_shaped", {"slots": 4}, "wide"),
     Case("lg_shaped", {"pretrain_rounds": 0}, "never-full"),
     Case("lg_shaped", {"pretrain_rounds": 3}, "switch-at-the-empty-round"),
     *(Case(*words) for words in (*BASELINE_FURTHER, *HEADS_FURTHER) if words[0] in methods.names()),

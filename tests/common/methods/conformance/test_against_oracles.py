@@ -15,7 +15,7 @@ from .cases import FOUND, FURTHER, Case, oracle_of, play
 from .federation import History
 from .network import ENCODER, PROJECTOR, Arrays, Pass, cross_entropy, pull, supcon
 from .oracle_fedcac import FedCac
-from .oracle_fomo import FomoShaped
+from .oracle_fedfomo import FedFomo
 from .oracles import FedProto, Oracle
 from .replay import Expected, differing, replay, same_scores
 from .schedule import CLASSES, FEATURES, HIDDEN, INPUTS, SITES
@@ -176,7 +176,7 @@ def test_the_schedule_turns_every_page_of_fedproto_and_the_slots() -> None:
         expected.states[5]["prototypes"][2:], expected.states[6]["prototypes"][2:], rtol=0, atol=0
     )
     assert same, "only d was counted in round 6, and it has neither class"
-    likings = played("fomo_shaped", FomoShaped).preference
+    likings = played("fedfomo", FedFomo).preference
     assert any(value > 0 for (site, peer), value in likings.items() if site != peer)
     assert any(value < 0 for value in likings.values())
 
