@@ -42,6 +42,10 @@ def test_predictions_on_resnet18_are_the_published_ratios() -> None:
     assert 2.0 == PREDICTED["fedcac"][1](LARGE_RESNET) / LARGE_RESNET.model
 
 
+ONCE = {"lgfedavg": {"encoder"}}
+"""Branches that a site gets once and not in a usual round."""
+
+
 def measure(name: str, network: Network) -> tuple[int, int]:
     """Bytes up and down that the rehearsal pins."""
     method = methods.load(name)
@@ -49,11 +53,12 @@ def measure(name: str, network: Network) -> tuple[int, int]:
 
 
 def pinned(spec: RunSpec) -> tuple[int, int]:
-    """The same of a run, in the phase of most rounds, with everything that may come."""
+    """The same of a run, in the phase of most rounds, with everything that may come in each of them."""
     method = methods.load(spec.method)
     manifests, phase = figures.pin(method, spec), figures.usual_phase(method, spec)
     parcels = [manifests[parcel_key(Kind.TRAIN, phase, way)] for way in ("up", "down")]
-    up, down = (codec.size_of(parcel, {e.group for e in parcel if e.group}) for parcel in parcels)
+    once = ONCE.get(spec.method, set())
+    up, down = (codec.size_of(parcel, {e.group for e in parcel if e.group} - once) for parcel in parcels)
     return up, down
 
 
