@@ -163,7 +163,7 @@ def _takes(field: FieldInfo) -> str:
     if is_number(field):
         return span(field)
     if get_origin(field.annotation) is Literal:
-        return " | ".join(get_args(field.annotation))
+        return " | ".join(map(_typed, get_args(field.annotation)))
     if get_origin(field.annotation) is tuple:
         return f"{len(get_args(field.annotation))} times true or false, with commas"
     return "true | false" if field.annotation is bool else "text"

@@ -21,11 +21,14 @@ torch.set_num_threads(1)
 
 
 def play(name: str) -> tuple[list[Metrics], list[Metrics], set[str]]:
-    """Two rounds of three sites: what the coordinator told, what training said, which views there are."""
+    """Two rounds of three sites: what the coordinator told, what training said, which views there are.
+
+    Of the seven samples that a site has Per-FedAvg needs two batches for each step.
+    """
     module = import_module(f"pfl_common.methods.{name}")
     method = Method.of(module)
     half = method.build_server(build_spec(name))
-    clients, told, learned = {site: build_client(module) for site in "abc"}, [], []
+    clients, told, learned = {site: build_client(module, batch=3) for site in "abc"}, [], []
     data = {site: build_data(site) for site in "abc"}
     state = half.start(clients["a"], 3)
     for number in (1, 2):

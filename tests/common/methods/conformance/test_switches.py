@@ -14,6 +14,7 @@ from typing import Literal, get_args, get_origin
 
 import numpy as np
 import pytest
+from pydantic.fields import FieldInfo
 
 from pfl_common.config import dump, field_of, is_number
 from pfl_common.errors import SettingError
@@ -32,6 +33,9 @@ BESIDE: Mapping[str, Mapping[str, Json]] = {
     "fedcp.use_global_head": {"use_cpn": False},
     "spherefed.scale": {"loss": "ce"},
     "spherefed.gamma": {"calibrate": True},
+    "fedphp.reg": {"variant": "original"},
+    "fedphp.rho": {"variant": "original"},
+    "fedphp.temperature": {"variant": "original"},
 }
 """What has to be set for a switch to matter, by `method.setting` or, for all methods, `*.setting`."""
 
@@ -73,7 +77,15 @@ def other_values(method: Method, field: str, now: Json) -> list[Json]:
         return [not now]
     if isinstance(now, list):
         return turned_round(now)
+    if is_fixed(found):
+        return []
     return [another_number(method, name, now)] if is_number(found) or now is None else []
+
+
+def is_fixed(found: FieldInfo) -> bool:
+    """Whether a number has been narrowed to the one value that makes sense in its method."""
+    bounds = [getattr(m, name) for m in found.metadata for name in ("ge", "le") if hasattr(m, name)]
+    return len(bounds) == 2 and bounds[0] == bounds[1]
 
 
 def turned_round(now: list[Json]) -> list[Json]:
@@ -87,9 +99,14 @@ def another_number(method: Method, name: str, now: Json) -> Json:
     base = float(now) if isinstance(now, int | float) else 0.0
     for value in (2 * base, base / 2, base + 1):
         number: Json = int(value) if isinstance(now, int) else value
-        if number != now and allowed(method, {name: number}):
+        if number != now and allowed(method, {**beside(method.name, name), name: number}):
             return number
     raise AssertionError(f"{method.name}.{name}: no other number found; add a line to VALUES")
+
+
+def beside(name: str, setting: str) -> Mapping[str, Json]:
+    """What has to be set too, so that a setting of a method matters."""
+    return BESIDE.get(f"{name}.{setting}", BESIDE.get(f"*.{setting}", {}))
 
 
 def allowed(method: Method, settings: Mapping[str, Json]) -> bool:
@@ -105,9 +122,9 @@ def allowed(method: Method, settings: Mapping[str, Json]) -> bool:
 def test_each_value_of_each_setting_shows(name: str, setting: str, value: Json) -> None:
     """Beside a run that differs in this setting alone, something seen is different."""
     case = next(case for case in FOUND if case.name == name)
-    beside = BESIDE.get(f"{name}.{setting}", BESIDE.get(f"*.{setting}", {}))
-    plain = play_with(case, tuple(sorted(beside.items())))
-    changed = play_with(case, tuple(sorted({**beside, setting: as_key(value)}.items())))
+    besides = beside(name, setting)
+    plain = play_with(case, tuple(sorted(besides.items())))
+    changed = play_with(case, tuple(sorted({**besides, setting: as_key(value)}.items())))
     assert differ(seen(plain), seen(changed)), f"{name}: {setting} = {value} changes nothing"
 
 
