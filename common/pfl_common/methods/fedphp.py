@@ -1,0 +1,177 @@
+"""FedPHP: a site's private model is handed on from round to round and teaches, or is mixed into, the common one.
+
+Li et al., FedPHP: Federated Personalization with Inherited Private Models (ECML PKDD 2021).
+Rule: in `variant = blend` a site mixes its own last model w_i into the received one, w = (1 − mu_t) w^t + mu_t w_i,
+with mu_t = mu (t − 1)/T, and trains on (1 − lambda) CE + lambda MMD²(h, h^t), h^t from the encoder as received;
+w predicts as soon as it is mixed. In `original` w starts from w^t and learns on (1 − lambda) CE + lambda R from an
+inherited model p, by its probabilities (`reg = kd`) or features (mmd); then p ← mu_t p + (1 − mu_t) w with mu_t =
+mu min(1, n / max(1, rho T)) after n earlier rounds of this site; p predicts. `lib2024` is as original with mmd and
+mu_t = mu t/T; w predicts, so measure after training. The next w^t is the mean weighted by samples.
+Travels: the model, less what `bn_policy` keeps at home. Stays: `own` (w_i or p), how often the site trained,
+batch-norm statistics, counters.
+Departures: the paper is `original`. `blend` is what its name stood for in the library of 2022 to 2024, from which the
+published comparisons are; it counts rounds from 0, hence t − 1. Then that library changed to `lib2024`. Statistics
+are not mixed on receipt; those of p are mixed as its parameters are.
+Costs: the bytes of FedAvg; one or two more copies of the model in memory and one more forward pass a batch.
+Choice: when sites take part again and again and should not forget themselves in between. Ditto and FedRep do the
+same job with less to set; choose by measuring. A site that trains once gains nothing from what it inherits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, JsonValue
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pfl_common.config import Why
+from pfl_common.errors import SettingError
+from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning import sgd
+from pfl_common.learning.mmd import mmd2
+from pfl_common.learning.second import build_second, predict, start_second
+from pfl_common.models import Backbone
+from pfl_common.partition import travelling
+from pfl_common.run import Task
+from pfl_common.tensors import State, load_into
+
+BANDWIDTHS = (10, 15, 20, 50)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config(Settings):
+    """Which of the methods of this name, and its symbols."""
+
+    variant: Literal["blend", "original", "lib2024"] = "blend"
+    """The method of the published comparisons (blend), of the paper (original), or of the later library (lib2024)."""
+    mu: Annotated[float, Field(ge=0, le=1), Why("it is a share; the paper's is 0.9")] = 0.9
+    """mu: the share that one's own model has at the end; it grows from round to round."""
+    lambda_: Annotated[float, Field(ge=0, le=1), Why("it is a share; the paper's are 0.05 to 0.1")] = 0.01
+    """lambda: the share of the comparison with the teacher in the loss."""
+    reg: Literal["kd", "mmd"] = "kd"
+    """R of `original`: learn p's probabilities (kd) or have features like its own (mmd)."""
+    temperature: Annotated[float, Field(ge=0.01, le=1000), Why("it divides scores; the paper's is 4")] = 4.0
+    """Temperature of p's probabilities for `reg = kd`."""
+    rho: Annotated[float, Field(gt=0, le=1), Why("it is a share of the rounds")] = 1.0
+    """rho of `original`: in which share of the rounds a site trains; give what the run's participation is."""
+
+    def __post_init__(self) -> None:
+        original = self.variant == "original"
+        used = {"reg": original, "rho": original, "temperature": original and self.reg == "kd"}
+        for name in (name for name, matters in used.items() if not matters):
+            if getattr(self, name) != getattr(type(self), name):
+                raise SettingError(
+                    f"fedphp: {name} is {getattr(self, name)} with variant={self.variant} and reg={self.reg}",
+                    expected="variant=original, and reg=kd for a temperature: no other comparison has it",
+                    advice=f"leave {name} out, or add what it belongs to",
+                )
+
+
+class Client(Participant):
+    """Start from what was received and inherited, and learn under a teacher."""
+
+    settings: Config
+    head: nn.Module
+    participations: Tensor
+
+    def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
+        super().__init__(config, backbone, classes)
+        self.own = build_second(self)
+        self.register_buffer("participations", torch.tensor(0))
+        # In a tuple, so that it is no part of what this site keeps or sends.
+        self._received: tuple[nn.Module, ...] = ()
+        self._pulls: list[Tensor] = []
+
+    def travels(self, phase: str) -> Iterable[str]:
+        """The model."""
+        return travelling(self, self.settings.bn_policy, ["encoder", "head"])
+
+    def receive(self, down: State, task: Task) -> None:
+        """Take w^t; blend mixes one's own model in, in the others a new site inherits w^t."""
+        super().receive(down, task)
+        if self.settings.variant != "blend":
+            if task.since == 0:
+                start_second(self.own, self)
+            return
+        self._received = (copy.deepcopy(self.encoder).train().requires_grad_(False),)
+        if task.since > 0:
+            with torch.no_grad():
+                for name, mine in self.own.named_parameters():
+                    self.get_parameter(name).lerp_(mine, self._share(task))
+
+    def _share(self, task: Task) -> float:
+        """mu_t, the share that one's own model has in this round."""
+        if self.settings.variant == "original":
+            expected = max(1.0, self.settings.rho * task.rounds)
+            return self.settings.mu * min(1.0, int(self.participations) / expected)
+        number = task.round - 1 if self.settings.variant == "blend" else task.round
+        return self.settings.mu * number / task.rounds
+
+    def learn(self, data: LocalData, task: Task) -> Metrics:
+        """E epochs of SGD under the teacher; then what is inherited next."""
+        self._pulls, share = [], self._share(task)
+        model = chain(self.encoder.parameters(), self.head.parameters())
+        loss = sgd.train(self, model, self._loss, data=data, task=task)
+        self._hand_on(0.0 if self.settings.variant == "blend" else share)
+        self.participations += 1
+        self._received = ()
+        return {"loss": loss, "pull": float(torch.stack(self._pulls).mean()), "mu": share}
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        features = self.encoder(x)
+        scores = self.head(features)
+        pull = self._compare(x, features, scores)
+        self._pulls.append(pull.detach())
+        lambda_ = self.settings.lambda_
+        return (1 - lambda_) * cross_entropy(scores, y) + lambda_ * pull
+
+    def _compare(self, x: Tensor, features: Tensor, scores: Tensor) -> Tensor:
+        """MMD² of the features and the teacher's, or the cross entropy with the teacher's probabilities."""
+        # What a site inherited is a finished model; the encoder just received sees batches as the one in training.
+        blend = self.settings.variant == "blend"
+        taught = (self._received[0] if blend else self.own.eval()["encoder"])(x)
+        if self.settings.variant == "original" and self.settings.reg == "kd":
+            return cross_entropy(scores, (self.own["head"](taught) / self.settings.temperature).softmax(1))
+        return mmd2(features, taught, BANDWIDTHS)
+
+    def _hand_on(self, share: float) -> None:
+        """own ← share · own + (1 − share) · w, parameters and statistics; a counter is taken from w."""
+        mine = self.own.state_dict()
+        now = State.view(self, mine)
+        mixed = {n: torch.lerp(now[n], v, share) for n, v in mine.items() if v.is_floating_point()}
+        load_into(self.own, now | mixed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of the inherited model in `original`, else of the model as it is."""
+        if self.settings.variant != "original":
+            return super().forward(x)
+        return predict(self.own, x)
+
+
+Server = Averaging
+DIAGNOSTICS = {
+    "loss": "Cross entropy and the comparison with the teacher, in the last epoch of a site's training.",
+    "pull": "What the teacher still differs by: MMD² of its features and the site's (with reg = kd the cross entropy "
+    "with its probabilities), in the mean over the round's batches.",
+    "mu": "The share that the site's own model had in this round: mu_t.",
+}
+"""What is told by `learn`, each number in a sentence."""
+SHOWS = ""
+_FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
+PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
+    "paper": _FEDCP,
+    "fedcp": _FEDCP,
+    "fedcp-resnet18": {**_FEDCP, "lr": 0.1},
+    "original": {**_FEDCP, "variant": "original", "lambda": 0.1},
+    "lib2024": {**_FEDCP, "variant": "lib2024", "eval_point": "post"},
+}
+"""The settings of the papers that compare with it: `paper` and `fedcp` are FedCP's and GPFL's with the 4-layer CNN
+(ResNet-18 and fastText: `fedcp-resnet18`); mu = 0.9 and lambda = 0.01 are ours, they publish none. `original` is the
+method's own paper with its lambda (0.05 to 0.1), under the same optimiser.
+"""
