@@ -19,6 +19,14 @@ from pfl_server.cli import BackboneName, MethodName, SetPairs
 app = programs.make_app()
 console = make_console()
 Server = Annotated[str | None, typer.Option(help="Which coordinator of this machine: address or id.")]
+AccAverage = Annotated[
+    str | None,
+    typer.Option(help="macro: every site alike; micro: all test samples together. [default: macro]"),
+]
+BestMode = Annotated[
+    str | None,
+    typer.Option(help="common_round: the best average; per_client: each site's own. [default: common_round]"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -180,6 +188,8 @@ def compare(
         Path | None, typer.Option(help="Keep finished runs in this file; a comparison broken off goes on.")
     ] = None,
     plots: Annotated[Path | None, typer.Option(help="Draw charts into this folder, as PNG and SVG.")] = None,
+    acc_average: AccAverage = None,
+    best_mode: BestMode = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods: settings chosen on validation data, several seeds, differences with intervals."""
@@ -190,7 +200,7 @@ def compare(
     configure(level="warning")
     # What is said on the way goes to the other stream where the result is for a program.
     said = make_console(stderr=True) if as_json else console
-    found = play(Asked(plan, data, jobs, out, keep, plots), said)
+    found = play(Asked(plan, data, jobs, out, keep, plots, acc_average, best_mode), said)
     told = json.dumps(found.to_json(), indent=1, sort_keys=True)
     if out is not None:
         out.write_text(told + "\n")
@@ -231,14 +241,18 @@ def report(
     target: Annotated[
         list[float] | None, typer.Option(help="Mean accuracy to reach, as 0.9; else shares of the best.")
     ] = None,
+    acc_average: AccAverage = None,
+    best_mode: BestMode = None,
     pictures: Annotated[bool, typer.Option(help="Write the charts as PNG files too.")] = True,
     as_json: AsJson = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write one page about a run, under way or over: accuracy, fairness, bytes, time, losses."""
+    from pfl_deploy.reporting.averages import Reading
     from pfl_deploy.reporting.story import Asked, make_report
 
-    asked = Asked(run, tuple(sites or ()), tuple(beside or ()), tuple(target or ()), pictures)
+    reading = Reading.of(acc_average, best_mode)
+    asked = Asked(run, tuple(sites or ()), tuple(beside or ()), tuple(target or ()), pictures, reading)
     written = make_report(asked, out)
     if as_json:
         console.print_json(json.dumps(written.facts))

@@ -10,6 +10,8 @@ from math import isfinite
 from types import ModuleType
 from typing import Protocol, runtime_checkable
 
+import torch
+
 from pfl_common import models
 from pfl_common.config import settle
 from pfl_common.errors import SettingError, nearest
@@ -47,6 +49,8 @@ class Method:
     shows: str
     presets: Mapping[str, Mapping[str, Json]]
     diagnostics: Mapping[str, str]
+    accounted_bytes: Callable[[Participant, int], int]
+    """Bytes of one transfer as a report counts them, from a site's half and the bytes that are sent."""
     doc: str
 
     @classmethod
@@ -62,6 +66,7 @@ class Method:
             shows=getattr(module, "SHOWS", ""),
             presets=getattr(module, "PRESETS", {}),
             diagnostics={**EVERYWHERE, **getattr(module, "DIAGNOSTICS", {})},
+            accounted_bytes=getattr(module, "accounted_bytes", _as_sent),
             doc=module.__doc__ or "",
         )
 
@@ -106,6 +111,15 @@ def load(name: str) -> Method:
     return Method.of(import_module(f"{__name__}.{name}"))
 
 
+def count_charged(spec: RunSpec) -> int:
+    """Bytes that a method's paper charges a transfer with although nobody sends them: 0 for nearly all methods."""
+    method = load(spec.method)
+    if method.accounted_bytes is _as_sent:
+        return 0
+    with torch.device("meta"):
+        return method.accounted_bytes(build_participant(spec), 0)
+
+
 def build_participant(spec: RunSpec) -> Participant:
     """The site's half of a run's method on the run's backbone, before its layers have their first values."""
     projector = ProjectorShape() if spec.model.encoder_projector else None
@@ -117,6 +131,10 @@ def build_participant(spec: RunSpec) -> Participant:
         projector=projector,
     )
     return load(spec.method).build_client(spec, backbone)
+
+
+def _as_sent(client: Participant, sent: int) -> int:
+    return sent
 
 
 def _one_phase(config: Settings, number: int, rounds: int) -> str:

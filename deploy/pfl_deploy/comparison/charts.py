@@ -86,7 +86,8 @@ def _curves(found: Compared) -> Any:
             low, high = ([100 * ends[side] for ends in points.values()] for side in (1, 2))
             axes.fill_between(rounds, low, high, color=colour, alpha=0.14, linewidth=0)
     axes.set_xlabel("rounds")
-    axes.set_ylabel("mean accuracy over sites, test data, in percent")
+    words = "accuracy over all samples" if found.plan.reading.is_pooled else "mean accuracy over sites"
+    axes.set_ylabel(f"{words}, test data, in percent")
     axes.grid(axis="y", color="#e3e5e8", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
@@ -119,7 +120,7 @@ def _say(axes: Any, place: int, words: str) -> None:
 
 def _mean_curve(row: Row) -> Mapping[int, tuple[float, float, float]]:
     """Mean, lowest and highest over seeds at the rounds that all of them measured."""
-    curves = [outcome.curve for outcome in row.outcomes.values()]
+    curves = [outcome.curve_of(row.reading.acc_average) for outcome in row.outcomes.values()]
     if row.failed or not curves:
         return {}
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))

@@ -65,7 +65,8 @@ def _choose(plan: Comparison, contestant: Contestant, tried: Iterable[Tried]) ->
     able = [one for one in own if not one.outcome.failed]
     if not able:
         return Choice(None, own)
-    settings = max(able, key=lambda one: one.outcome.mean("validation")).trial.settings
+    how = plan.reading.acc_average
+    settings = max(able, key=lambda one: one.outcome.mean("validation", how)).trial.settings
     return Choice(settings, own, tuple(find_edges(contestant, settings)))
 
 

@@ -17,7 +17,7 @@ from typing import Any  # plain values from JSON
 from pfl_common.errors import SettingError
 from pfl_deploy.comparison.outcome import Outcome
 
-FORM = 2
+FORM = 3
 """Of the file's lines; those of other forms are not used."""
 
 

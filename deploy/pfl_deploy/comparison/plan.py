@@ -9,7 +9,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any  # a TOML file's values are of any type until they are settled
 
@@ -21,6 +21,7 @@ from pfl_common import methods
 from pfl_common.config import settle
 from pfl_common.errors import SettingError, nearest
 from pfl_common.halves import STRICT
+from pfl_deploy.reporting.averages import Average, BestMode, Reading
 from pfl_server.settings import HERE_ONLY, ServerSettings
 
 CHOOSING_SEED = 1000
@@ -63,6 +64,9 @@ class _Words:
     choosing_rounds: Annotated[int, Field(ge=0)] = 0
     reference: str = ""
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.2
+    acc_average: Average = "macro"
+    best_mode: BestMode = "common_round"
+    target: Annotated[float, Field(ge=0, le=1)] = 0.0
     common: dict[str, Json] = field(default_factory=dict)
 
 
@@ -82,6 +86,10 @@ class Comparison:
     """The contestant that differences are told against."""
     hold_out: float
     """Share of each class of the training part that is kept for choosing, where a site has no validation part."""
+    reading: Reading = field(default_factory=Reading)
+    """How accuracies become one number; nothing of it is trained."""
+    target: float = 0.0
+    """The accuracy that rounds and bytes are counted to; 0 takes a share of the reference's best."""
 
     @classmethod
     def read(cls, file: Path) -> Comparison:
@@ -103,11 +111,18 @@ class Comparison:
             contestants=contestants,
             reference=words.reference or contestants[0].name,
             hold_out=words.hold_out,
+            reading=Reading(words.acc_average, words.best_mode),
+            target=words.target,
         )
         _check_common(common)
         _check_seeds(words.seeds)
         _check_reference(made)
         return made
+
+    def read_as(self, acc_average: str | None, best_mode: str | None) -> Comparison:
+        """The same with another way to read accuracies, where a command names one."""
+        own = self.reading
+        return replace(self, reading=Reading.of(acc_average or own.acc_average, best_mode or own.best_mode))
 
     @property
     def chooses(self) -> bool:

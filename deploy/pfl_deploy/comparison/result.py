@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any  # plain values on their way to JSON
 
 from pfl_common.run import Json
 from pfl_deploy.comparison.checks import Checked
 from pfl_deploy.comparison.choosing import Choice, Tried
+from pfl_deploy.comparison.course import SHARE, Courses, follow, gather
 from pfl_deploy.comparison.outcome import Outcome
 from pfl_deploy.comparison.paired import Paired, pair
 from pfl_deploy.comparison.plan import Comparison, Contestant, say
+from pfl_deploy.reporting.averages import Average, Reading
 from pfl_server.comparable import Differences, differ_in_settings, say_value
 
 REPORTED = {"test": "test data", "shifted": "shifted test data"}
@@ -39,6 +41,9 @@ class Row:
     """Between it and the reference."""
     against: Mapping[str, Paired]
     """By part: how far it lies above the reference."""
+    reading: Reading = field(default_factory=Reading)
+    courses: Courses | None = None
+    """How it came there, over its seeds; None where it failed."""
 
     @property
     def failed(self) -> str:
@@ -53,8 +58,11 @@ class Row:
         return f"{first.reason} ({_say_first(self.choice.settings)}{share})"
 
     def means(self, part: str) -> dict[int, float]:
-        """The mean over sites by seed."""
-        return {seed: found.mean(part) for seed, found in self.outcomes.items() if part in found.accuracy}
+        """The average over sites by seed."""
+        how = self.reading.acc_average
+        return {
+            seed: found.mean(part, how) for seed, found in self.outcomes.items() if part in found.accuracy
+        }
 
     def spread(self, part: str) -> dict[str, Spread]:
         """Per site and over all sites; nothing where a seed is missing."""
@@ -64,7 +72,7 @@ class Row:
         if not runs:
             return {}
         columns = {site: [run[site] for run in runs] for site in sorted(runs[0])}
-        columns["mean"] = [statistics.fmean(run.values()) for run in runs]
+        columns["mean"] = list(self.means(part).values())
         return {name: _spread(values) for name, values in columns.items()}
 
 
@@ -77,6 +85,8 @@ class Compared:
     rows: tuple[Row, ...]
     served: int
     """Results that were taken from the file."""
+    target: float = 0.0
+    """The accuracy that rounds and bytes are counted to."""
 
     @property
     def parts(self) -> list[str]:
@@ -96,6 +106,8 @@ class Compared:
             "choosing_rounds": plan.choosing_rounds,
             "seeds": list(plan.seeds),
             "reference": plan.reference,
+            "reading": asdict(plan.reading),
+            "target": self.target,
             "common": {**plan.common, "set": plan.shared},
             "data": dict(checked.circumstances.data),
             "versions": dict(checked.circumstances.versions),
@@ -117,11 +129,28 @@ def assemble(
 ) -> Compared:
     """Put everything together, each contestant beside the reference."""
     reference = next(one for one in plan.contestants if one.name == plan.reference)
+    reading = plan.reading
     rows = [
-        Row(one, choices[one.name], outcomes.get(one.name, {}), Differences(), {}) for one in plan.contestants
+        Row(one, choices[one.name], outcomes.get(one.name, {}), Differences(), {}, reading)
+        for one in plan.contestants
     ]
     base = rows[plan.contestants.index(reference)]
-    return Compared(plan, checked, tuple(_compare(row, base, checked) for row in rows), served)
+    target = plan.target or _share_of_best(base)
+    compared = (replace(_compare(row, base, checked), courses=_follow(row, target)) for row in rows)
+    return Compared(plan, checked, tuple(compared), served, target)
+
+
+def _share_of_best(base: Row) -> float:
+    """A target that most contestants come near to."""
+    found = _follow(base, 0.0)
+    return SHARE * found.best if found else 0.0
+
+
+def _follow(row: Row, target: float) -> Courses | None:
+    if row.failed:
+        return None
+    found = [follow(outcome, row.reading, target) for outcome in row.outcomes.values()]
+    return gather([one for one in found if one is not None])
 
 
 def _compare(row: Row, base: Row, checked: Checked) -> Row:
@@ -191,9 +220,10 @@ def _row_json(row: Row, parts: Sequence[str]) -> dict[str, Any]:
         "method": row.contestant.method,
         "settings": row.choice.settings,
         "failed": f"failed: {row.failed}" if row.failed else None,
-        "tried": [_tried_json(tried) for tried in row.choice.tried],
+        "tried": [_tried_json(tried, row.reading.acc_average) for tried in row.choice.tried],
         "edges": [asdict(edge) for edge in row.choice.edges],
         **{part: {name: asdict(one) for name, one in row.spread(part).items()} for part in parts},
+        "course": asdict(row.courses) if row.courses else None,
         "seeds": {str(seed): _outcome_json(outcome) for seed, outcome in row.outcomes.items()},
         "against": {
             "not_comparable": list(row.differences.hindering),
@@ -203,11 +233,11 @@ def _row_json(row: Row, parts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _tried_json(tried: Tried) -> dict[str, Any]:
+def _tried_json(tried: Tried, how: Average) -> dict[str, Any]:
     failed = tried.outcome.failed
     return {
         "settings": tried.trial.varied,
-        "validation": None if failed else tried.outcome.mean("validation"),
+        "validation": None if failed else tried.outcome.mean("validation", how),
         "failed": f"failed: {tried.outcome.reason} ({_say_first(tried.trial.varied)})" if failed else None,
     }
 

@@ -29,11 +29,13 @@ class Asked:
     out: Path | None = None
     keep: Path | None = None
     plots: Path | None = None
+    acc_average: str | None = None
+    best_mode: str | None = None
 
 
 def compare(asked: Asked, console: Console) -> Compared:
     """Play a whole comparison; nothing is trained before everything that can be known was checked."""
-    plan = Comparison.read(asked.plan)
+    plan = Comparison.read(asked.plan).read_as(asked.acc_average, asked.best_mode)
     check_place(asked.out, "--out")
     check_place(asked.keep, "--keep")
     check_folder(asked.plots, "--plots")

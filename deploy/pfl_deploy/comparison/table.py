@@ -4,17 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pfl_common.methods import count_charged
+from pfl_deploy.comparison.course import Courses
 from pfl_deploy.comparison.paired import Paired
 from pfl_deploy.comparison.plan import say
 from pfl_deploy.comparison.result import REPORTED, Compared, Row
 from pfl_deploy.reporting import amounts
+
+MIB = 1 << 20
+"""Papers call it a megabyte."""
 
 
 def as_markdown(found: Compared) -> str:
     """Tables and notes."""
     parts = found.parts or ["test"]
     made = [_table(found, part, titled=len(parts) > 1) for part in parts]
+    made += [_courses(found)] if any(row.courses for row in found.rows) else []
     return "\n\n".join([*made, "\n".join(f"- {note}" for note in tell(found))])
+
+
+def _courses(found: Compared) -> str:
+    """How each contestant came there: best and last, evenness over sites, what a target took."""
+    target = amounts.percent(found.target)
+    columns = ["", "best", "best less last", "deviation over sites", "variation"]
+    head = [*columns, f"rounds to {target}", f"MiB a site to {target}"]
+    lines = [_line(head), "|" + "---|" * len(head)]
+    lines += [_line([row.contestant.name, *_course_cells(row.courses)]) for row in found.rows]
+    return "How it came there\n\n" + "\n".join(lines)
+
+
+def _course_cells(found: Courses | None) -> list[str]:
+    if found is None:
+        return [""] * 6
+    shares = (found.best, found.overfitting, found.deviation, found.variation)
+    return [*(f"{100 * share:.1f}" for share in shares), *_reached(found)]
+
+
+def _reached(found: Courses) -> list[str]:
+    if found.rounds is None or found.exchanged is None:
+        return ["not reached", ""]
+    some = "" if found.reached == found.seeds else f" ({found.reached} of {found.seeds} seeds)"
+    return [f"{found.rounds:.1f}{some}", f"{found.exchanged / MIB:.2f}"]
 
 
 def _table(found: Compared, part: str, *, titled: bool) -> str:
@@ -65,6 +95,8 @@ def _difference(paired: Paired) -> str:
 def tell(found: Compared) -> Iterator[str]:
     """What has to be known to read the tables."""
     plan, seeds = found.plan, len(found.plan.seeds)
+    if plan.reading.is_pooled:
+        yield "The mean is over all test samples together: a site counts by how many it has."
     yield (
         f"Percent of each site's own samples after {amounts.counted(plan.rounds, 'round')}: mean ± standard deviation "
         f"over {amounts.counted(seeds, 'seed')}."
@@ -85,7 +117,31 @@ def tell(found: Compared) -> Iterator[str]:
         yield f"{held[0].upper()}{held[1:]}."
     for row in found.rows:
         yield from _tell_row(row)
+    if any(row.courses for row in found.rows):
+        yield from _tell_courses(found)
     yield f"{found.runs} runs, {found.served} of them taken from the kept file."
+
+
+def _tell_courses(found: Compared) -> Iterator[str]:
+    """What the second table's columns are."""
+    reading = found.plan.reading
+    best = (
+        "each site at its own best round"
+        if reading.best_mode == "per_client"
+        else "the best round of each run"
+    )
+    yield (
+        f"How it came there: means over seeds; best is {best}, {reading.words}; deviation and variation (deviation "
+        "beside the average) over sites at the round with the best average. Bytes of a site are the content of its "
+        "downloads and updates, without the first model."
+    )
+    for row in found.rows:
+        charge = count_charged(found.checked.specs[row.contestant.name])
+        if charge:
+            yield (
+                f"{row.contestant.name}: to each transfer {charge:,} bytes are added that its paper counts although "
+                "they are not sent (paper_accounting)."
+            )
 
 
 def _tell_row(row: Row) -> Iterator[str]:

@@ -20,6 +20,8 @@ from pfl_common.config import settle
 from pfl_common.errors import DataError, RunFailed, SettingError, StateError, UserError
 from pfl_deploy.comparison.outcome import Accuracies, Outcome
 from pfl_deploy.reporting.histories import Curve, History, find_histories
+from pfl_deploy.reporting.record import Record, read_record
+from pfl_deploy.reporting.traffic import exchanged
 from pfl_deploy.simulate import Result, find_sites, simulate
 from pfl_server.settings import ServerSettings
 
@@ -59,7 +61,8 @@ def run_request(request: Mapping[str, Any]) -> Outcome:
             result = simulate(settings, folders, place / "sites", **read)
         except RunFailed as failed:
             return Outcome(failed=str(failed))
-        return read_outcome(result, place / "sites")
+        record = read_record(place / "coordinator" / "runs" / result.spec.id)
+        return read_outcome(result, place / "sites", record)
 
 
 def run_settings(server: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,23 +70,32 @@ def run_settings(server: Mapping[str, Any]) -> dict[str, Any]:
     return {"quorum": 1.0, **server}
 
 
-def read_outcome(result: Result, sites: Path) -> Outcome:
-    """What the sites wrote down of a finished run."""
+def read_outcome(result: Result, sites: Path, record: Record) -> Outcome:
+    """What the sites wrote down of a finished run, and what its coordinator knows of its parcels."""
     histories = find_histories([sites], result.spec.id, result.spec.hash)
     accuracy: Accuracies = {}
+    samples: dict[str, dict[str, int]] = {}
     for part in PARTS:
         measure = f"pre/{part}/combined"
-        known = {site: history.end[measure] for site, history in histories.items() if measure in history.end}
-        if known:
-            accuracy[part] = known
-    return Outcome(accuracy, _mean_curve(histories, result.spec.rounds))
+        ended = {site: history for site, history in histories.items() if measure in history.end}
+        if ended:
+            accuracy[part] = {site: history.end[measure] for site, history in ended.items()}
+            samples[part] = {site: int(history.samples[measure]) for site, history in ended.items()}
+    rounds = _read_rounds(histories, result.spec.rounds)
+    return Outcome(
+        accuracy,
+        {number: statistics.fmean(found.values()) for number, found in rounds.items()},
+        rounds,
+        samples,
+        exchanged(record),
+    )
 
 
-def _mean_curve(histories: Mapping[str, History], rounds: int) -> dict[int, float]:
-    """At the rounds that all sites measured."""
-    curves = [_curve(history, rounds) for history in histories.values()]
-    shared = set.intersection(*(set(curve) for curve in curves)) if curves else set()
-    return {number: statistics.fmean(curve[number] for curve in curves) for number in sorted(shared)}
+def _read_rounds(histories: Mapping[str, History], rounds: int) -> dict[int, dict[str, float]]:
+    """Each site's accuracy at the rounds that all sites measured."""
+    curves = {site: _curve(history, rounds) for site, history in histories.items()}
+    shared = set.intersection(*(set(curve) for curve in curves.values())) if curves else set()
+    return {number: {site: curve[number] for site, curve in curves.items()} for number in sorted(shared)}
 
 
 def _curve(history: History, rounds: int) -> Curve:

@@ -26,6 +26,15 @@ _PHASE_WORDS = {
 
 def say_bytes(facts: Facts) -> str:
     """Which bytes the page shows."""
+    return _say_source(facts) + "".join(
+        f"; to each transfer of {told.name} {told.traffic.charge:,} bytes are added that its paper counts although "
+        "they are not sent (paper_accounting)"
+        for told in facts.all
+        if told.traffic.charge
+    )
+
+
+def _say_source(facts: Facts) -> str:
     if facts.measured_bytes:
         return "those the coordinator counted as they crossed, in both directions and over all sites"
     bound = " at the most" if any(told.traffic.at_most for told in facts.all) else ""

@@ -76,17 +76,19 @@ def _over_rounds(title: str, facts: Facts, curves: Mapping[str, Sequence[Point]]
     lines = [_mean_line(told, curves[told.kind]) for told in reversed(facts.beside) if curves[told.kind]]
     worst = {float(p.after): p.worst_decile for p in points}
     lines.append(Line("worst tenth", "run", worst, style="dashed"))
-    band = {float(p.after): (max(0.0, p.mean - p.deviation), min(1.0, p.mean + p.deviation)) for p in points}
-    mean = {float(p.after): p.mean for p in points}
-    lines.append(Line(facts.run.name, "run", mean, band, end=f"{100 * points[-1].mean:.1f}"))
+    band = {
+        float(p.after): (max(0.0, p.counts - p.deviation), min(1.0, p.counts + p.deviation)) for p in points
+    }
+    mean = {float(p.after): p.counts for p in points}
+    lines.append(Line(facts.run.name, "run", mean, band, end=f"{100 * points[-1].counts:.1f}"))
     last = max(points[-1].after for points in curves.values() if points)
     return LineChart(title, tuple(lines), rounds_scale(max(1, last)), percent_scale("%"))
 
 
 def _mean_line(told: Told, points: Sequence[Point]) -> Line:
     shown = thin(points)
-    values = {float(point.after): point.mean for point in shown}
-    return Line(told.name, told.kind, values, end=f"{100 * shown[-1].mean:.1f}")
+    values = {float(point.after): point.counts for point in shown}
+    return Line(told.name, told.kind, values, end=f"{100 * shown[-1].counts:.1f}")
 
 
 def accuracy_over_bytes(facts: Facts) -> LineChart | None:
@@ -95,9 +97,9 @@ def accuracy_over_bytes(facts: Facts) -> LineChart | None:
     for told in reversed(facts.all):
         crossed = told.traffic.by_round(measured=facts.measured_bytes)
         points = told.measured.headline[1]
-        at = {float(cumulated(crossed, p.after)): p.mean for p in thin(points)}
+        at = {float(cumulated(crossed, p.after)): p.counts for p in thin(points)}
         if len(at) > 1:
-            lines.append(Line(told.name, told.kind, at, end=f"{100 * points[-1].mean:.1f}"))
+            lines.append(Line(told.name, told.kind, at, end=f"{100 * points[-1].counts:.1f}"))
     if not any(line.kind == "run" for line in lines):
         return None
     across = sizes_scale([place for line in lines for place in line.points], "bytes")
@@ -118,8 +120,8 @@ def views(run: Told) -> LineChart | None:
         Line(
             view,
             kind,
-            {float(p.after): p.mean for p in thin(points)},
-            end=f"{view} {100 * points[-1].mean:.1f}",
+            {float(p.after): p.counts for p in thin(points)},
+            end=f"{view} {100 * points[-1].counts:.1f}",
         )
         for kind, (view, points) in zip(_VIEW_KINDS, named.items(), strict=False)
     ]

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any  # plain values on their way to JSON
 
 from pfl_common.run import ClientId, Json, RunSpec
+from pfl_deploy.reporting.averages import Reading, best_of_each
 from pfl_deploy.reporting.diagnostics import read_diagnostics, read_sharing
 from pfl_deploy.reporting.histories import Curve, History
 from pfl_deploy.reporting.measures import Measured, Point, read_measures
@@ -36,6 +37,7 @@ class Told:
     kind: str = "run"
     title: str = ""
     diagnostics: Mapping[str, Curve] = field(default_factory=dict)
+    reading: Reading = field(default_factory=Reading)
     differences: Differences = field(default_factory=Differences)
     """Of a run beside it: what differs between the page's run and this one."""
 
@@ -48,6 +50,25 @@ class Told:
     def finals(self) -> dict[ClientId, float]:
         """Each known site's own accuracy on test data at the end."""
         return self.finals_of("test")
+
+    @property
+    def best(self) -> float | None:
+        """The best accuracy as it was asked for; None where each site's own is not known."""
+        if self.reading.best_mode == "common_round":
+            point = self.measured.best
+            return point.counts if point else None
+        measure = self.measured.headline[0]
+        curves = {site: curve for site, h in self.histories.items() if (curve := h.whole(measure))}
+        samples = {site: h.samples[measure] for site, h in self.histories.items() if measure in h.samples}
+        if set(curves) != set(self.record.sites) or (self.reading.is_pooled and set(samples) != set(curves)):
+            return None
+        return best_of_each(curves, samples, self.reading.acc_average)
+
+    @property
+    def overfitting(self) -> float | None:
+        """How far the last state lies below the best."""
+        best, final = self.best, self.measured.final
+        return best - final.counts if best is not None and final is not None else None
 
     def finals_of(self, part: str) -> dict[ClientId, float]:
         """The same on another part of the data, of the sites that have it."""
@@ -101,10 +122,16 @@ class Facts:
         return next((told for told in self.beside if told.kind == kind), None)
 
 
-def tell(record: Record, histories: Mapping[ClientId, History], kind: str = "run") -> Told:
+def tell(
+    record: Record,
+    histories: Mapping[ClientId, History],
+    kind: str = "run",
+    reading: Reading = Reading(),  # noqa: B008  # it cannot change
+) -> Told:
     """Read everything there is of a run."""
-    measured, traffic = read_measures(record.scores), read_traffic(record)
-    return Told(record, measured, traffic, histories, kind, diagnostics=read_diagnostics(record))
+    measured, traffic = read_measures(record.scores, reading.acc_average), read_traffic(record)
+    diagnostics = read_diagnostics(record)
+    return Told(record, measured, traffic, histories, kind, diagnostics=diagnostics, reading=reading)
 
 
 def choose_targets(run: Told, asked: Sequence[float]) -> tuple[Target, ...]:
@@ -112,13 +139,13 @@ def choose_targets(run: Told, asked: Sequence[float]) -> tuple[Target, ...]:
     best = run.measured.best
     if asked or best is None:
         return tuple(Target(accuracy) for accuracy in sorted(set(asked)))
-    return tuple(Target(share * best.mean, share) for share in SHARES)
+    return tuple(Target(share * best.counts, share) for share in SHARES)
 
 
 def find_reached(told: Told, target: float, *, measured: bool) -> Reached | None:
     """The first state whose mean is at least the target, and what it took to come there."""
     for point in told.measured.headline[1]:
-        if point.mean >= target:
+        if point.counts >= target:
             crossed = told.traffic.by_round(measured=measured)
             return Reached(
                 target,
@@ -179,7 +206,7 @@ def gains(facts: Facts) -> dict[str, float]:
     """Mean accuracy above that of each run beside it that can be compared with."""
     own = facts.run.measured.final
     others = {told.kind: told.measured.final for told in facts.beside if told.differences.comparable}
-    return {kind: own.mean - point.mean for kind, point in others.items() if own and point}
+    return {kind: own.counts - point.counts for kind, point in others.items() if own and point}
 
 
 def differ(one: Told, other: Told) -> Differences:
@@ -216,6 +243,7 @@ def to_json(facts: Facts) -> dict[str, Json]:
     plain: dict[str, Any] = {
         **_run_json(facts, facts.run),
         "made": facts.made,
+        "reading": asdict(facts.run.reading),
         "beside": [_run_json(facts, told) | _differences_json(told) for told in facts.beside],
         "gain": gains(facts),
         "gain_by_site": site_gains(facts),
@@ -243,6 +271,8 @@ def _run_json(facts: Facts, told: Told) -> dict[str, Any]:
         "headline": headline,
         "final": _plain(measured.final),
         "best": _plain(measured.best),
+        "best_accuracy": told.best,
+        "overfitting": told.overfitting,
         "shifted": _plain(measured.final_of("shifted")),
         "curve": [asdict(point) for point in points],
         "measures": {name: [asdict(p) for p in measured.curve(name)] for name in measured.curves},
@@ -281,6 +311,7 @@ def _bytes_json(told: Told) -> dict[str, Any]:
         "by_kind": dict(traffic.kinds),
         "pinned": {number: asdict(crossed) for number, crossed in traffic.pinned.items()},
         "pinned_is_bound": traffic.at_most,
+        "charged_each_transfer": traffic.charge,
     }
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 
@@ -40,6 +40,17 @@ class History:
     end: Mapping[str, float]
     """What the finished model reaches; empty before the run is over."""
     learning: Mapping[str, Curve]
+    samples: Mapping[str, float] = field(default_factory=dict)
+    """How many samples a measure is of, where that was written down."""
+    rounds: int = 0
+    """The rounds that the finished model has behind it."""
+
+    def whole(self, measure: str) -> Curve:
+        """The curve of a measure, with the finished model where it continues it."""
+        curve = dict(self.accuracy.get(measure, {}))
+        if measure in self.end and self.rounds not in curve:
+            curve[self.rounds] = self.end[measure]
+        return curve
 
     def final(self, measure: str) -> float | None:
         """The finished model's accuracy on the data of a measure, else the newest of that measure."""
@@ -103,40 +114,43 @@ def _spec_hash(folder: Path) -> str:
         return ""
 
 
+class _Books:
+    """What the lines of a history are sorted into. A task done twice counts once, with what it said last."""
+
+    def __init__(self) -> None:
+        self.accuracy: dict[str, Curve] = {}
+        self.learning: dict[str, Curve] = {}
+        self.end: dict[str, float] = {}
+        self.samples: dict[str, float] = {}
+        self.rounds = 0
+
+    def enter(self, entry: Entry, number: int, kind: str) -> None:
+        """One line."""
+        for name, values in entry["scores"].items():
+            self.samples |= {name: values["samples"]} if "samples" in values else {}
+            if kind == "finish":
+                self.end[name], self.rounds = values["accuracy"], number
+            else:
+                self.accuracy.setdefault(name, {})[number - name.startswith("pre/")] = values["accuracy"]
+        for name, value in entry["metrics"].items():
+            if kind == "train" and math.isfinite(value):
+                self.learning.setdefault(name, {})[number] = value
+
+
 def _read(folder: Path) -> History:
-    accuracy: dict[str, Curve] = {}
-    end: dict[str, float] = {}
-    learning: dict[str, Curve] = {}
+    books = _Books()
     try:
         for entry in read_history(folder):
             task = split_task(entry["task"])
             if task is not None:
-                _enter(entry, *task, accuracy=accuracy, end=end, learning=learning)
+                books.enter(entry, *task)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError(
             f"{folder / 'history.jsonl'} cannot be read: {error}", expected="a site's own history, unchanged"
         ) from None
-    curves = {name: dict(sorted(curve.items())) for name, curve in sorted(accuracy.items())}
-    return History(
-        curves, end, {name: dict(sorted(curve.items())) for name, curve in sorted(learning.items())}
-    )
+    accuracy, learning = _sorted(books.accuracy), _sorted(books.learning)
+    return History(accuracy, books.end, learning, books.samples, books.rounds)
 
 
-def _enter(  # noqa: PLR0913  # one line goes into three books
-    entry: Entry,
-    number: int,
-    kind: str,
-    *,
-    accuracy: dict[str, Curve],
-    end: dict[str, float],
-    learning: dict[str, Curve],
-) -> None:
-    """A task done twice counts once, with what it said last."""
-    for name, values in entry["scores"].items():
-        if kind == "finish":
-            end[name] = values["accuracy"]
-        else:
-            accuracy.setdefault(name, {})[number - name.startswith("pre/")] = values["accuracy"]
-    for name, value in entry["metrics"].items():
-        if kind == "train" and math.isfinite(value):
-            learning.setdefault(name, {})[number] = value
+def _sorted(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    return {name: dict(sorted(curve.items())) for name, curve in sorted(curves.items())}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pfl_common import scores
 from pfl_common.messages import Scores
 from pfl_common.run import Kind
+from pfl_deploy.reporting.averages import Average
 
 HEADLINE = "test/combined"
 """What the method itself predicts with, on each site's test data."""
@@ -21,11 +22,20 @@ class Point:
     after: int
     sites: int
     mean: float
+    """Over sites, each alike (macro)."""
     micro: float
+    """Over all test samples together."""
     deviation: float
     worst_decile: float
     variation: float
+    """Deviation beside the average that counts."""
     loss: float
+    average: Average = "macro"
+
+    @property
+    def counts(self) -> float:
+        """The average that is called the run's accuracy."""
+        return self.micro if self.average == "micro" else self.mean
 
 
 @dataclass(frozen=True)
@@ -69,8 +79,8 @@ class Measured:
 
     @property
     def best(self) -> Point | None:
-        """The round with the highest mean, as papers report it; of equals the first."""
-        return max(self.headline[1], key=lambda point: point.mean, default=None)
+        """The round with the highest average, as papers report it; of equals the first."""
+        return max(self.headline[1], key=lambda point: point.counts, default=None)
 
     def curve(self, name: str) -> tuple[Point, ...]:
         """The points of one measure, with the finished models at the end where they continue it."""
@@ -82,7 +92,7 @@ class Measured:
         return (*points, end) if end is not None and end.after > last else points
 
 
-def read_measures(summed: Mapping[str, Scores]) -> Measured:
+def read_measures(summed: Mapping[str, Scores], average: Average = "macro") -> Measured:
     """Read all sums. What was measured before a round's training is of the state after the round before."""
     curves: dict[str, dict[int, Point]] = {}
     end: dict[str, Point] = {}
@@ -90,7 +100,7 @@ def read_measures(summed: Mapping[str, Scores]) -> Measured:
     for kind, number, total in _in_order(summed):
         for name, values in sorted(total.items()):
             after = number - 1 if name.startswith("pre/") and kind is not Kind.FINISH else number
-            point = _point(after, values)
+            point = _point(after, values, average)
             if kind is Kind.FINISH:
                 end[name] = point
             else:
@@ -118,8 +128,9 @@ def _split(key: str) -> tuple[str, str]:
     return number, kind
 
 
-def _point(after: int, values: list[float]) -> Point:
+def _point(after: int, values: list[float], average: Average) -> Point:
     words = scores.summary(values)
+    counts = words[f"acc_{average}"]
     return Point(
         after,
         int(words["sites"]),
@@ -127,8 +138,9 @@ def _point(after: int, values: list[float]) -> Point:
         words["acc_micro"],
         words["acc_std"],
         words["acc_worst_decile"],
-        words["acc_variation"],
+        words["acc_std"] / counts if counts else math.nan,
         words["loss"],
+        average,
     )
 
 

@@ -6,7 +6,6 @@ import json
 import shlex
 from html import escape
 
-from pfl_common.run import ClientId
 from pfl_deploy.reporting import amounts, plots
 from pfl_deploy.reporting.amounts import counted
 from pfl_deploy.reporting.charts import Chart
@@ -17,21 +16,20 @@ from pfl_deploy.reporting.facts import (
     Facts,
     Told,
     describe,
-    differ,
     gains,
     seconds_until,
-    site_gains,
     versions_here,
 )
+from pfl_deploy.reporting.fairness import tell_sites
 from pfl_deploy.reporting.measures import Point
-from pfl_deploy.reporting.page import card, legend, long_table, page, pair, paragraph, section, table, tiles
+from pfl_deploy.reporting.page import card, legend, page, pair, paragraph, section, table, tiles
 from pfl_deploy.reporting.workings import tell_method
 
 
 def render(facts: Facts) -> str:
     """The whole page."""
     charts = draw_all(facts)
-    parts = [_head(facts), _accuracy(facts, charts), _sites(facts, charts), tell_communication(facts)]
+    parts = [_head(facts), _accuracy(facts, charts), tell_sites(facts, charts), tell_communication(facts)]
     parts += [
         tell_time(facts, charts),
         tell_losses(facts, charts),
@@ -50,8 +48,8 @@ def summarise(facts: Facts) -> str:
         return "Nothing was measured yet."
     when = "After its last round" if facts.run.measured.end else f"After {counted(final.after, 'round')}"
     words = (
-        f"{when} {record.spec.method} reaches {amounts.percent(final.mean)} on average over "
-        f"{counted(final.sites, 'site')}, {amounts.percent(final.worst_decile)} over the worst tenth of them."
+        f"{when} {record.spec.method} reaches {_say_average(facts, final)}, "
+        f"{amounts.percent(final.worst_decile)} over the worst tenth of them."
     )
     others = [
         f"{100 * abs(gain):.1f} points {'above' if gain >= 0 else 'below'} {_words_of(told)}{_say_own(told)}"
@@ -65,7 +63,7 @@ def summarise(facts: Facts) -> str:
     if shifted is not None:
         words += (
             f" On shifted test data, which came about otherwise than what is trained on, it reaches "
-            f"{amounts.percent(shifted.mean)} ({counted(shifted.sites, 'site')})."
+            f"{amounts.percent(shifted.counts)} ({counted(shifted.sites, 'site')})."
         )
     return words
 
@@ -82,7 +80,8 @@ def _say_hindered(told: Told) -> str:
     if final is None or not hindering:
         return ""
     who = _words_of(told)
-    return f" {who[0].upper()}{who[1:]} reaches {amounts.percent(final.mean)}; not comparable: {'; '.join(hindering)}."
+    reached = amounts.percent(final.counts)
+    return f" {who[0].upper()}{who[1:]} reaches {reached}; not comparable: {'; '.join(hindering)}."
 
 
 def _words_of(told: Told) -> str:
@@ -108,12 +107,17 @@ def _head(facts: Facts) -> str:
 
 def _tiles_of(facts: Facts, final: Point) -> dict[str, str]:
     made = {
-        "mean accuracy on the sites' test data": amounts.percent(final.mean),
+        _TILES[facts.run.reading.acc_average]: amounts.percent(final.counts),
         "worst tenth of the sites": amounts.percent(final.worst_decile),
     }
-    if facts.run.measured.best is not None:
-        best = facts.run.measured.best
-        made[f"best mean, after round {best.after}"] = amounts.percent(best.mean)
+    if facts.run.best is not None and facts.run.measured.best is not None:
+        when = f"after round {facts.run.measured.best.after}"
+        per_client = facts.run.reading.best_mode == "per_client"
+        made["best, each site after its own best round" if per_client else f"best mean, {when}"] = (
+            amounts.percent(facts.run.best)
+        )
+    if facts.run.overfitting is not None:
+        made["points from the best to the last"] = f"{100 * facts.run.overfitting:.1f}"
     for told in facts.beside:
         gain = gains(facts).get(told.kind)
         if gain is not None:
@@ -121,9 +125,22 @@ def _tiles_of(facts: Facts, final: Point) -> dict[str, str]:
     return made
 
 
+_TILES = {
+    "macro": "mean accuracy on the sites' test data",
+    "micro": "accuracy on all sites' test data together",
+}
+
+
+def _say_average(facts: Facts, point: Point) -> str:
+    over = counted(point.sites, "site")
+    if facts.run.reading.is_pooled:
+        return f"{amounts.percent(point.counts)} over all test samples of {over} together"
+    return f"{amounts.percent(point.counts)} on average over {over}"
+
+
 def _tiles_of_run(facts: Facts) -> dict[str, str]:
     record, traffic = facts.run.record, facts.run.traffic
-    crossed = traffic.by_round(measured=traffic.is_measured)
+    crossed = traffic.crossed(measured=traffic.is_measured)
     total = sum(one.total for one in crossed.values())
     made = {
         "rounds of those planned": f"{len(record.committed)} / {record.spec.rounds}",
@@ -173,116 +190,6 @@ def _accuracy(facts: Facts, charts: dict[str, Chart]) -> str:
 
 def _names(facts: Facts) -> dict[str, str]:
     return {told.kind: f"{told.name} ({told.record.spec.id})" for told in facts.all}
-
-
-def _sites(facts: Facts, charts: dict[str, Chart]) -> str:
-    cards = [
-        card(title, plots.draw(charts[name]), caption)
-        for name, title, caption in (
-            ("sites", "Accuracy by site, in percent", "Told by the sites' own histories."),
-            (
-                "distribution",
-                "Sites by accuracy, in percent",
-                "From the sums of all evaluations: no names in it.",
-            ),
-        )
-        if name in charts
-    ]
-    rows = [
-        _fairness_row(told, facts, part)
-        for part in ("test", "shifted")
-        for told in facts.all
-        if told.measured.final_of(part)
-    ]
-    if not rows:
-        return ""
-    head = ["", "mean", "pooled", "deviation", "worst tenth", "variation", "sites", "less local", "run"]
-    return section(
-        "fairness",
-        "How evenly",
-        pair(cards) if cards else "",
-        table(head, rows),
-        paragraph(
-            "In percent, on test data, of the finished models or of the newest state that was measured. Pooled: all "
-            "samples together. Deviation: the standard deviation over sites. Variation: deviation over mean. The worst "
-            "tenth is known to one percent." + (_SHIFTED if facts.run.measured.final_of("shifted") else ""),
-            "soft",
-        ),
-        _site_table(facts),
-    )
-
-
-_SHIFTED = (
-    " Shifted: the second test of the sites that have one, of samples that came about otherwise than what they train "
-    "on; its mean is over fewer sites where not all of them do."
-)
-
-
-def _fairness_row(told: Told, facts: Facts, part: str) -> list[str]:
-    final, alone = told.measured.final_of(part), facts.find("local")
-    assert final is not None
-    other = alone.measured.final_of(part) if alone else None
-    gain = ""
-    if alone is not None and other is not None and told.kind != "local":
-        hindering = differ(told, alone).hindering
-        points = amounts.points(final.mean - other.mean, 2)
-        gain = f"not comparable: {'; '.join(hindering)}" if hindering else points
-    shares = (final.mean, final.micro, final.deviation, final.worst_decile, final.variation)
-    return [
-        _title(told, part),
-        *("" if share != share else f"{100 * share:.2f}" for share in shares),
-        str(final.sites),
-        gain,
-        told.record.spec.id,
-    ]
-
-
-def _title(told: Told, part: str) -> str:
-    return told.name if part == "test" else f"{told.name}, {part}"
-
-
-def _site_table(facts: Facts) -> str:
-    """Every site whose history is known, with what it has in each run."""
-    finals = facts.run.finals
-    if not finals:
-        return ""
-    others = [told for told in facts.beside if told.finals]
-    alone = facts.find("local")
-    by_gain = site_gains(facts)
-    shifted = {_title(told, "shifted"): found for told in facts.all if (found := told.finals_of("shifted"))}
-    rows = [
-        [
-            site,
-            _cell(finals, site),
-            *(_cell(told.finals, site) for told in others),
-            *([amounts.points(by_gain[site], 2) if site in by_gain else ""] if alone in others else []),
-            *(_cell(found, site) for found in shifted.values()),
-        ]
-        for site in sorted(finals)
-    ]
-    head = [
-        "site",
-        facts.run.name,
-        *(told.name for told in others),
-        *(["less local"] if alone in others else []),
-        *shifted,
-    ]
-    return _say_gains(by_gain) + long_table(head, rows, "sites")
-
-
-def _say_gains(by_gain: dict[ClientId, float]) -> str:
-    if not by_gain:
-        return ""
-    worst, best = min(by_gain, key=by_gain.__getitem__), max(by_gain, key=by_gain.__getitem__)
-    better = sum(gain > 0 for gain in by_gain.values())
-    return paragraph(
-        f"Against training alone {better} of {counted(len(by_gain), 'site')} {'gains' if better == 1 else 'gain'}: "
-        f"from {amounts.points(by_gain[worst])} points at {worst} to {amounts.points(by_gain[best])} at {best}."
-    )
-
-
-def _cell(values: dict[ClientId, float], site: ClientId) -> str:
-    return f"{100 * values[site]:.2f}" if site in values else ""
 
 
 def _setup(facts: Facts) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import time
 
 from pfl_common.errors import SettingError, StateError
 from pfl_common.run import Json
 from pfl_deploy.reporting import facts as telling
+from pfl_deploy.reporting.averages import Reading
 from pfl_deploy.reporting.facts import Facts, Told
 from pfl_deploy.reporting.finding import PLAIN, Place, find_plain_runs, find_run, is_of_same_sites
 from pfl_deploy.reporting.histories import check_place, find_histories
@@ -31,6 +32,7 @@ class Asked:
     beside: tuple[str, ...] = ()
     targets: tuple[float, ...] = ()
     pictures: bool = True
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,12 @@ def gather(asked: Asked) -> Facts:
             )
     place = find_run(asked.run)
     run = _tell(place, asked, "run")
+    if asked.reading.best_mode == "per_client" and run.best is None and run.measured.best is not None:
+        raise SettingError(
+            "--best-mode per_client needs the history of each site; some are not known",
+            expected="the folders of all sites of the run, by --sites",
+            advice="leave --best-mode out for the round with the best average, which needs only sums",
+        )
     beside = _beside(place, run.record, asked)
     for folder in asked.sites:
         check_place(folder, [told.record.spec for told in (run, *beside)], run.record.sites)
@@ -83,7 +91,8 @@ def gather(asked: Asked) -> Facts:
 def _tell(place: Place, asked: Asked, kind: str) -> Told:
     record = read_record(place.run)
     places = (*asked.sites, *place.sites)
-    return telling.tell(record, find_histories(places, record.spec.id, record.spec.hash), kind)
+    histories = find_histories(places, record.spec.id, record.spec.hash)
+    return telling.tell(record, histories, kind, asked.reading)
 
 
 def _beside(place: Place, record: Record, asked: Asked) -> tuple[Told, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
+from pfl_common.errors import SettingError
 from pfl_common.run import Kind, Manifest, RunSpec, Task
 from pfl_common.sealing import sealed_size
 from pfl_deploy.reporting.record import Record, Tried
@@ -45,15 +46,30 @@ class Traffic:
     kinds: Mapping[str, int]
     at_most: bool
     """Some tensors of the pinned parcels come only now and then, so the pinned bytes are a bound."""
+    charge: int = 0
+    """Bytes that the run's method adds to each transfer in a report: its paper counts them, nobody sends them."""
+    transfers: Mapping[int, Crossed] = field(default_factory=dict)
+    """How many there were in each round."""
 
     @property
     def is_measured(self) -> bool:
         """A simulation moves nothing, and an older release wrote nothing down."""
         return any(crossed.total for crossed in self.measured.values())
 
-    def by_round(self, *, measured: bool) -> Mapping[int, Crossed]:
-        """One of both."""
+    def crossed(self, *, measured: bool) -> Mapping[int, Crossed]:
+        """One of both, as it was sent."""
         return self.measured if measured else self.pinned
+
+    def by_round(self, *, measured: bool) -> Mapping[int, Crossed]:
+        """The same with what the method's paper charges."""
+        crossed = self.crossed(measured=measured)
+        if not self.charge:
+            return crossed
+        return {number: _plus(self._charged(number), sent) for number, sent in crossed.items()}
+
+    def _charged(self, number: int) -> Crossed:
+        times = self.transfers.get(number, Crossed(0, 0))
+        return Crossed(times.down * self.charge, times.up * self.charge)
 
 
 def size_of(manifest: Manifest) -> int:
@@ -71,7 +87,34 @@ def read_traffic(record: Record) -> Traffic:
             now = _crossed(tried.course.bytes)
             measured[tried.round] = _plus(measured.get(tried.round), now)
     entries = (entry for manifest in record.spec.manifests.values() for entry in manifest)
-    return Traffic(measured, _pin(record), dict(sorted(kinds.items())), any(entry.group for entry in entries))
+    return Traffic(
+        measured,
+        _pin(record),
+        dict(sorted(kinds.items())),
+        any(entry.group for entry in entries),
+        _charge(record.spec),
+        _count_transfers(record),
+    )
+
+
+def exchanged(record: Record) -> dict[int, float]:
+    """Bytes of content that a site takes and gives until the end of each round, the mean over all sites.
+
+    Without seals and without the first model: as papers count, and with what the method's own paper charges.
+    """
+    phase, charge, times = _phases(record.spec), _charge(record.spec), _count_transfers(record)
+    found, total = dict[int, float](), 0
+    for number in sorted(times):
+        each = count_content(record.spec, phase(number), charge=charge)
+        total += times[number].down * each.down + times[number].up * each.up
+        found[number] = total / len(record.sites)
+    return found
+
+
+def count_content(spec: RunSpec, phase: str, *, charge: int) -> Crossed:
+    """Bytes of one download's and one update's content, as a report counts them."""
+    down, up = (size_of(spec.manifest(Kind.TRAIN, phase, way)) for way in ("down", "up"))
+    return Crossed(down + charge, up + charge)
 
 
 def cumulated(traffic: Mapping[int, Crossed], upto: int) -> int:
@@ -103,6 +146,24 @@ def _pin(record: Record) -> dict[int, Crossed]:
         first = len(record.sites) * sealed_size(size_of(record.spec.init_manifest))
         rounds[min(rounds)] = _plus(rounds[min(rounds)], Crossed(first, 0))
     return rounds
+
+
+def _count_transfers(record: Record) -> dict[int, Crossed]:
+    rounds: dict[int, Crossed] = {}
+    for tried in record.attempts:
+        now = Crossed(_tasks(record, tried), tried.received)
+        rounds[tried.round] = _plus(rounds.get(tried.round), now)
+    return rounds
+
+
+def _charge(spec: RunSpec) -> int:
+    """Nothing for a method or a setting that this release does not have."""
+    from pfl_common import methods
+
+    try:
+        return methods.count_charged(spec)
+    except SettingError:
+        return 0
 
 
 def _tasks(record: Record, tried: Tried) -> int:

@@ -58,7 +58,7 @@ def test_results_of_other_data_or_code_are_not_used(
     [
         ('{"request": "{}", "result": {"test": {"a": 0.5}}}', "1 of an older release"),
         ("[1, 2]", "1 of an older release"),
-        ('{"form": 2, "key": {}, "result": {"accuracy": 7}}', "1 of lines that cannot be read"),
+        ('{"form": 3, "key": {}, "result": {"accuracy": 7}}', "1 of lines that cannot be read"),
         ("no json", "1 of lines that cannot be read"),
     ],
 )
