@@ -91,6 +91,16 @@ def flat(state: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([state[name].detach().reshape(-1) for name in sorted(state)])
 
 
+def spell(words: Iterable[str]) -> Tensor:
+    """A list of words without spaces as bytes, because all that a State can hold is tensors."""
+    return torch.tensor(list(" ".join(words).encode()), dtype=torch.uint8)
+
+
+def read_words(spelt: Tensor | None) -> list[str]:
+    """The words of a list that `spell` wrote; none where there is no list."""
+    return [] if spelt is None else bytes(spelt.tolist()).decode().split()
+
+
 def load_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Overwrite the named parameters and buffers of a module; an unknown name or another shape is an error."""
     own = module.state_dict(keep_vars=True)

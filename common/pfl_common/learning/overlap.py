@@ -6,6 +6,7 @@ vector sorted by the parameters' names; whatever pads the last byte is 0 and cou
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pfl_common.tensors import flat
+from pfl_common.tensors import State, flat, read_words, spell
 
 Masks: TypeAlias = Mapping[str, Tensor]
 Norm: TypeAlias = Literal["row", "dice"]
+Selection: TypeAlias = Literal["sensitivity", "random", "reverse"]
 Collaboration: TypeAlias = Literal["time_varying", "none", "top1", "top5"]
 
 NO_MOVEMENT = 1e-10
@@ -27,6 +29,23 @@ NOTHING = 1e-20
 """Sensitivities this small are taken for none at all."""
 TOLERANCE = 1e-9
 """Overlaps that differ by rounding alone are equal."""
+
+_log = logging.getLogger(__name__)
+
+
+def mark(scores: Masks, selection: Selection, share: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """What is critical in each parameter: the most sensitive entries, a share by chance, or the least sensitive."""
+    masks = {}
+    for name, found in sorted(scores.items()):
+        if selection == "random":
+            masks[name] = drawn(found, share, generator)
+        elif selection == "reverse":
+            masks[name] = least_sensitive(found, share)
+        else:
+            masks[name] = most_sensitive(found, share)
+            if masks[name].any() and not (found > NOTHING).any():
+                _log.warning("%s did not move in training: what is critical in it is rounding", name)
+    return masks
 
 
 def sensitivity(before: Tensor, after: Tensor) -> Tensor:
@@ -37,7 +56,8 @@ def sensitivity(before: Tensor, after: Tensor) -> Tensor:
 def most_sensitive(scores: Tensor, share: float) -> Tensor:
     """Mark the floor(share * p) highest of p scores and all that tie with the last of them (FedCAC, Eq. 6).
 
-    Where fewer entries than that have moved, all that moved at all are marked; where none has, all are.
+    Where fewer entries than that have moved, all that moved at all are marked; where nothing is above next to
+    nothing, the highest of it, which is all entries if they are all 0.
     """
     count = math.floor(share * scores.numel())
     if count == 0:
@@ -45,7 +65,7 @@ def most_sensitive(scores: Tensor, share: float) -> Tensor:
     threshold = scores.flatten().kthvalue(scores.numel() - count + 1).values
     if threshold <= NO_MOVEMENT:
         moved = scores[scores > NOTHING]
-        threshold = moved.min() if len(moved) else torch.zeros_like(threshold)
+        threshold = moved.min() if len(moved) else threshold
     return scores >= threshold
 
 
@@ -84,11 +104,16 @@ def density(masks: Masks) -> float:
     return float(flat(masks).double().mean())
 
 
+def count_marks(packed: Tensor) -> int:
+    """How many entries a packed mask marks."""
+    return _count(packed.cpu().numpy())
+
+
 def jaccard(first: Tensor, second: Tensor) -> float:
     """Entries marked in both packed masks, as a part of those marked in either; 0 where there are none."""
     a, b = first.cpu().numpy(), second.cpu().numpy()
-    either = int(np.bitwise_count(a | b).sum(dtype=np.int64))
-    return int(np.bitwise_count(a & b).sum(dtype=np.int64)) / either if either else 0.0
+    either = _count(a | b)
+    return _count(a & b) / either if either else 0.0
 
 
 def overlaps(packed: Sequence[Tensor], norm: Norm = "row") -> Tensor:
@@ -131,6 +156,37 @@ def circles(overlap: Tensor, collaboration: Collaboration, *, number: int, beta:
     return [row.nonzero().flatten().tolist() for row in reached]
 
 
+def tell(overlap: Tensor, collaboration: Collaboration, *, number: int, beta: float) -> dict[str, float]:
+    """O_avg, O_max and what an overlap has to reach, as long as any can; nothing of a single site."""
+    if len(overlap) < 2:
+        return {}
+    average, highest = spread(overlap)
+    told = {"overlap/mean": average, "overlap/most": highest}
+    if collaboration == "time_varying" and number <= beta:
+        told["overlap/threshold"] = threshold(overlap, number, beta)
+    return told
+
+
+def spell_circles(sites: Sequence[str], rows: Sequence[Sequence[int]], number: int) -> dict[str, Tensor]:
+    """For each site the keys of the updates its mean is made of, its own among them, in site order."""
+    return {
+        f"circle.{sites[own]}": spell(f"{sites[place]}@{number}" for place in sorted([own, *others]))
+        for own, others in enumerate(rows)
+    }
+
+
+def read_circle(state: State, site: str) -> list[str]:
+    """The keys of a site's circle; none for a site that was never counted."""
+    return read_words(state.get(f"circle.{site}"))
+
+
+def keep_circles(state: State) -> State:
+    """Let go of the updates that no site's circle needs any more."""
+    sites = [name.removeprefix("circle.") for name in state if name.startswith("circle.")]
+    needed = {key for site in sites for key in read_circle(state, site)}
+    return State(state, kept={key: kept for key, kept in state.kept.items() if key in needed})
+
+
 def _marked(places: Tensor, like: Tensor) -> Tensor:
     mask = torch.zeros(like.numel(), dtype=torch.bool, device=like.device)
     mask[places] = True
@@ -138,11 +194,17 @@ def _marked(places: Tensor, like: Tensor) -> Tensor:
 
 
 def _count_bits(packed: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Bits in which each pair differs, and bits set in each."""
-    rows = np.stack([mask.cpu().numpy() for mask in packed])
-    words = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8))).view(np.uint64)
-    differing = torch.zeros(len(words), len(words), dtype=torch.int64)
-    for i in range(len(words)):
-        for j in range(i + 1, len(words)):
-            differing[i, j] = differing[j, i] = int(np.bitwise_count(words[i] ^ words[j]).sum(dtype=np.int64))
-    return differing, torch.from_numpy(np.bitwise_count(words).sum(axis=1, dtype=np.int64))
+    """Bits in which each pair differs, and bits set in each; the masks are not copied, for there may be many."""
+    rows = [mask.cpu().numpy() for mask in packed]
+    differing = torch.zeros(len(rows), len(rows), dtype=torch.int64)
+    for i, row in enumerate(rows):
+        for j in range(i + 1, len(rows)):
+            differing[i, j] = differing[j, i] = _count(row ^ rows[j])
+    return differing, torch.tensor([_count(row) for row in rows])
+
+
+def _count(packed: np.ndarray) -> int:
+    """Bits that are set: eight bytes at a time, then those left over."""
+    whole = len(packed) - len(packed) % 8
+    words, rest = packed[:whole].view(np.uint64), packed[whole:]
+    return int(np.bitwise_count(words).sum(dtype=np.int64)) + int(np.bitwise_count(rest).sum(dtype=np.int64))

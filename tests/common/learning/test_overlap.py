@@ -22,6 +22,7 @@ def pack_bits(bits: str) -> torch.Tensor:
     return torch.from_numpy(np.packbits([int(bit) for bit in bits], bitorder="little"))
 
 
+@pytest.mark.golden("fedcac", item=4)
 def test_golden_sensitivity_and_mask() -> None:
     """Two entries tie for the second place, so three are critical."""
     moved, after = (
@@ -42,6 +43,14 @@ def test_too_little_movement_marks_what_moved(share: float, expected: list[int])
     """With a threshold of next to nothing only entries above 1e-20 are critical."""
     scores = torch.tensor([[0.0, 1e-15], [1.0, 2.0]])
     assert expected == overlap.most_sensitive(scores, share).flatten().nonzero().flatten().tolist()
+
+
+@pytest.mark.golden("fedcac", item=4)
+def test_golden_degenerate_threshold() -> None:
+    """Where nothing is above 1e-20 the threshold stays the second largest: 0011, not 1111. Of zeros all are marked."""
+    scores = torch.tensor([1e-21, 2e-21, 3e-21, 4e-21])
+    assert [False, False, True, True] == overlap.most_sensitive(scores, 0.5).tolist()
+    assert [True] * 4 == overlap.most_sensitive(torch.zeros(4), 0.5).tolist()
 
 
 def test_least_sensitive_and_drawn_mark_exactly_their_share() -> None:
@@ -69,6 +78,7 @@ def test_density_and_jaccard() -> None:
     assert 0.0 == overlap.jaccard(pack_bits("0"), pack_bits("0"))
 
 
+@pytest.mark.golden("fedcac", item=4)
 def test_golden_overlaps_thresholds_circles() -> None:
     """The first two share three of four; the threshold rises to their overlap; after round 10 they part."""
     table = overlap.overlaps([pack_bits(bits) for bits in (FIRST, SECOND, THIRD)])
@@ -95,6 +105,23 @@ def test_overlaps_by_the_formula(rows: list[list[bool]], norm: overlap.Norm) -> 
             whole = 2 * own.sum() if norm == "row" else own.sum() + other.sum()
             expected = 1 - np.abs(own - other).sum() / whole if own.sum() else 0.0
             assert pytest.approx(expected, abs=1e-12) == float(table[i, j])
+
+
+def test_one_mark_against_eight_is_far_below_nothing() -> None:
+    """By row 1 - 7 / 2 = -2.5 for the site of one mark, 1 - 7 / 16 for the other; an empty mask is at 0, above it."""
+    table = overlap.overlaps([pack_bits(bits) for bits in ("10000000", "11111111", "00000000")])
+    assert [[1, -2.5, 0.5], [0.5625, 1, 0.5], [0, 0, 0]] == table.tolist()
+    assert [[2], [0], [0]] == overlap.circles(table, "top1", number=1, beta=1)
+
+
+@pytest.mark.golden("fedcac", item=4)
+def test_the_paper_s_own_formula_would_choose_the_least_similar() -> None:
+    """|M_i - M_j| / (2n) is 0.125 for the two that agree most and 0.375 for the others: the wrong way round."""
+    first, second, third = (np.array([int(bit) for bit in bits]) for bits in (FIRST, SECOND, THIRD))
+    printed = [np.abs(a - b).sum() / 16 for a, b in ((first, second), (first, third), (second, third))]
+    assert [0.125, 0.375, 0.375] == printed
+    table = overlap.overlaps([pack_bits(bits) for bits in (FIRST, SECOND, THIRD)])
+    assert table[0, 1] > table[0, 2]
 
 
 def test_two_sites_part_after_beta() -> None:

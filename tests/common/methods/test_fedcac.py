@@ -155,6 +155,7 @@ def expected_mask(before: np.ndarray, after: np.ndarray, share: float) -> np.nda
 # The coordinator
 
 
+@pytest.mark.golden("fedcac", item=4)
 def test_a_round_by_hand() -> None:
     """w is the mean of 1, 3 and 8; the first two share a u of 2, the third keeps its own 8."""
     server = build_server(beta=10)
@@ -164,6 +165,7 @@ def test_a_round_by_hand() -> None:
     assert [2.0, 2.0, 8.0] == [u_of(server, state, site) for site in "abc"]
 
 
+@pytest.mark.golden("fedcac", item=4)
 @pytest.mark.parametrize(
     ("settings", "number", "expected"),
     [
@@ -195,6 +197,7 @@ def tell(server: fedcac.Server, updates: dict[str, Held], number: int) -> dict[s
     return server.close_telling(server.start(build_client(), 3), Arrivals(Sum(), updates), ask(number))[1]
 
 
+@pytest.mark.golden("fedcac", item=4)
 @pytest.mark.parametrize(("number", "threshold"), [(1, 0.45), (5, 0.583333), (10, 0.75)])
 def test_what_is_told_of_a_round_by_hand(number: int, threshold: float) -> None:
     """Of three sites two share; O is .75 for that pair and .25 for the others; half of all is marked."""
@@ -238,13 +241,25 @@ def test_statistics_are_not_among_what_can_be_critical() -> None:
     assert sum(float(mask.sum()) for mask in client.critical().values()) / 14 == told["critical/mean"]
 
 
-def test_aggregation_by_samples() -> None:
-    """With 3 and 1 samples, u of the pair is (3 * 1 + 1 * 3) / 4 = 1.5 and w the same sum with 8 over 5."""
-    updates = {"a": update_of(1, FIRST, 3), "b": update_of(3, SECOND), "c": update_of(8, THIRD)}
-    server = build_server(aggregation="samples", beta=10)
+@pytest.mark.parametrize(
+    ("aggregation", "everybody", "circle"),
+    [("uniform", 4.0, 2.0), ("samples", 13 / 3, 2.5), ("mixed", 13 / 3, 2.0)],
+)
+def test_how_sites_count(aggregation: str, everybody: float, circle: float) -> None:
+    """1, 3 and 8 of 1, 3 and 2 samples: alike w = 12 / 3 and u = 4 / 2, by samples w = 26 / 6 and u = 10 / 4."""
+    updates = {"a": update_of(1, FIRST, 1), "b": update_of(3, SECOND, 3), "c": update_of(8, THIRD, 2)}
+    server = build_server(aggregation=aggregation, beta=10)
     state = close(server, updates)
-    assert 1.5 == u_of(server, state, "a")
-    assert pytest.approx(14 / 5) == float(state["w.head.bias"][0])
+    assert (pytest.approx(everybody), circle) == (float(state["w.head.bias"][0]), u_of(server, state, "a"))
+
+
+def test_a_made_up_number_of_samples_has_bounds() -> None:
+    """Less than one sample counts as one, and the largest integer as 2^40."""
+    updates = {"a": update_of(1, FIRST, -(1 << 62)), "b": update_of(4, FIRST, 2)}
+    server = build_server(aggregation="samples")
+    assert 3.0 == float(close(server, updates)["w.head.bias"][0])
+    updates = {"a": update_of(1, FIRST, (1 << 63) - 1), "b": update_of(4, FIRST, 1 << 40)}
+    assert 2.5 == float(close(server, updates)["w.head.bias"][0])
 
 
 def test_only_what_a_circle_needs_is_read_and_kept() -> None:
@@ -380,6 +395,7 @@ def test_learning_by_hand(momentum: float, tau: float) -> None:
         bit for name in ("head.bias", "head.weight") for bit in client.critical()[name].flatten().tolist()
     ]
     assert np.concatenate([m.ravel() for m in masks]).mean() == metrics["mask_density"]
+    assert [m.mean() for m in masks] == [metrics["marked/head.bias"], metrics["marked/head.weight"]]
     assert (1, 0.0) == (int(client.has_mask), metrics["mask_jaccard"])
 
 
@@ -537,6 +553,21 @@ def test_what_the_module_says() -> None:
     assert isinstance(config, fedcac.Config)
     assert (0.5, 100.0, "uniform") == (config.tau, config.beta, config.aggregation)
     presets = {name: method.settle(preset) for name, preset in method.presets.items()}
-    assert {"paper": (0.1, 0.0, 100, 5, "u"), "repro": (0.1, 0.9, 100, 5, "local")} == {
-        name: (c.lr, c.momentum, c.batch, c.epochs, c.bn_stats) for name, c in presets.items()
+    assert {(0.1, 100, 5)} == {(c.lr, c.batch, c.epochs) for c in presets.values()}
+    assert {
+        "paper": (0.5, 100.0),
+        "cifar-10": (0.5, 100.0),
+        "cifar-100": (0.4, 170.0),
+        "tiny-imagenet": (0.5, 170.0),
+        "repro": (0.5, 100.0),
+    } == {name: (c.tau, c.beta) for name, c in presets.items()}
+    assert {(0.0, "u", "uniform")} == {
+        (c.momentum, c.bn_stats, c.aggregation) for name, c in presets.items() if name != "repro"
     }
+    repro = presets["repro"]
+    assert (0.9, "local", "mixed", "row") == (
+        repro.momentum,
+        repro.bn_stats,
+        repro.aggregation,
+        repro.overlap_norm,
+    )

@@ -67,7 +67,7 @@ class FedCac(Oracle):
         threshold = np.sort(s.ravel())[::-1][q - 1] if q else np.inf
         if threshold <= 1e-10:
             alive = s[s > 1e-20]
-            threshold = alive.min() if alive.size else 0.0
+            threshold = alive.min() if alive.size else threshold
         return s >= threshold
 
     def close(self, t: int, uploads: Mapping[str, Upload]) -> None:
