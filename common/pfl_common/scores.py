@@ -54,7 +54,11 @@ def _view(name: str) -> str:
 
 
 def summary(values: list[float]) -> dict[str, float]:
-    """A summed vector in words: accuracies (macro and micro), spread over sites, worst tenth, mean loss."""
+    """A summed vector in words: accuracies (macro and micro), spread over sites, worst tenth, mean loss.
+
+    The spread is told relative to the mean over sites, the headline here, and relative to the accuracy over all
+    samples, the headline of the FedCP and GPFL papers (GPFL, Sec. 4.5).
+    """
     correct, samples, accuracy, squared, loss, *bins = values
     sites = sum(bins)
     mean = accuracy / sites
@@ -65,6 +69,7 @@ def summary(values: list[float]) -> dict[str, float]:
         "acc_micro": correct / samples,
         "acc_std": deviation,
         "acc_variation": deviation / mean if mean else math.nan,
+        "acc_variation_micro": deviation * samples / correct if correct else math.nan,
         "acc_worst_decile": _worst(bins, math.ceil(sites / 10)),
         "loss": loss / sites,
     }

@@ -43,6 +43,7 @@ def test_three_sites_by_hand() -> None:
         "acc_micro": 87 / 120,
         "acc_std": 0.08164966,
         "acc_variation": 0.10206207,
+        "acc_variation_micro": 0.08164966 / (87 / 120),
         "acc_worst_decile": 0.7,
         "loss": 0.3,
     }
@@ -60,11 +61,22 @@ def test_as_numpy_says(sites: list[tuple[int, int]]) -> None:
     assert worst == pytest.approx(found["acc_worst_decile"], abs=0.00501)
 
 
+@pytest.mark.golden("gpfl", item=15)
+@pytest.mark.golden("gpfl", item=23)
+def test_golden_fairness() -> None:
+    """Accuracies 0.9, 0.8, 0.7 of 10, 20 and 70 samples: their spread relative to 0.8 over sites, 0.74 over samples."""
+    found = summed((9, 10, 0.1), (16, 20, 0.2), (49, 70, 0.6))
+    assert 8.164966 == pytest.approx(100 * found["acc_std"], abs=1e-5)
+    assert 10.206207 == pytest.approx(100 * found["acc_variation"], abs=1e-5)
+    assert 11.033738 == pytest.approx(100 * found["acc_variation_micro"], abs=1e-5)
+
+
 def test_nobody_is_right() -> None:
     """A spread over accuracies of 0 is not defined; everything else is 0."""
     found = summed((0, 5, 2.0), (0, 9, 2.0))
     assert (0.0, 0.0, 0.0) == (found["acc_macro"], found["acc_std"], found["acc_worst_decile"])
     assert math.isnan(found["acc_variation"])
+    assert math.isnan(found["acc_variation_micro"])
 
 
 def test_sites_with_different_views() -> None:

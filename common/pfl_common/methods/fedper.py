@@ -6,12 +6,16 @@ encoder is the mean weighted by training samples.
 Travels: the encoder, less what `bn_policy` keeps at home. Stays: the head, batch-norm statistics, counters.
 Departures: the paper varies how many of the last blocks are personal; here it is the head alone. Every site's
 head starts from the same first values.
+Costs: FedAvg's bytes less the head's; the same memory and time.
+Choice: when sites differ in which labels they have: the simplest method that helps then, and the first to try. Not when
+new sites have to predict before they have trained: their head is the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 from torch.nn.functional import cross_entropy
 
@@ -45,3 +49,17 @@ Server = Averaging
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
 SHOWS = ""
+_DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
+_FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
+PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
+    "paper": _DUALFED,
+    "dualfed": _DUALFED,
+    "fedcp": _FEDCP,
+    "fedcp-resnet18": {**_FEDCP, "lr": 0.1},
+    "fedpick": {"lr": 0.01, "momentum": 0.5, "batch": 64, "epochs": 1, "bn_policy": "share_all"},
+    "fedcac": {"lr": 0.1, "momentum": 0.0, "batch": 100, "epochs": 5},
+}
+"""Settings under one name, each the optimiser of a paper that compares with FedPer: DualFed (`paper`), FedCP for its
+4-layer CNN and for ResNet-18 or fastText (GPFL has the same), FedPick, FedCAC. DualFed gives each method its projector
+too: `--encoder-projector`.
+"""

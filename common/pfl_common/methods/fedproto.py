@@ -6,19 +6,22 @@ sample's class, then reports its own mean feature of each class. The next P_c is
 have class c; a class that none has keeps its prototype. A sample goes to the nearest prototype (Euclidean).
 Before the first aggregation, and whenever no class can be chosen by its prototype, the head predicts.
 Travels: `prototypes` (C x K), `known` (classes that have one). Stays: the whole model, `owned` (its classes).
-Departures: the codes average features as they occur in training; the default is a clean pass afterwards
-(`proto_pass`). `running` takes all epochs, as the library that most comparisons used; the authors take the
-last. The paper weights by samples, both codes count every site once (`proto_weight`); the general
-`aggregation` has no say. The authors choose among the site's own classes (`proto_classes = own`).
+Departures from the codes: they average features as they occur in training; the default is a clean pass afterwards
+(`proto_pass`). `running` takes all epochs, as the library that most comparisons used; the authors take the last.
+The authors choose among the site's own classes (`proto_classes = own`). From the paper: it weights by samples, both
+codes count every site once (`proto_weight`). In the library a class that no counted site has loses its prototype.
+Costs: C * K numbers in place of a model, for most networks a few percent; one more pass over the training data.
+Choice: when a model is too large to send, may not be sent, or differs from site to site in all but its features' width.
+Not for a new site that has to predict before it has trained: its encoder has learnt from nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
@@ -182,3 +185,16 @@ DIAGNOSTICS = {
 }
 """What is told by `learn` and of a round, each number or family of numbers in a sentence; and who predicts."""
 SHOWS = ""
+_DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
+_FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
+PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
+    "paper": _DUALFED,
+    "dualfed": _DUALFED,
+    "fedcp": _FEDCP,
+    "fedcp-resnet18": {**_FEDCP, "lr": 0.1},
+    "repro": {**_FEDCP, "proto_pass": "running"},
+}
+"""Settings under one name, each the optimiser of a paper that compares with FedProto: DualFed (`paper`), GPFL (named
+as FedCP's, which has the same) for its 4-layer CNN and for ResNet-18 or fastText. `repro` averages features as they
+occur in training, as the library of that comparison does; its lambda is not printed, 1 is the authors'.
+"""

@@ -2,14 +2,19 @@
 
 Rule: each site trains its own model, from the common first values, for E epochs a round. Nothing travels.
 Also called Separate, SingleSet or local-only. Measured after training (`eval_point = post`): there is no download.
+Travels: nothing. Stays: the model.
 Departures: none.
+Costs: no bytes but those of orders and scores; memory and time of FedAvg.
+Choice: beside every other method, to see what the federation gains. A site with much data of its own, or with data like
+nobody's, may be best served by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 from torch.nn.functional import cross_entropy
 
@@ -49,3 +54,11 @@ Server = Averaging
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
 SHOWS = ""
+_DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
+PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
+    "paper": _DUALFED,
+    "dualfed": _DUALFED,
+    "fedpick": {"lr": 0.01, "momentum": 0.5, "batch": 64, "epochs": 1},
+    "fedcac": {"lr": 0.1, "momentum": 0.0, "batch": 100, "epochs": 5},
+}
+"""Settings under one name, each the optimiser of a paper that compares with it: DualFed (`paper`), FedPick, FedCAC."""

@@ -250,6 +250,65 @@ def test_passes_over_the_data(mode: str, names: set[str], expected: list[int]) -
     assert all(np.isfinite(value) for value in metrics.values())
 
 
+def plain_participant(**settings: Any) -> dualfed.Client:
+    """A participant whose z and u are its two inputs, and whose personal head says nothing."""
+    config = METHOD.settle({"lr": 1e-300, "batch": 4, **settings})
+    client = dualfed.Client(config, Backbone(nn.Sequential(nn.Identity()), nn.Linear(2, 3), 2), 3)
+    client.projector = nn.Sequential()
+    load_into(client.head_p, {"weight": torch.zeros(3, 2), "bias": torch.zeros(3)})
+    return client.double()
+
+
+def plain_data(x: list[list[float]], labels: list[int]) -> LocalData:
+    """These samples, to train on and to test with."""
+    part = Samples(torch.tensor(x, dtype=torch.float64), torch.tensor(labels))
+    return LocalData(train=part, validation=part, test=part, classes=3, site="a", seed=1)
+
+
+@pytest.mark.golden("dualfed", item=1)
+@pytest.mark.parametrize(
+    ("labels", "contrast"), [([0, 1, 0, 1], 0.774359), ([0, 1, 0, 2], 0.241504)], ids=["pairs", "singletons"]
+)
+@pytest.mark.parametrize("strength", [1.0, 2.5])
+def test_golden_contrast(labels: list[int], contrast: float, strength: float) -> None:
+    """Four directions, tau 0.5: log 3 of a head that says nothing, and lambda times the contrast, over all 4."""
+    data = plain_data([[1, 0], [0, 1], [1, 1], [-1, 0]], labels)
+    loss = plain_participant(tau=0.5, **{"lambda": strength}).learn(data, TASK)["loss"]
+    assert np.log(3) + strength * contrast == pytest.approx(loss, abs=1e-5 * strength)
+
+
+@pytest.mark.golden("dualfed", item=13)
+def test_golden_separation() -> None:
+    """Two classes of two directions: R² 0.744521, for z; u is z with its second number taken away."""
+    client, data = plain_participant(), plain_data([[1, 0], [1, 1], [0, 1], [-1, 1]], [0, 0, 1, 1])
+    client.projector = nn.Linear(2, 2, bias=False).double()
+    load_into(client.projector, {"weight": torch.tensor([[1.0, 0.0], [0.0, 0.0]])})
+    with torch.no_grad():
+        told = client.eval().diagnose(data, TASK)
+    assert 0.744521 == pytest.approx(told["separation/before"], abs=1e-5)
+    # Directions (1,0), (1,0) | 0, (-1,0): centres 1 and -0.5; within (0 + 0.75) / 2, total 1 - 0.25².
+    assert 1 - 0.375 / 0.9375 == pytest.approx(told["separation/after"], abs=1e-12)
+
+
+def test_without_a_test_set_no_separation_is_told() -> None:
+    """A site may have none."""
+    data = dataclasses.replace(local_data(), test=Samples(torch.zeros(0, 3).double(), torch.zeros(0).long()))
+    assert {} == participant().eval().diagnose(data, TASK)
+
+
+def test_with_nothing_personal_both_heads_are_global() -> None:
+    """lambda = 0 and personal = 0,0,0,0: after a download two sites that trained apart have the same heads."""
+    clients = [participant(personal="0,0,0,0", **{"lambda": 0.0}) for _ in range(2)]
+    for client, samples in zip(clients, (6, 4), strict=True):
+        client.learn(local_data(samples), TASK)
+    assert numbers(clients[0])["head_p.weight"].tolist() != numbers(clients[1])["head_p.weight"].tolist()
+    common = State.of(clients[0], clients[0].travels("train"))
+    for client in clients:
+        client.receive(common, TASK)
+    for name in HEAD_P | HEAD_G:
+        np.testing.assert_array_equal(numbers(clients[0])[name], numbers(clients[1])[name])
+
+
 def fixed_heads(**settings: Any) -> dualfed.Client:
     """A participant whose heads always say (0, −10, 0.5) and (0, 3, 0)."""
     client = participant(**settings).eval()
@@ -318,14 +377,14 @@ def test_what_leaves_the_site(settings: dict[str, Any], expected: set[str]) -> N
     assert expected == set(client.travels("train"))
     assert expected == client.report(local_data(), TASK).summed.keys()
     assert client.state_dict().keys() - expected == set(client.stays("train"))
-    assert expected == dualfed.Server(client.config, spec=None).start(client, seed=1).keys()
+    assert expected == dualfed.Server(client.settings, spec=None).start(client, seed=1).keys()
 
 
 @pytest.mark.parametrize(("aggregation", "expected"), [("uniform", 3.0), ("samples", 4.0)])
 def test_every_site_counts_alike(aggregation: str, expected: float) -> None:
     """Sites of 2 and 6 samples send 1 and 5: (1 + 5) / 2 = 3, or (2 · 1 + 6 · 5) / 8 = 4."""
     client, total = participant(aggregation=aggregation), Sum()
-    server = dualfed.Server(client.config, spec=None)
+    server = dualfed.Server(client.settings, spec=None)
     start = server.start(client, seed=1)
     for samples, value in ((2, 1.0), (6, 5.0)):
         load_into(client, {name: torch.full_like(v, value) for name, v in start.items()})
@@ -415,6 +474,7 @@ def test_presets_are_settings() -> None:
     assert {"pacs": (40.0, 0.2), "domainnet": (2.0, 0.05), "office-home": (2.0, 0.05)} == {
         name: (c.lambda_, c.tau) for name, c in settled.items() if name not in ("paper", "repro")
     }
+    assert (1.0, 0.2, "prob") == (settled["paper"].lambda_, settled["paper"].tau, settled["paper"].ensemble)
     assert {(0.01, 0.5, 256, 1)} == {(c.lr, c.momentum, c.batch, c.epochs) for c in settled.values()}
     both = METHOD.settle({**dualfed.PRESETS["pacs"], **dualfed.PRESETS["repro"]})
     assert ("logit", "train", 40.0) == (both.ensemble, both.stage2_bn, both.lambda_)

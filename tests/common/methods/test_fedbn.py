@@ -120,3 +120,20 @@ def test_the_default_is_the_method() -> None:
 
     assert ("local_bn", "samples") == (settings.bn_policy, settings.aggregation)
     assert "" == load("fedbn").shows
+
+
+def test_presets() -> None:
+    """The optimisers of the papers that compare with it; the authors' code counts sites alike."""
+    method = load("fedbn")
+    settled = {name: method.settle(preset) for name, preset in method.presets.items()}
+    optimisers = {n: (c.lr, c.momentum, c.batch, c.epochs, c.drop_last) for n, c in settled.items()}
+    expected = {
+        "paper": (0.01, 0.5, 256, 1, False),
+        "dualfed": (0.01, 0.5, 256, 1, False),
+        "fedpick": (0.01, 0.5, 64, 1, False),
+        "fedcac": (0.1, 0.0, 100, 5, False),
+        "repro": (0.01, 0.5, 256, 1, False),
+    }
+    assert expected == optimisers
+    assert {"local_bn"} == {config.bn_policy for config in settled.values()}
+    assert {"repro"} == {name for name, config in settled.items() if config.aggregation == "uniform"}

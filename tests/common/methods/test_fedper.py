@@ -100,3 +100,20 @@ def test_the_default_is_the_method() -> None:
         settings.eval_point,
     )
     assert "" == load("fedper").shows
+
+
+def test_presets() -> None:
+    """The optimisers of the papers that compare with it."""
+    method = load("fedper")
+    settled = {name: method.settle(preset) for name, preset in method.presets.items()}
+    optimisers = {n: (c.lr, c.momentum, c.batch, c.epochs, c.drop_last) for n, c in settled.items()}
+    expected = {
+        "paper": (0.01, 0.5, 256, 1, False),
+        "dualfed": (0.01, 0.5, 256, 1, False),
+        "fedcp": (0.005, 0.0, 10, 1, True),
+        "fedcp-resnet18": (0.1, 0.0, 10, 1, True),
+        "fedpick": (0.01, 0.5, 64, 1, False),
+        "fedcac": (0.1, 0.0, 100, 5, False),
+    }
+    assert expected == optimisers
+    assert {"fedpick"} == {name for name, config in settled.items() if config.bn_policy == "share_all"}

@@ -294,3 +294,21 @@ def test_a_second_training_forgets_the_first() -> None:
     client.learn(plain_data([[8.0, 8.0]], [1]), ask())
 
     assert [1, 0, 1] == report(client, plain_data())[1]
+
+
+def test_presets() -> None:
+    """The optimisers of the papers that compare with it; the codes average features as they occur."""
+    method = load("fedproto")
+    settled = {name: method.settle(preset) for name, preset in method.presets.items()}
+    optimisers = {n: (c.lr, c.momentum, c.batch, c.epochs, c.drop_last) for n, c in settled.items()}
+    expected = {
+        "paper": (0.01, 0.5, 256, 1, False),
+        "dualfed": (0.01, 0.5, 256, 1, False),
+        "fedcp": (0.005, 0.0, 10, 1, True),
+        "fedcp-resnet18": (0.1, 0.0, 10, 1, True),
+        "repro": (0.005, 0.0, 10, 1, True),
+    }
+    assert expected == optimisers
+    symbols = {n: (c.lambda_, c.proto_pass, c.proto_weight, c.proto_classes) for n, c in settled.items()}
+    assert (1.0, "running", "uniform", "all") == symbols.pop("repro")
+    assert {(1.0, "clean", "uniform", "all")} == set(symbols.values())

@@ -55,3 +55,18 @@ def test_a_federation_of_one_learns_the_same() -> None:
 def test_it_is_measured_after_training() -> None:
     """There is no download before which one could measure."""
     assert "post" == load("local").settle({}).eval_point
+
+
+def test_presets() -> None:
+    """The optimisers of the papers that compare with it."""
+    method = load("local")
+    settled = {name: method.settle(preset) for name, preset in method.presets.items()}
+    optimisers = {n: (c.lr, c.momentum, c.batch, c.epochs, c.drop_last) for n, c in settled.items()}
+    expected = {
+        "paper": (0.01, 0.5, 256, 1, False),
+        "dualfed": (0.01, 0.5, 256, 1, False),
+        "fedpick": (0.01, 0.5, 64, 1, False),
+        "fedcac": (0.1, 0.0, 100, 5, False),
+    }
+    assert expected == optimisers
+    assert {"post"} == {config.eval_point for config in settled.values()}
