@@ -35,6 +35,7 @@ WHITEST = 65535
 """The largest number of a picture of 16 bits."""
 
 _AXES = {"windows": ("channels", "time"), "tokens": ("words",), "table": ("columns",)}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ROUNDING = 1e-6
 """Sums of floats in another order differ by less than this share."""
 
@@ -163,6 +164,9 @@ def check_words(words: Sequence[str]) -> None:
     _expect(longest <= LONGEST_WORD, f"a word of {longest} letters", f"at most {LONGEST_WORD}")
     _expect(len(set(words)) == len(words), "a word that is listed twice", "each word once")
     _expect(all(words), "an empty word", "letters")
+    # Written as JSON each of them takes six times its room, and terminals obey some.
+    unseen = sum(_CONTROL.search(word) is not None for word in words)
+    _expect(not unseen, f"{unseen} words with control characters", "letters")
 
 
 def _check_columns(description: Description) -> None:

@@ -71,6 +71,7 @@ def test_what_can_be_true_is_taken(true: Description) -> None:
         (replace(TEXTS, words=("a" * 65,)), "a word of 65 letters"),
         (replace(TEXTS, words=("a", "b", "a")), "a word that is listed twice"),
         (replace(TEXTS, words=("a", "")), "an empty word"),
+        (replace(TEXTS, words=("a", "b\x07", "\x1b[m")), "2 words with control characters"),
         (replace(TEXTS, words=tuple(map(str, range(100_001)))), "100001 words of"),
         (replace(TEXTS, words=tuple(f"{n:060}" for n in range(20_000))), "20000 words of 1200000 bytes"),
         (replace(TEXTS, tokens=9), "9 numbers of words"),

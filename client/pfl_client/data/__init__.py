@@ -42,6 +42,8 @@ def describe(folder: DataFolder) -> Description:
         stored = arrays.read(found, declared)
         if stored.vocabulary is not None:
             log.info("data", site=folder.site, told_of_words=vocabulary.tell(stored.vocabulary))
+        if stored.columns:
+            log.info("data", site=folder.site, told_of_columns=f"the names of {len(stored.columns)} columns")
         read = arrays.describe(stored, found, folder)
     else:
         seen = pictures.inspect(found, folder)

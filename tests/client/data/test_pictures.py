@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,16 @@ def draw(path: Path, *, size: tuple[int, int] = (4, 4), colour: int | tuple[int,
 def folder(path: Path, **settings: bool) -> DataFolder:
     """A data folder of the site."""
     return DataFolder(path, SITE, **settings)
+
+
+@pytest.mark.parametrize(
+    "said", [{"kind": "tokens"}, {"vocabulary": 9}, {"columns": ["a"]}, {"layout": "time_channels"}]
+)
+def test_image_files_are_nothing_else(small: Path, said: object) -> None:
+    """What `data.json` says of texts, tables and windows is refused beside them."""
+    (small / "data.json").write_text(json.dumps(said))
+    with pytest.raises(DataError, match="for 'kind', and the folder holds image files"):
+        data.describe(folder(small))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from pfl_client import data
 from pfl_client.bench import DataFolder
@@ -124,6 +125,9 @@ def test_a_table_is_recognised_and_its_columns_are_told(tmp_path: Path) -> None:
     )
     together = np.concatenate([data.load(folder, run).train.x.numpy() for folder in (plain, named)])
     np.testing.assert_allclose(together.mean(0, dtype=np.float64), 0, atol=1e-5)
+    with capture_logs() as lines:
+        data.describe(named)
+    assert "the names of 3 columns" in [line.get("told_of_columns") for line in lines]
     assert "a table, 3 (columns), values" in data.look_through(plain.path).recognised
 
 
