@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pfl_common import seeding
-
 _NOTHING = 1e-12
 """Below this a spread is rounding, and a ratio of two of them says nothing."""
 
@@ -31,9 +29,3 @@ def _centred(representations: Tensor) -> Tensor:
     spread = values - values.mean(dim=0)
     norm = torch.linalg.matrix_norm(spread)
     return spread / torch.where(norm > _NOTHING * torch.linalg.matrix_norm(values), norm, torch.nan)
-
-
-def fixed_subset(samples: int, *, most: int = 2000) -> Tensor:
-    """Places of at most so many samples, the same ones each time, in rising order."""
-    order = torch.randperm(samples, generator=seeding.generator("analysis", "subset", samples))
-    return order[:most].sort().values

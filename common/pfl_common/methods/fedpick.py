@@ -56,7 +56,9 @@ class Config(Settings):
     bn_policy: BnPolicy = "local_bn"
     """All batch norm stays at the site; share_all is the table's "share BN"."""
     use_pfsm: bool = True
-    """Whether there is a selection, with its two heads; without it the method is FedBN ("w/o PFSM")."""
+    """Whether there is a selection, with its two heads. Without it the method is FedBN ("w/o PFSM"), and τ, ε and λ
+    have no effect.
+    """
     mask: Literal["hard", "soft"] = "hard"
     """m: take a component or leave it, or weigh it by the sigmoid (Eq. 21)."""
     tau: Annotated[float, Field(ge=0.001, le=1000), Why("it divides logits; the paper's are 1 and 10")] = 1.0
@@ -75,12 +77,18 @@ class Config(Settings):
     """Add both heads' logits (Eq. 14) or their probabilities, or ask head_g alone ("w/o ensemble")."""
 
     def __post_init__(self) -> None:
-        """Without a selection there is nothing to share, to soften or to add."""
+        """Without a selection there is nothing to share, to soften or to add; a soft mask has no threshold."""
         if not self.use_pfsm and (self.share_pfsm, self.mask, self.ensemble) != (False, "hard", "logit"):
             raise SettingError(
                 "fedpick got use_pfsm = false beside share_pfsm, mask or ensemble",
                 expected="these at their defaults: without a selection they have no effect",
                 advice="leave out share_pfsm, mask and ensemble, or use_pfsm = false",
+            )
+        if self.mask == "soft" and self.epsilon != Config.epsilon:
+            raise SettingError(
+                "fedpick got epsilon beside mask = soft",
+                expected="epsilon beside mask = hard only: a soft mask has no threshold",
+                advice="leave out one of them",
             )
 
 

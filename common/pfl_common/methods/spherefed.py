@@ -71,6 +71,19 @@ class Config(Settings):
     ] = 1e-3
     """γ: ridge of the least squares; for `calibrate`."""
 
+    def __post_init__(self) -> None:
+        """A number that would have no effect is refused, so that nobody takes it for a result's cause."""
+        for name, beside, idle in (
+            ("scale", "loss = ce", self.loss == "mse" and self.scale != Config.scale),
+            ("gamma", "calibrate = true", not self.calibrate and self.gamma != Config.gamma),
+        ):
+            if idle:
+                raise SettingError(
+                    f"spherefed got {name} without {beside}",
+                    expected=f"{name} beside {beside} only: elsewhere it has no effect",
+                    advice=f"add {beside}, or leave {name} out",
+                )
+
 
 def phase(config: Config, round: int, rounds: int) -> str:
     """Training, and with `calibrate` a last round that only sums."""

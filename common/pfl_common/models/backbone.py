@@ -39,8 +39,9 @@ class Backbone:
     def expect_linear_head(self, method: str) -> None:
         """Refuse a head of several layers, for methods that put something of their own in its place."""
         if not isinstance(self.head, nn.Linear):
+            name = self.name or "this backbone"
             raise SettingError(
-                f"{method} has a fixed classifier in place of the head, and this backbone's head has several layers",
+                f"{method} has a fixed classifier in place of the head, and {name} has a head of several layers",
                 expected="a backbone whose head is one linear layer",
                 advice="choose such a backbone (digits instead of digits_stack_head, for example) or another method",
             )

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pfl_common.learning.analysis import fixed_subset, linear_cka
+from pfl_common.learning.analysis import linear_cka
 
 torch.set_num_threads(1)
 
@@ -41,13 +41,3 @@ def test_cka_refuses_other_inputs() -> None:
     """Rows are compared one by one, so there must be equally many."""
     with pytest.raises(ValueError, match="3 and 4 inputs"):
         linear_cka(X[:3], Y)
-
-
-def test_subset_is_fixed_and_bounded() -> None:
-    """The same samples each time; all of a small set; distinct places of a large one."""
-    assert fixed_subset(3).tolist() == [0, 1, 2]
-    chosen = fixed_subset(100, most=10).tolist()
-    assert chosen == fixed_subset(100, most=10).tolist()
-    assert len(set(chosen)) == 10
-    assert chosen == sorted(chosen)
-    assert chosen != list(range(10))

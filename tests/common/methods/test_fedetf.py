@@ -202,7 +202,9 @@ def test_more_classes_than_features_need_a_projection() -> None:
 def test_a_head_of_several_layers_is_refused() -> None:
     """There is one linear layer to put the frame in place of, or none."""
     backbone = build("digits_stack_head", shape=(1, 8, 8), classes=3)
-    with pytest.raises(SettingError, match=r"fedetf has a fixed classifier .* several layers"):
+    with pytest.raises(
+        SettingError, match=r"fedetf has a fixed classifier .* digits_stack_head has a head of several layers"
+    ):
         fedetf.Client(METHOD.settle({}), backbone, 3)
 
 

@@ -219,7 +219,6 @@ def test_a_hard_mask_is_exactly_zero_or_one() -> None:
         ({"epsilon": 0.75}, log(3) - 0.01, 0.0),
         ({"mask": "soft"}, 1.0, 0.731059),
         ({"mask": "soft", "tau": 10.0}, 1.0, 0.524979),
-        ({"mask": "soft", "epsilon": 0.75}, 1.0, 0.731059),
     ],
     ids=str,
 )
@@ -366,6 +365,12 @@ def test_switches_of_a_selection_that_is_not_there_are_refused(beside: dict[str,
     """In words that name both."""
     with pytest.raises(SettingError, match="use_pfsm = false beside share_pfsm, mask or ensemble"):
         METHOD.settle({"use_pfsm": False, **beside})
+
+
+def test_a_threshold_of_a_soft_mask_is_refused() -> None:
+    """It would have no effect."""
+    with pytest.raises(SettingError, match="epsilon beside mask = soft"):
+        METHOD.settle({"mask": "soft", "epsilon": 0.7})
 
 
 # -- what travels

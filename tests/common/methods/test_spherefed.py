@@ -235,7 +235,10 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
 def test_a_head_of_several_layers_is_refused() -> None:
     """There is one linear layer to put the frame in place of, or none."""
     backbone = build("digits_stack_head", shape=(1, 8, 8), classes=3)
-    with pytest.raises(SettingError, match=r"spherefed has a fixed classifier .* several layers"):
+    with pytest.raises(
+        SettingError,
+        match=r"spherefed has a fixed classifier .* digits_stack_head has a head of several layers",
+    ):
         spherefed.Client(METHOD.settle({}), backbone, 3)
 
 
@@ -261,6 +264,16 @@ def test_the_default_is_the_method() -> None:
     assert ("local_stats", "samples", "") == (s.bn_policy, s.aggregation, METHOD.shows)
     rates = {name: METHOD.settle(preset).lr for name, preset in spherefed.PRESETS.items()}
     assert {"paper": 0.1, "dualfed": 0.1, "dualfed-office-home": 1.0} == rates
+
+
+@pytest.mark.parametrize(
+    ("idle", "beside"), [({"scale": 4.0}, {"loss": "ce"}), ({"gamma": 0.5}, {"calibrate": True})], ids=str
+)
+def test_numbers_that_have_no_effect_are_refused(idle: dict[str, Any], beside: dict[str, Any]) -> None:
+    """With what they belong to; beside that they are taken."""
+    with pytest.raises(SettingError, match=f"spherefed got {next(iter(idle))} without {next(iter(beside))}"):
+        METHOD.settle(idle)
+    assert METHOD.settle({**idle, **beside}) != METHOD.settle(beside)
 
 
 @pytest.mark.parametrize("wrong", [{"scale": "0"}, {"gamma": "0"}, {"loss": "l1"}], ids=str)
