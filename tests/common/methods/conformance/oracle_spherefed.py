@@ -50,6 +50,10 @@ class SphereFed(Oracle):
             flag = np.ones_like(self.init["frame.fitted"])
             self.shared = self.shared | {"frame.calibrated": solved, "frame.fitted": flag}
 
+    def state(self) -> Arrays:
+        """The encoder; how the solution is kept until sites get it is free."""
+        return {name: value for name, value in self.shared.items() if name not in FITTED}
+
     def slopes(self, w: Arrays, x: Array, y: Array) -> tuple[float, Arrays]:
         """The mean square between o and one_hot(y), or the cross entropy of s·o."""
         run = Pass(w, training=True)
