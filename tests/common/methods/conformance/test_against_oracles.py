@@ -16,9 +16,10 @@ from .federation import History
 from .network import ENCODER, PROJECTOR, Arrays, Pass, cross_entropy, pull, supcon
 from .oracle_fedcac import FedCac
 from .oracle_fedfomo import FedFomo
+from .oracle_fedpick import SELECT, FedPick
 from .oracles import FedProto, Oracle
 from .replay import Expected, differing, replay, same_scores
-from .schedule import CLASSES, FEATURES, HIDDEN, INPUTS, SITES
+from .schedule import BYSTANDER, CLASSES, FEATURES, HIDDEN, INPUTS, LATECOMER, ROUNDS, SITES
 
 CASES = FOUND + FURTHER
 Kind = TypeVar("Kind", bound=Oracle)
@@ -81,6 +82,27 @@ def test_every_site_ends_with_the_model_the_oracle_says(case: Case) -> None:
     history, expected = play_both(case)
     for site in SITES:
         assert {} == differing(expected.serving[site], history.serving[site]), site
+
+
+SAME = {"fedcac-merged-by-the-coordinator": "where the merge is made changes no number"}
+"""Cases that are meant to end like their method's plain one."""
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(case.name for case in FURTHER))
+def test_no_case_ends_like_another(name: str) -> None:
+    """Each case's settings change a score or a served number, so that its agreement says something new."""
+    ends: dict[bytes, str] = {}
+    for case in [case for case in CASES if case.name == name and str(case) not in SAME]:
+        expected = play_both(case)[1]
+        same = ends.setdefault(ending(expected), str(case))
+        assert str(case) == same
+
+
+def ending(expected: Expected) -> bytes:
+    """The last scores and what each site goes on with, as the oracle has them."""
+    scores = [expected.measured[ROUNDS + 1][site][1] for site in SITES]
+    served = [expected.serving[site][name] for site in SITES for name in sorted(expected.serving[site])]
+    return b"".join(np.round(np.asarray(value, float), 9).tobytes() for value in scores + served)
 
 
 # -- the oracles themselves: what they are compared with must not be a mistake of theirs
@@ -181,9 +203,49 @@ def test_the_schedule_turns_every_page_of_fedproto_and_the_slots() -> None:
     assert any(value < 0 for value in likings.values())
 
 
-def case_of(name: str) -> Case:
-    """A method's plain case."""
-    return next(case for case in FOUND if case.name == name)
+def test_the_schedule_turns_every_page_of_fedcp() -> None:
+    """Who registers late begins with a head that has been trained; who is only never asked keeps the first one."""
+    expected = play_both(case_of("fedcp"))[1]
+    first, common = (expected.oracle.init["head_p.weight"], expected.states[3]["head_g.weight"])
+    assert not np.allclose(common, expected.oracle.init["head_g.weight"])
+    assert np.array_equal(common, expected.measured[4][LATECOMER][0]["head_p.weight"])
+    assert np.array_equal(first, expected.measured[4][BYSTANDER][0]["head_p.weight"])
+
+
+def test_the_schedule_turns_every_page_of_gpfl() -> None:
+    """What a site remembers of the embeddings is another table than what it gets when it returns."""
+    expected = play_both(case_of("gpfl", "stale"))[1]
+    remembered = expected.measured[5]["d"][0]
+    assert not np.allclose(remembered["table"], remembered["gce.weight"])
+    assert not expected.measured[5][BYSTANDER][0]["condition"].any(), "it never had a table"
+
+
+def test_the_schedule_turns_every_page_of_fedpick() -> None:
+    """Samples pick other features than their neighbours, sites pick otherwise, noise turns choices round."""
+    oracle, expected = played("fedpick", FedPick), play_both(case_of("fedpick"))[1]
+    picked, turned = [], 0
+    for site in SITES[:4]:
+        w, data = dict(expected.measured[ROUNDS + 1][site][0]), oracle.data[site]
+        run = Pass(w, training=False)
+        logits = run.chain(SELECT, run.chain(ENCODER, data.x)[0])[0]
+        picked.append((logits >= 0).mean(0))
+        turned += int(((logits + oracle.noise(site, 1)[0] >= 0) != (logits >= 0)).sum())
+    assert any(0 < share < 1 for shares in picked for share in shares), "by sample"
+    assert not np.allclose(picked[0], picked[1]), "by site"
+    assert turned > 0
+
+
+def test_the_schedule_turns_every_page_of_the_fixed_heads() -> None:
+    """What is solved at the end is not the frame; before it the frame is what predicts."""
+    expected = play_both(case_of("spherefed", "calibrated"))[1]
+    before, after = (expected.measured[number]["a"][0] for number in (ROUNDS, ROUNDS + 1))
+    assert (0, 1) == (before["frame.fitted"], after["frame.fitted"])
+    assert not np.allclose(after["frame.calibrated"], after["frame.rows"], atol=0.1)
+
+
+def case_of(name: str, label: str = "") -> Case:
+    """A method's plain case, or the one with a label."""
+    return next(case for case in CASES if (case.name, case.label) == (name, label))
 
 
 def played(name: str, kind: type[Kind]) -> Kind:
