@@ -97,7 +97,7 @@ FURTHER = (
     Case("fedproto", {"lambda": 10}, "strong"),
     Case("lg_shaped", {"pretrain_rounds": 0}, "never-full"),
     Case("lg_shaped", {"pretrain_rounds": 3}, "switch-at-the-empty-round"),
-    *(Case(*words) for words in (*BASELINE_FURTHER, *HEADS_FURTHER) if words[0] in methods.names()),
+    *(Case(*words) for words in (*BASELINE_FURTHER, *HEADS_FURTHER)),
 )
 """Settings that only the oracle looks at."""
 
