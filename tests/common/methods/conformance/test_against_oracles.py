@@ -14,6 +14,7 @@ import pytest
 from .cases import FOUND, FURTHER, Case, oracle_of, play
 from .federation import History
 from .network import ENCODER, PROJECTOR, Arrays, Pass, cross_entropy, pull, supcon
+from .oracle_fedamp import FedAmp
 from .oracle_fedcac import FedCac
 from .oracle_fedfomo import FedFomo
 from .oracle_fedpick import SELECT, FedPick
@@ -203,6 +204,16 @@ def test_the_schedule_turns_every_page_of_fedproto_and_the_slots() -> None:
     assert any(value < 0 for value in likings.values())
 
 
+def test_the_schedule_turns_every_page_of_fedamp() -> None:
+    """Every model weighs something with every other, and where they would weigh too much nothing is left."""
+    oracle = played("fedamp", FedAmp)
+    assert all(0.0 < xi < 1.0 for row in oracle.weights.values() for xi in row.values())
+    crowded = played("fedamp", FedAmp, "nothing-left-for-itself").weights
+    left = [row[site] for (_, site), row in crowded.items()]
+    assert 0.0 == min(left)
+    assert 0.0 < max(left), "and where they would not, the rest is the site's own"
+
+
 def test_the_schedule_turns_every_page_of_fedcp() -> None:
     """Who registers late begins with a head that has been trained; who is only never asked keeps the first one."""
     expected = play_both(case_of("fedcp"))[1]
@@ -248,8 +259,8 @@ def case_of(name: str, label: str = "") -> Case:
     return next(case for case in CASES if (case.name, case.label) == (name, label))
 
 
-def played(name: str, kind: type[Kind]) -> Kind:
+def played(name: str, kind: type[Kind], label: str = "") -> Kind:
     """A method's oracle at the end of the schedule."""
-    oracle = play_both(case_of(name))[1].oracle
+    oracle = play_both(case_of(name, label))[1].oracle
     assert isinstance(oracle, kind)
     return oracle
