@@ -171,6 +171,8 @@ def test_a_round_by_hand() -> None:
     [
         ({"collab": "time_varying", "beta": 10}, 10, [2.0, 2.0, 8.0]),
         ({"collab": "time_varying", "beta": 10}, 11, [1.0, 3.0, 8.0]),
+        ({"beta": 1}, 1, [2.0, 2.0, 8.0]),
+        ({"beta": 1}, 2, [1.0, 3.0, 8.0]),
         ({"collab": "none"}, 1, [1.0, 3.0, 8.0]),
         ({"collab": "top1", "beta": 1}, 9, [2.0, 2.0, 4.5]),
         ({"collab": "top5", "beta": 1}, 9, [4.0, 4.0, 4.0]),

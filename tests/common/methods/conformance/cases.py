@@ -1,4 +1,4 @@
-"""What is run: every method file found, a shape no file has yet, and settings worth an oracle's time."""
+"""What is run: every method file found, and settings worth an oracle's time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pfl_common.run import Json
 from .baselines import BASELINE_FURTHER, BASELINE_ORACLES, BASELINE_SMALL
 from .federation import Federation, Habits, History
 from .oracle_fedcac import FedCac
-from .oracles import DualFed, FedAvg, FedBn, FedPer, FedProto, LgShaped, Local, Oracle
+from .oracles import DualFed, FedAvg, FedBn, FedPer, FedProto, Local, Oracle
 from .several_heads import HEADS_FURTHER, HEADS_ORACLES, HEADS_SMALL
 
 ORACLES: dict[str, type[Oracle]] = {
@@ -24,15 +24,11 @@ ORACLES: dict[str, type[Oracle]] = {
     "fedcac": FedCac,
     "fedper": FedPer,
     "fedproto": FedProto,
-    "lg_shaped": LgShaped,
     "local": Local,
     **BASELINE_ORACLES,
     **HEADS_ORACLES,
 }
 """Each method's second writing, by the name of its file."""
-
-SHAPES = ("lg_shaped",)
-SHAPES_ROOM = "tests.common.methods.shapes"
 
 UNMOVED: dict[str, frozenset[str]] = {
     # Before a batch norm a bias does nothing; the specification has one there all the same.
@@ -71,20 +67,19 @@ class Case:
 
     def module(self) -> ModuleType:
         """The method's file."""
-        return import_module(f"{SHAPES_ROOM if self.name in SHAPES else 'pfl_common.methods'}.{self.name}")
+        return import_module(f"pfl_common.methods.{self.name}")
 
 
 SMALL: dict[str, dict[str, Json]] = {
     # The contrastive term enlarges rounding errors with every step: small steps keep nine digits.
     "dualfed": {"proj_hidden": 7, "lr": 0.02},
     "fedcac": {"beta": 5},
-    "lg_shaped": {"pretrain_rounds": 2},
     **BASELINE_SMALL,
     **HEADS_SMALL,
 }
 """Settings that bring a method's turning points into seven rounds."""
 
-FOUND = tuple(Case(name, SMALL.get(name, {})) for name in (*methods.names(), *SHAPES))
+FOUND = tuple(Case(name, SMALL.get(name, {})) for name in methods.names())
 """One case for each file: a new one needs no line here."""
 
 FURTHER = (
@@ -95,8 +90,6 @@ FURTHER = (
     Case("fedcac", {"collab": "top1", "tau": 0.3}, "nearest-one"),
     Case("fedcac", {"collab": "none"}, "alone"),
     Case("fedproto", {"lambda": 10}, "strong"),
-    Case("lg_shaped", {"pretrain_rounds": 0}, "never-full"),
-    Case("lg_shaped", {"pretrain_rounds": 3}, "switch-at-the-empty-round"),
     *(Case(*words) for words in (*BASELINE_FURTHER, *HEADS_FURTHER)),
 )
 """Settings that only the oracle looks at."""

@@ -311,26 +311,6 @@ class FedPer(Oracle):
         return below(self.init, "encoder")
 
 
-class LgShaped(Oracle):
-    """LG-FedAvg: FedAvg for some rounds, then the head alone; each site keeps the encoder of the switch."""
-
-    calibrates = False
-
-    def first_shared(self) -> Arrays:
-        """The whole model, for with no full round at all the first encoder is that of the switch."""
-        return {name: self.init[name] for name in FedAvg.shares(self, 1)}
-
-    def shares(self, t: int) -> set[str]:
-        return (
-            FedAvg.shares(self, t) if t <= int(self.settings["pretrain_rounds"]) else below(self.init, "head")
-        )
-
-    def download(self, site: str, t: int) -> Arrays:
-        # Nobody averages the encoder after the switch, so the coordinator still has that of the switch.
-        missed_the_switch = self.since.get(site, 0) <= int(self.settings["pretrain_rounds"])
-        return self.shared if missed_the_switch else super().download(site, t)
-
-
 class DualFed(Oracle):
     """DualFed, stage-wise or simultaneous, with the sum of probabilities as prediction."""
 
