@@ -48,6 +48,8 @@ _EXPECTED = {
     "bool_type": "true or false",
     "string_type": "text",
     "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
     "path_type": "a path",
     "dict_type": "settings by name, each with its value",
     "int_parsing": "a whole number",
