@@ -34,6 +34,7 @@ from pfl_common.config import Why
 from pfl_common.errors import SettingError
 from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning import sgd
+from pfl_common.learning.means import Means
 from pfl_common.learning.mmd import mmd2
 from pfl_common.learning.second import build_second, predict, start_second
 from pfl_common.models import Backbone
@@ -86,7 +87,7 @@ class Client(Participant):
         self.register_buffer("participations", torch.tensor(0))
         # In a tuple, so that it is no part of what this site keeps or sends.
         self._received: tuple[nn.Module, ...] = ()
-        self._pulls: list[Tensor] = []
+        self._parts = Means()
 
     def travels(self, phase: str) -> Iterable[str]:
         """The model."""
@@ -115,21 +116,20 @@ class Client(Participant):
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD under the teacher; then what is inherited next."""
-        self._pulls, share = [], self._share(task)
+        self._parts, share = Means(), self._share(task)
         model = chain(self.encoder.parameters(), self.head.parameters())
         loss = sgd.train(self, model, self._loss, data=data, task=task)
         self._hand_on(0.0 if self.settings.variant == "blend" else share)
         self.participations += 1
         self._received = ()
-        return {"loss": loss, "pull": float(torch.stack(self._pulls).mean()), "mu": share}
+        return {"loss": loss, "mu": share} | self._parts.told("part")
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         features = self.encoder(x)
         scores = self.head(features)
-        pull = self._compare(x, features, scores)
-        self._pulls.append(pull.detach())
-        lambda_ = self.settings.lambda_
-        return (1 - lambda_) * cross_entropy(scores, y) + lambda_ * pull
+        plain, teacher = cross_entropy(scores, y), self._compare(x, features, scores)
+        self._parts.note(len(y), cross_entropy=plain, teacher=teacher)
+        return (1 - self.settings.lambda_) * plain + self.settings.lambda_ * teacher
 
     def _compare(self, x: Tensor, features: Tensor, scores: Tensor) -> Tensor:
         """MMD² of the features and the teacher's, or the cross entropy with the teacher's probabilities."""
@@ -157,8 +157,8 @@ class Client(Participant):
 Server = Averaging
 DIAGNOSTICS = {
     "loss": "Cross entropy and the comparison with the teacher, in the last epoch of a site's training.",
-    "pull": "What the teacher still differs by: MMD² of its features and the site's (with reg = kd the cross entropy "
-    "with its probabilities), in the mean over the round's batches.",
+    "part": "The two by themselves, over all epochs of the round: cross_entropy, and teacher, which is MMD² of its "
+    "features and the site's (with reg = kd the cross entropy with its probabilities).",
     "mu": "The share that the site's own model had in this round: mu_t.",
 }
 """What is told by `learn`, each number in a sentence."""

@@ -88,6 +88,7 @@ def test_statistics_are_not_mixed() -> None:
     assert equal(own, State.of(client, own))
 
 
+@pytest.mark.golden("fedphp", item=17)
 @pytest.mark.parametrize(("number", "expected"), [(1, True), (2, False)])
 def test_the_teacher_is_the_encoder_as_received(number: int, expected: bool) -> None:
     """In round 1 nothing is mixed in, so the two are the same, with batch norm too: the first step's pull is 0.
@@ -98,8 +99,12 @@ def test_the_teacher_is_the_encoder_as_received(number: int, expected: bool) -> 
     down = State.of(client, client.travels("train"))
     with torch.no_grad():
         client.own["encoder"][0].weight.add_(1.0)
+    client.eval()  # as it is left by a measurement
     client.receive(down, ask(number, since=number - 1))
-    assert expected == (0.0 == client.learn(build_data(), ask(number, since=number - 1))["pull"])
+    assert expected == (0.0 == client.learn(build_data(), ask(number, since=number - 1))["part/teacher"])
+    assert all(value.isfinite().all() for value in client.parameters()), (
+        "where they are equal too there is a gradient"
+    )
 
 
 @pytest.mark.usefixtures("_slope")
@@ -155,7 +160,7 @@ def test_features_are_compared_with_the_teachers(
     settings: dict[str, Json], taught: list[list[float]], expected: float
 ) -> None:
     """MMD² with the kernels' variances 10, 15, 20, 50, over all pairs. Each easy mistake has another value."""
-    pull = build_features(taught, **settings).learn(two_samples(), ask())["pull"]
+    pull = build_features(taught, **settings).learn(two_samples(), ask())["part/teacher"]
 
     assert pytest.approx(expected, abs=1e-5) == pull
     assert all(
@@ -194,7 +199,7 @@ def test_probabilities_are_those_of_a_warmed_up_teacher(
     told = client.learn(two_samples(), ask())
 
     entropy = -sum(p * log(q) for p, q in zip(expected, (0.5, 0.25, 0.25), strict=True))
-    assert (pytest.approx(entropy), pytest.approx(entropy)) == (told["pull"], told["loss"])
+    assert (pytest.approx(entropy), pytest.approx(entropy)) == (told["part/teacher"], told["loss"])
     moved = [log(2) + expected[0] - 0.5, expected[1] - 0.25, expected[2] - 0.25]
     assert pytest.approx(moved) == client.head.weight[:, 0].tolist()
 
@@ -207,11 +212,23 @@ def test_an_inherited_teacher_is_a_finished_model(settings: dict[str, Json]) -> 
         client = build_client(fedphp, norm=True, **settings)
         client.receive(State.of(client, client.travels("train")), ask(2, since=1))
         client.own["encoder"][1][1].running_mean.fill_(far)
-        pulls.append(client.learn(build_data(), ask(2, since=1))["pull"])
+        pulls.append(client.learn(build_data(), ask(2, since=1))["part/teacher"])
     assert pulls[0] != pulls[1]
 
 
 # -- original and lib2024
+
+
+def test_each_part_of_the_loss_is_told() -> None:
+    """By itself, over all samples of the round; a site that could not take a step has none."""
+    told = build_features(TAUGHT, epochs=2).learn(two_samples(), ask())
+    assert pytest.approx({"cross_entropy": log(3), "teacher": 0.982417}, abs=1e-5) == {
+        name.removeprefix("part/"): value for name, value in told.items() if name.startswith("part/")
+    }
+
+    client, task = build_client(fedphp, norm=True), ask()
+    client.receive(State.of(client, client.travels("train")), task)
+    assert {"loss", "mu"} == client.learn(build_data(labels=(1,)), task).keys()
 
 
 @pytest.mark.usefixtures("_slope")
