@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class FedCp(Oracle):
         dh = back(slope)
         if self.settings["use_gfm"]:
             frozen = Pass(dict(received), training=True).chain(self.encoder, x)[0]
-            apart, slope = mmd(h, frozen)
+            apart, slope = mmd(h, frozen, self.settings.get("mmd_bandwidths", BANDWIDTHS))
             loss, dh = loss + self.number("lambda") * apart, dh + self.number("lambda") * slope
         back_encoder(dh)
         return loss, run.grads
@@ -155,23 +155,23 @@ def unit_vector(v: Array) -> Array:
     return v / max(float(np.linalg.norm(v)), 1e-12)
 
 
-def mmd(h: Array, frozen: Array) -> tuple[float, Array]:
-    """The biased MMD² with four bandwidths, and its gradient with respect to h."""
+def mmd(h: Array, frozen: Array, widths: Sequence[float] = BANDWIDTHS) -> tuple[float, Array]:
+    """The biased MMD², and its gradient with respect to h."""
     size = len(h)
     (among, d_among), (others, _), (between, d_between) = (
-        kernel(h, h),
-        kernel(frozen, frozen),
-        kernel(h, frozen),
+        kernel(h, h, widths),
+        kernel(frozen, frozen, widths),
+        kernel(h, frozen, widths),
     )
     loss = (among.sum() + others.sum() - 2.0 * between.sum()) / size**2
     # κ(h_p, h_q) has h_p on both sides of the double sum.
     return float(loss), 2.0 * (d_among.sum(1) - d_between.sum(1)) / size**2
 
 
-def kernel(a: Array, b: Array) -> tuple[Array, Array]:
+def kernel(a: Array, b: Array, widths: Sequence[float]) -> tuple[Array, Array]:
     """κ(a_p, b_q) for all pairs, and its gradient with respect to a_p."""
     apart = a[:, None, :] - b[None, :, :]
     square = (apart**2).sum(2)
-    powers = [np.exp(-square / (2.0 * width)) for width in BANDWIDTHS]
-    slope = sum(power / width for power, width in zip(powers, BANDWIDTHS, strict=True))
+    powers = [np.exp(-square / (2.0 * width)) for width in widths]
+    slope = sum(power / width for power, width in zip(powers, widths, strict=True))
     return sum(powers), -slope[:, :, None] * apart

@@ -35,6 +35,7 @@ HEADS_SMALL: dict[str, dict[str, Json]] = {
 HEADS_FURTHER: tuple[tuple[str, dict[str, Json], str], ...] = (
     ("fedcp", {}, "as-it-comes"),
     ("fedcp", {"lambda": 50}, "held-tight"),
+    ("fedcp", {"lambda": 5, "mmd_bandwidths": [0.5, 3]}, "two-kernels"),
     ("fedcp", {"cpn_input": "ss"}, "without-the-vector"),
     ("fedcp", {"cpn_input": "cs"}, "without-the-sample"),
     ("fedcp", {"cpn_input": "random"}, "without-either"),
