@@ -99,9 +99,21 @@ def finish(participant: Participant, data: LocalData, down: State, task: Task) -
     prepare(participant, data, down, task)
     scores = score(participant, data, "pre")
     participant.finish(data, task)
+    scores |= _score_finished(participant, data, scores)
     everything = State.view(participant)
     kept = everything.only(participant.stays(task.phase))
     return Outcome(kept, scores, serving=everything)
+
+
+def _score_finished(participant: Participant, data: LocalData, before: Scores) -> Scores:
+    """Scores of the finished model, as a view "finished": only where `finish` has changed what they were before."""
+    if type(participant).finish is Participant.finish:
+        return {}
+    after = score(participant, data, "pre")
+    views = {
+        name.replace("/combined", "/finished"): v for name, v in after.items() if name.endswith("/combined")
+    }
+    return views if after != before else {}
 
 
 def prepare(participant: Participant, data: LocalData, down: State, task: Task) -> None:

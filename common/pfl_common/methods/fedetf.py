@@ -54,7 +54,9 @@ class Config(Settings):
     """FedETF's choices."""
 
     etf_finetune: bool = False
-    """After the last round fit V and the projection to the site (the authors' code does)."""
+    """After the last round fit V and the projection to the site (the authors' code does). The view `finished` measures
+    what it gains.
+    """
     scale_init: Annotated[float, Field(ge=0.001, le=1000), Why("the paper's is 1, and it is learnt")] = 1.0
     """s: the scale of the logits before the first round."""
     absent: Literal["exclude", "one"] = "exclude"

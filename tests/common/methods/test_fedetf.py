@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from pfl_client.trainer import work
 from pfl_common import seeding
 from pfl_common.errors import SettingError
 from pfl_common.halves import LocalData, Samples
@@ -276,6 +277,19 @@ def test_fine_tuning_is_asked_for(wanted: bool) -> None:
     client.finish(data, ask(5, kind=Kind.FINISH, since=5))
     changed = {name for name, value in client.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == (client.state_dict().keys() if wanted else set())
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_the_finished_model_is_measured(wanted: bool) -> None:
+    """Beside the last shared one, where fine-tuning made another of it: the serving model is the finished one."""
+    client, data = build_client(fedetf, etf_finetune=wanted), build_data()
+    down = State.of(client, client.travels("train")).apply(torch.clone)
+    outcome = work.perform(client, data, down, ask(5, kind=Kind.FINISH, since=5))
+    views = {"pre/test/combined", "pre/validation/combined"}
+    more = {"pre/test/finished", "pre/validation/finished"} if wanted else set()
+    assert views | more == outcome.scores.keys()
+    if wanted:
+        assert work.score(client, data, "pre")["pre/test/combined"] == outcome.scores["pre/test/finished"]
 
 
 # -- diagnostics and settings
