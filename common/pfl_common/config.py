@@ -136,6 +136,8 @@ def span(field: FieldInfo) -> str:
     kind = "a whole number" if int in _kinds(field) else "a number"
     found = {name: spell(getattr(m, name)) for m in field.metadata for name in _BOUNDS if hasattr(m, name)}
     if {"ge", "le"} <= found.keys():
+        if found["ge"] == found["le"]:
+            return f"{found['ge']} alone"
         return f"{kind} from {found['ge']} to {found['le']}"
     bounds = " and ".join(_BOUNDS[name].format(found[name]) for name in _BOUNDS if name in found)
     return f"{kind}, {bounds}" if bounds else kind

@@ -53,6 +53,8 @@ LIBRARY = re.compile(r"Input|Field required|[Tt]uple|dictionary|[Vv]alid|class '
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("fedphp", "rho"): {"variant": "original"},
     ("fedphp", "temperature"): {"variant": "original"},
+    ("spherefed", "gamma"): {"calibrate": True},
+    ("spherefed", "scale"): {"loss": "ce"},
 }
 """What has to be set too where a method refuses a number that would change nothing, by method and setting."""
 

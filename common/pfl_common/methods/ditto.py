@@ -9,8 +9,8 @@ the statistics, counters.
 Departures: none from the paper, which calls mu lambda; its own scripts have mu = 1. v starts as the first w that
 the site receives.
 Costs: the bytes of FedAvg; two models in memory and training twice.
-Choice: a safe first choice where every site needs a model of its own: v is never much worse than training alone
-(mu = 0) or FedAvg (large mu), and mu lies between. When sites must stay cheap, choose FedPer.
+Choice: a safe first choice where every site needs a model of its own: mu leads from training alone
+(0) to FedAvg (large), and v is trained in full either way. When sites must stay cheap, choose FedPer.
 """
 
 from __future__ import annotations

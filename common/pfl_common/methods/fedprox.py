@@ -82,6 +82,7 @@ PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
     "fedcp-resnet18": {**_FEDCP, "lr": 0.1},
     "fedpick": {**_DUALFED, "batch": 64, "bn_policy": "share_all", "mu": 0.01},
 }
-"""The settings of papers that compare with it: `paper` is DualFed's; `fedcp` is for GPFL too (4-layer CNN, or
-ResNet-18 and fastText). mu is stated by FedPick alone; 0.001 is the example of the library FedCP used.
+"""The settings of papers that compare with it: `paper` is DualFed's (its tables are with `--encoder-projector`);
+`fedcp` is for GPFL too (4-layer CNN, or ResNet-18 and fastText). mu is stated by FedPick alone; 0.001 is the example
+of the library FedCP used.
 """

@@ -103,7 +103,7 @@ PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
     "fedcp-resnet18": {**_FEDCP, "lr": 0.1},
     "fedcac": {**_DUALFED, "lr": 0.1, "momentum": 0.0, "batch": 100},
 }
-"""The settings of papers that compare with it: `paper` is DualFed's; `fedcp` is for GPFL too (4-layer CNN, or
-ResNet-18 and fastText), with the epochs of the library used there, which the papers do not state. FedCAC's five
-local epochs are ours to divide: 4 on the head, 1 on the encoder.
+"""The settings of papers that compare with it: `paper` is DualFed's (its tables are with `--encoder-projector`);
+`fedcp` is for GPFL too (4-layer CNN, or ResNet-18 and fastText), with the epochs of the library used there, which the
+papers do not state. FedCAC's five local epochs are ours to divide: 4 on the head, 1 on the encoder.
 """

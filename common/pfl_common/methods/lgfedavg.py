@@ -4,7 +4,8 @@ Liang et al., Think Locally, Act Globally: Federated Learning with Local and Glo
 (arXiv:2001.01523, 2020).
 Rule: a site trains encoder and head together for E epochs. In the first T_pre rounds everything is averaged, as in
 FedAvg; afterwards the head alone is, and every site goes on from the common encoder as it was at the switch.
-Travels: phase "full" the model, phase "head" the head. Stays: phase "head" the encoder with all its batch norm.
+Travels: in the first T_pre rounds the whole model, afterwards the head alone. Stays: afterwards the encoder, with all
+its batch norm; counters.
 Departures: the paper starts from a FedAvg model trained for hundreds of rounds; here T_pre counts among the run's
 rounds. Its code averages uniformly (`aggregation = uniform`). A site that has not trained since the switch gets
 the encoder of the switch with the head: its own is older.
@@ -99,6 +100,7 @@ PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
     "fedpick-domainnet": {**_FEDPICK, "pretrain_rounds": 20},
     "repro": {**_DUALFED, "aggregation": "uniform"},
 }
-"""The settings of papers that compare with it: `paper` is DualFed's, `fedpick` that of its Digits-Five; DualFed does
-not state T_pre. `repro` averages uniformly, as the authors' code; its optimiser is DualFed's.
+"""The settings of papers that compare with it: `paper` is DualFed's (its tables are with `--encoder-projector`; T_pre
+it does not state), `fedpick` that of its Digits-Five. `repro` averages uniformly, as the authors' code; its optimiser
+is DualFed's.
 """

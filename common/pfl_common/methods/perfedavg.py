@@ -134,6 +134,6 @@ PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
     "repro": {**_FEDCP, "passes": 2},
 }
 """The settings of the papers that compare with it: `paper` and `fedcp` are FedCP's and GPFL's with the 4-layer CNN
-(ResNet-18 and fastText: `fedcp-resnet18`). `repro` goes twice over the data, as the library they used; in both
-papers alpha = beta = lr.
+(ResNet-18 and fastText: `fedcp-resnet18`). `repro` goes twice over the data, as the library they used, in which
+alpha = beta = lr too.
 """

@@ -51,9 +51,9 @@ class Config(Settings):
         int, Field(ge=1, le=1000), Why("each is a pass through the network; usual are 1 to 10")
     ] = 5
     """K_in (the paper's K): steps of theta on each batch."""
-    lambda_: Annotated[float, Field(ge=0, le=10_000), Why("0 lets go of w; the paper's are 10 to 50")] = 15.0
+    lambda_: Annotated[float, Field(ge=0, le=10_000), Why("0 lets go of w; usual are 5 to 50")] = 15.0
     """lambda: strength of the spring between theta and w."""
-    beta: Annotated[float, Field(gt=0, le=10), Why("0 learns nothing; the paper's are 1 to 4")] = 1.0
+    beta: Annotated[float, Field(gt=0, le=10), Why("0 learns nothing, 1 is the mean")] = 1.0
     """beta: how far the common model goes towards the mean of the sites' (1) or past it."""
     eta_p: Annotated[float, Field(gt=0, le=1_000_000), Why("0 learns nothing")] = 0.01
     """eta_p: step size of theta; lr, eta, is that of w."""
@@ -151,6 +151,6 @@ PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
     "repro": {**_FEDCP, "eval_model": "w_local", "eval_point": "post"},
 }
 """The settings of the papers that compare with it: `paper` and `fedcp` are FedCP's and GPFL's with the 4-layer CNN on
-Cifar, `fedcp-mnist` theirs on MNIST and Fashion-MNIST, `fedcp-resnet18` that network and fastText. They state no
-symbol of pFedMe: K_in, lambda and beta are those of the authors' code. `repro` measures what that code does.
+Cifar, `fedcp-mnist` theirs on MNIST and Fashion-MNIST, `fedcp-resnet18` that network and fastText; K_in,
+lambda and beta are the defaults in all of them. `repro` measures what the authors' code measures.
 """

@@ -190,7 +190,7 @@ def test_a_site_without_test_samples_tells_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"momentum": 0.5}, "the steps of this method are plain"),
+        ({"momentum": 0.5}, "0 alone: the steps of this method are plain"),
         ({"weight_decay": 0.1}, "the steps of this method are plain"),
         ({"tail": "keep"}, "'drop'"),
         ({"drop_last": False}, "True"),
