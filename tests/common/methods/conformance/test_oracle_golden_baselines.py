@@ -62,6 +62,13 @@ def test_near_models_weigh_most() -> None:
     assert near([0.036788, 0.003663]) == u.tolist()
 
 
+def test_sigma_scales_distance_and_weight() -> None:
+    """The same three sites with sigma = 2: 0.1 exp(-1/2) / 2 and 0.1 exp(-2) / 2; at 1 its places could not be told."""
+    models = {"1": np.array([0.0, 0.0]), "2": np.array([1.0, 0.0]), "3": np.array([0.0, 2.0])}
+    xi = attention("1", {site: {"w": value} for site, value in models.items()}, 0.1, 2.0)
+    assert {"1": near(0.962907), "2": near(0.030327), "3": near(0.006767)} == xi
+
+
 def test_a_site_never_weighs_less_than_nothing() -> None:
     """With 2 e^0 for each of two twins the others share all there is."""
     models = {site: {"w": np.array([1.0])} for site in "abc"}
