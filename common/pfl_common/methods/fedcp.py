@@ -56,6 +56,8 @@ from pfl_common.tensors import State, load_into
 
 LAMBDAS = {"cnn": 5.0}
 """λ by backbone (App. D); 1 for any other."""
+SEEN = 512
+"""Samples of a part that loss and policy are looked at on: enough for a curve, cheap beside the training."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -231,7 +233,7 @@ class Client(Participant):
         told, losses = {}, list[Tensor]()
         for x, y, h, _, scores in self._look_at(data.train):
             losses.append((cross_entropy(scores, y) + self._pull(x, h)) * len(y))
-        told[f"objective/{when}"] = float(torch.stack(losses).sum()) / len(probe(data.train))
+        told[f"objective/{when}"] = float(torch.stack(losses).sum()) / len(probe(data.train, SEEN))
         if len(data.test):
             seen = [
                 (scores.argmax(dim=1) == y, s.mean(dim=1)) for _, y, _, s, scores in self._look_at(data.test)
@@ -244,8 +246,8 @@ class Client(Participant):
         return told
 
     def _look_at(self, samples: Samples) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of at most 2,000 samples with their features, s and scores."""
-        for x, y in probe(samples).batches(self.settings.batch):
+        """Batches of some samples, the same ones each time, with their features, s and scores."""
+        for x, y in probe(samples, SEEN).batches(self.settings.batch):
             h = self.encoder(x)
             r, s = self.split(h, self.column_sums())
             yield x, y, h, s.expand_as(h), self._combine(h, r, s)["combined"]

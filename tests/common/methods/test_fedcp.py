@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from pfl_client.trainer import work
 from pfl_common import methods, seeding
 from pfl_common.errors import SettingError
-from pfl_common.halves import Arrivals, LocalData, Samples
+from pfl_common.halves import Arrivals, LocalData, Samples, probe
 from pfl_common.learning.mmd import mmd2
 from pfl_common.methods import fedcp, fedper
 from pfl_common.models import Backbone, build
@@ -590,6 +591,20 @@ def test_without_test_samples_only_training_is_told() -> None:
     assert {"loss", "pir/training", "objective/before", "objective/after"} == told.keys()
     assert {"loss"} == example(diagnose=False, use_cpn=False).learn(data, TASK).keys()
     assert {"loss", "objective/before", "accuracy/before"} == example(use_cpn=False).learn(data, TASK).keys()
+
+
+def test_of_many_samples_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of six here, the same ones each time; their mean is over those two."""
+    x, y = [[float(n), 1.0] for n in range(6)], (0, 1, 0, 1, 0, 1)
+    monkeypatch.setattr(fedcp, "SEEN", 2)
+    some, client = probe(local_data(x, y).train, 2), example(batch=1)
+    told = client._assess(local_data(x, y), "before")
+    assert told == client._assess(local_data(x, y), "before")
+    expected = cross_entropy(example()(some.x), some.y).item()
+    assert {
+        "objective/before": pytest.approx(expected),
+        "accuracy/before": pytest.approx(0.5, abs=0.5),
+    } == told
 
 
 def test_a_newcomers_batch_norm_is_not_measured_before() -> None:
