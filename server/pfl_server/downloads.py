@@ -86,11 +86,16 @@ class Shelf:
         return self.envelopes.reopen(posted, self.folder / posted.blob.digest)
 
 
+AT_ONCE = 2
+"""Replies that are made at the same time: each may hold a few models in memory, and one of the threads all share."""
+
+
 class Downloads:
     """The parcels of one state: one for all, or one per site when the method says PER_CLIENT."""
 
     def __init__(self, books: Books, digest: str) -> None:
         self._books, self._digest = books, digest
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._made: dict[tuple[str, ...], asyncio.Task[Posted]] = {}
 
     async def assignment(self, state: State, client: ClientId, task: Task) -> Assignment:
@@ -122,7 +127,11 @@ class Downloads:
     def _make(self, key: tuple[str, ...], state: State, client: ClientId, task: Task) -> None:
         if key not in self._made:
             parcel = self._parcel(state, client, task)
-            self._made[key] = asyncio.create_task(asyncio.to_thread(self._put, parcel, task, "/".join(key)))
+            self._made[key] = asyncio.create_task(self._in_turn(parcel, task, "/".join(key)))
+
+    async def _in_turn(self, parcel: Callable[[], State], task: Task, who: str) -> Posted:
+        async with self._turns:
+            return await asyncio.to_thread(self._put, parcel, task, who)
 
     def _parcel(self, state: State, client: ClientId, task: Task) -> Callable[[], State]:
         # Mixing for one site can be heavy (FedCAC reads kept updates): it happens in the worker thread.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pfl_common.messages import NOT_SINCE, Assignment, Mark, Offer, SitePhase, SiteStatus
@@ -48,11 +48,22 @@ class Errand:
     received: int = 0
     reserved: int = 0
     """Bytes that its upload lacked on the disk when it was offered."""
+    preparing: int = 0
+    """Calls of the site that wait for its download to be made: no time of these is the site's."""
     verifying: bool = False
     spooled: str = ""
     """The name of its update in the spool, once all of it has verified."""
     promised: bool = False
     """Its receipt is being written down: from here on nobody can give it up."""
+
+    async def make(self, since: int, now: Callable[[], float]) -> Assignment:
+        """Its download. A reply of many models takes its time, which no site's lease is charged for."""
+        self.preparing += 1
+        try:
+            return await self.prepare(replace(self.task, since=since))
+        finally:
+            self.preparing -= 1
+            self.renewed = now()
 
     def renew(self, progress: int, now: float) -> None:
         """A lease is renewed by progress only: a site that hangs but still sends heartbeats is given up."""

@@ -132,7 +132,7 @@ class Fleet:
     def expired(self, client: ClientId) -> bool:
         """Whether a site has shown no progress for the time of a lease."""
         errand, now = self._places[client].errand, self.now()
-        if errand is None or errand.verifying:
+        if errand is None or errand.verifying or errand.preparing:
             return False
         errand.arriving(now)
         return now - errand.renewed > self.spec.lease_seconds
@@ -183,7 +183,7 @@ class Fleet:
         committed = self._journal.committed()
         since = newest_committed(marks, committed)
         compare(place, marks, committed, since=since)
-        assignment = await errand.prepare(replace(errand.task, since=since))
+        assignment = await errand.make(since, self.now)
         errand.header, errand.digest, errand.turned = assignment.header, assignment.blob.digest, self.now()
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
         writing = self._journal.hand_out.soon(errand.task.key, site, assignment.task.since)

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.benchmarks import single_models
 from tests.house.skeleton import TOP
 
 ROWS = {"B1", "B2", "B3", "B4", "B6", "B7", "B8", "B9", "B11"}
@@ -68,3 +71,13 @@ def test_a_scrape_costs_something(tmp_path: Path) -> None:
     costs = {cost["program"]: cost for cost in json.loads(ended.stdout)}
     assert {"pfl-server", "pfl-client"} == costs.keys()
     assert all(cost["bytes"] > 1000 and cost["answer_milliseconds"] > 0 for cost in costs.values())
+
+
+@pytest.mark.parametrize("name", sorted(single_models.SETTINGS))
+def test_single_models_are_measured(name: str) -> None:
+    """Every step of every method has a time and, but for one that reads nothing, memory."""
+    steps = single_models.measure(name, 3, "cnn")
+    assert 5 == len(steps)
+    assert all(step.method == name and step.seconds >= 0 for step in steps)
+    closing = next(step for step in steps if step.step == "close a round of all")
+    assert closing.peak_mb > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -20,7 +21,7 @@ from pfl_common.run import Entry, Header, Kind, Task
 from pfl_common.tensors import State
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server import downloads as downloads_module
-from pfl_server.downloads import Downloads, Shelf
+from pfl_server.downloads import AT_ONCE, Downloads, Shelf
 from pfl_server.envelopes import Posted
 from tests.server.federation import build_spec, open_run
 
@@ -137,6 +138,30 @@ async def test_a_parcel_is_made_once_for_all_it_fits(
         assert (task, header_down(spec, task, state="hash")) == (assignment.task, assignment.header)
     made = [("welcome" if who == "welcome" else f"{who if per_client else '*'}{n}") for who, n in half.sent]
     assert sorted(expected) == sorted(made)
+    books.journal.close()
+
+
+async def test_few_replies_are_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten that are asked for at once two are being made: each holds models, and a thread that others need."""
+    now, most = 0, 0
+
+    async def in_a_thread(function: Callable[..., object], *words: object) -> object:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        # Whoever else may go on goes on now.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        now -= 1
+        return function(*words)
+
+    monkeypatch.setattr(downloads_module.asyncio, "to_thread", in_a_thread)
+    half, books = Half(), open_run(tmp_path, build_spec())
+    first = State({e.name: torch.zeros(e.shape) for e in books.spec.manifest(Kind.TRAIN, "train", "down")})
+    books = replace(books, half=half, method=replace(books.method, per_client=True))
+    downloads, task = Downloads(books, "hash"), Task(Kind.TRAIN, 3, 9, attempt=2, since=2)
+    await asyncio.gather(*(downloads.assignment(first, f"s{number}", task) for number in range(10)))
+    assert (10, AT_ONCE) == (len(half.sent), most)
     books.journal.close()
 
 

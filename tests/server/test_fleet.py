@@ -12,7 +12,7 @@ from time import time
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import NOT_SINCE, OPENING, Joined, Mark, Over, Receipt
+from pfl_common.messages import NOT_SINCE, OPENING, Assignment, Joined, Mark, Over, Receipt
 from pfl_common.run import Description, Kind, Task
 from pfl_common.scores import vector
 from pfl_common.tensors import State
@@ -198,6 +198,39 @@ async def test_only_progress_renews_a_lease(scene: Scene) -> None:
     assert [False, False, False, True] == heard
     assert scene.fleet.heartbeat("a", TASK.key, 11)
     assert not scene.fleet.expired("a")
+
+
+async def test_a_lease_is_not_charged_for_a_reply_that_takes_long(scene: Scene) -> None:
+    """A reply of many models may take minutes: until it is made, and for a lease from then on, no site is silent."""
+    made = asyncio.Event()
+
+    async def prepare(asked: Task) -> Assignment:
+        await made.wait()
+        return await scene.downloads.assignment(scene.books.first, "a", asked)
+
+    scene.jobs.append(asyncio.create_task(scene.fleet.ask("a", TASK, prepare)))
+    taking = asyncio.create_task(scene.take())
+    await asyncio.sleep(0)
+    scene.fleet.clock += 1000
+    assert not scene.fleet.expired("a")
+    made.set()
+    await taking
+    assert not scene.fleet.expired("a")
+    scene.fleet.clock += 16
+    assert scene.fleet.expired("a")
+
+
+async def test_a_site_that_hangs_up_while_its_reply_is_made_has_a_lease(scene: Scene) -> None:
+    """Nobody waits for that reply any more; the site may come again, and is silent if it does not."""
+    scene.jobs.append(asyncio.create_task(scene.fleet.ask("a", TASK, lambda _: asyncio.Future())))
+    taking = asyncio.create_task(scene.take())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    assert not scene.fleet.expired("a")
+    scene.fleet.clock += 16
+    assert scene.fleet.expired("a")
 
 
 async def test_a_site_that_still_reads_its_data_is_not_silent(scene: Scene) -> None:

@@ -12,12 +12,14 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from pfl_common.mapped import BLOCK
 from pfl_common.sums import Sum, Weighted
 from pfl_common.tensors import Kept, State
 
 HELD = 3
 """Models that stay in memory while the others pass by, one at a time, to be compared with them."""
+
+BLOCK = 1 << 16
+"""Numbers widened at a time: half a megabyte, which stays in the cache and is little beside a model."""
 
 Models: TypeAlias = Mapping[str, Kept]
 """Updates by site, each of which shows the site's model as its branch `model`."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from pfl_common.learning import single_models
-from pfl_common.mapped import BLOCK
 from pfl_common.tensors import State
 from tests.common.methods.toy import Copied
 
@@ -104,7 +103,7 @@ def test_numbers_keep_their_type_and_are_added_in_float64() -> None:
 
 def test_long_tensors_go_by_blocks() -> None:
     """One more number than a block has: the last one counts like the others."""
-    one, other = torch.zeros(BLOCK + 1), torch.zeros(BLOCK + 1)
+    one, other = torch.zeros(single_models.BLOCK + 1), torch.zeros(single_models.BLOCK + 1)
     one[-1], one[0], other[0] = 3.0, 1.0, 5.0
     assert 9.0 + 16.0 == single_models.squared_distance({"x": one}, {"x": other})
     models = {"a": kept("a", one), "b": kept("b", other)}
