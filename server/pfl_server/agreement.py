@@ -187,8 +187,8 @@ def _fit_kind(description: Description, model: Model, site: ClientId) -> None:
     if alike(description.kind) != alike(run):
         raise Refused(
             "shape",
-            f'{site} has {tell_form(description)}, the run is about {_CALLED[run]}: check --data, and "kind" in '
-            "data.json",
+            f"{site} has {tell_form(description)}, the run is about {_CALLED[run]} of shape {model.shape}: check "
+            '--data, and "kind" in data.json',
         )
     own = "words" if description.numbering == "withheld" else description.numbering
     if own != model.numbering or (description.tokens or model.tokens) != model.tokens:
@@ -273,7 +273,7 @@ def tell_form(one: Description) -> str:
 def _advise(own: Description, usual: Description) -> str:
     if own.kind == usual.kind == "image":
         return "store the pictures as the other sites do, or say in data.json what range theirs have"
-    if own.kind == "array" and usual.kind == "image":
+    if alike(own.kind) == "array" and usual.kind == "image":
         said = _declare_pictures(own.shape)
         return (
             f"if they are pictures, say so in data.json: {said}; else check --data"

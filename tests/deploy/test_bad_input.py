@@ -247,7 +247,7 @@ def test_oddities_do_not_stop_a_run_and_intruders_do_not_enter_it(machine: Machi
         np.savez(other / f"{part}.npz", x=np.ones((4, 7), np.float32), y=np.array([0, 1, 0, 1]))
     (other / "classes.json").write_text('["a", "b"]')
     said = spoken(machine.call("pfl-client", "--data", other))
-    check_clear(said, 3, "hospital_d has samples of shape (7,)", "the run has (1, ", "check --data")
+    check_clear(said, 3, "hospital_d has a table of 7 columns", "pictures of shape (1, ", "check --data")
     status = json.loads(machine.call("pfl", "status", "--json").stdout)
     assert ("running", ["hospital_a", "hospital_b"]) == (
         status["status"],

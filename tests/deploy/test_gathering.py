@@ -24,7 +24,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def write_table(folder: Path, *, classes: tuple[str, ...] = ("a", "b", "c")) -> Path:
-    """A site with numbers that are no pictures."""
+    """A site with a table."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     for part, count in (("train", 12), ("test", 6)):
@@ -56,17 +56,17 @@ def test_one_wrong_site_does_not_end_a_federation(machine: Machine, tmp_path: Pa
         machine.wait_for(partial(hears, machine, name, "the sites' data do not go together"), site, name)
     words = ask(machine)["words"]
     assert "hospital_a: pictures of 8 bits" in words
-    assert "hospital_wrong: numbers of shape (7,) that are no pictures" in words
+    assert "hospital_wrong: a table of 7 columns" in words
     assert "does not begin yet" in machine.call("pfl", "status").stdout
 
     second = machine.client(write_site(tmp_path / "hospital_b", samples=12))
     ended = Spoken(machine.finish(wrong, log="hospital_wrong"), "", machine.said("hospital_wrong"))
-    check_clear(ended, 3, "hospital_wrong has numbers of shape (7,)", "what to do")
+    check_clear(ended, 3, "hospital_wrong has a table of 7 columns", "what to do")
     assert [0, 0] == [machine.finish(first, log="hospital_a"), machine.finish(second, log="hospital_b")]
     status = ask(machine)
     assert ("finished", ["hospital_wrong"]) == (status["status"], list(status["refused"]))
     assert [2, 2] == [line["counted"] for line in status["sites"]]
-    assert "hospital_wrong was not taken: hospital_wrong has numbers" in " ".join(
+    assert "hospital_wrong was not taken: hospital_wrong has a table" in " ".join(
         machine.call("pfl", "status").stdout.split()
     )
     assert 0 == machine.stop(server)
@@ -165,4 +165,4 @@ def test_a_simulation_leaves_no_folder_out(machine: Machine, tmp_path: Path) -> 
     )
     (data / "hospital_b").rename(tmp_path / "hospital_b")
     said = machine.call("pfl", "simulate", "--data", data, "--rounds", "1", "--out", tmp_path / "out2")
-    check_clear(Spoken(said.returncode, said.stdout, said.stderr), 3, "hospital_wrong: numbers of shape (7,)")
+    check_clear(Spoken(said.returncode, said.stdout, said.stderr), 3, "hospital_wrong: a table of 7 columns")

@@ -130,9 +130,9 @@ def test_the_example_of_the_readme_runs(machine: Machine, tmp_path: Path) -> Non
     assert example is not None
     subprocess.run([sys.executable, "-c", example[1]], cwd=tmp_path, check=True, timeout=60)
     recognised = {
-        "clinic": "texts, 4 (words), numbered by a list of 5 words, which is told",
+        "clinic": "texts of 4 words, numbered by a list of 5 words, which is told",
         "wearer": "windows of sensors, 9x128 (channels x time)",
-        "bank": "a table, 3 (columns)",
+        "bank": "a table of 3 columns",
     }
     for name, words in recognised.items():
         said = machine.call("pfl", "doctor", "--data", tmp_path / name)

@@ -121,6 +121,12 @@ def test_a_list_that_cannot_be_made_keeps_the_run_from_beginning(
         (HASHED, TEXTS, "odd has texts with words hashed to 50 numbers; expected: texts numbered by a list"),
         (NUMBERS, HASHED, "odd has texts of 50 numbers; expected: texts with words hashed to 50"),
         (replace(HASHED, tokens=51), HASHED, "odd has texts with words hashed to 51 numbers"),
+        (
+            TABLE,
+            PICTURES,
+            "odd has a table of 3 columns; expected: pictures of 8 bits, 0..255, as most sites have; "
+            "what to do: check --data",
+        ),
         (TABLE, TEXTS, 'data.json: {"kind": "tokens"}'),
         (WINDOWS, TABLE, "odd has windows of 3 channels x 32 steps; expected: a table of 3 columns"),
         (replace(ARRAY, shape=(3, 32)), WINDOWS, 'data.json: {"kind": "windows"}'),

@@ -20,11 +20,11 @@ KIND_OF_VALUES = {
     "numbers": "numbers that are no pictures",
 }
 _KINDS = {
-    "tokens": ("texts", "words"),
-    "windows": ("windows of sensors", "channels x time"),
-    "table": ("a table", "columns"),
+    "tokens": "texts of {} words",
+    "windows": "windows of sensors, {} (channels x time)",
+    "table": "a table of {} columns",
 }
-"""What other data than pictures and plain numbers are called, and the axes of a sample."""
+"""What other data than pictures and plain numbers are called, with the shape of a sample."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ class Findings:
 
 def recognise(description: Description) -> str:
     """What a site's samples were taken for, in words for its log."""
-    kind, axes = _KINDS.get(description.kind, (KIND_OF_VALUES[description.values], ""))
     shape = "x".join(map(str, description.shape))
     low, high = description.low, description.high
     values = f", values {low:g}..{high:g}" if description.values != "bytes" and low < high else ""
-    axes = "channels x height x width" if description.kind == "image" else axes
-    order = f" ({axes})" if axes else ""
-    return f"{kind}, {shape}{order}{values}{_tell_numbering(description)}"
+    order = " (channels x height x width)" if description.kind == "image" else ""
+    plain = f"{KIND_OF_VALUES[description.values]}, {{}}{order}"
+    kind = _KINDS.get(description.kind, plain).format(shape)
+    return f"{kind}{values}{_tell_numbering(description)}"
 
 
 def _tell_numbering(description: Description) -> str:

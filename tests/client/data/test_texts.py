@@ -242,7 +242,7 @@ def test_parts_held_back_counts_and_doctors_words(tmp_path: Path) -> None:
     assert ("bad", "good") == run.model.classes
     assert [9, 9] == local.counts.tolist()
     found = data.look_through(folder.path)
-    assert "texts, 6 (words), numbered by a list of 4 words, which is told" == found.recognised
+    assert "texts of 6 words, numbered by a list of 4 words, which is told" == found.recognised
 
 
 def test_a_run_about_something_else_is_refused(tmp_path: Path) -> None:

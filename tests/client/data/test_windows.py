@@ -128,7 +128,7 @@ def test_a_table_is_recognised_and_its_columns_are_told(tmp_path: Path) -> None:
     with capture_logs() as lines:
         data.describe(named)
     assert "the names of 3 columns" in [line.get("told_of_columns") for line in lines]
-    assert "a table, 3 (columns), values" in data.look_through(plain.path).recognised
+    assert "a table of 3 columns, values" in data.look_through(plain.path).recognised
 
 
 def test_whole_numbers_in_a_table_are_declared(tmp_path: Path) -> None:

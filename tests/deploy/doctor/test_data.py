@@ -68,7 +68,7 @@ def test_arrays_with_their_range(tmp_path: Path) -> None:
         np.savez(folder / f"{part}.npz", x=x, y=np.arange(count) % 2)
     words = said(look(folder))
     assert "arrays in train.npz" in words
-    assert "numbers that are no pictures" in words
+    assert "a table of 5 columns, values -3..8" in words
     assert "from -3 to 8" in words
     assert "ok" == look(write_site(tmp_path / "other", samples=12))[0].level
 
