@@ -103,12 +103,20 @@ def read_kept() -> dict[str, dict[str, Figures]]:
 
 def write_kept(names: Collection[str]) -> None:
     """Measure these methods on every network of the pages; what is known of the others stays."""
-    kept = read_kept()
-    found: dict[str, dict[str, Json]] = {}
     for network in NETWORKS:
-        of = kept.get(network.words, {}) | {name: measure(name, network) for name in names}
-        found[network.words] = {name: asdict(of[name]) for name in methods.names() if name in of}
-    KEPT.write_text(json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+        for name in names:
+            _keep(network, name, measure(name, network))
+
+
+def _keep(network: Network, name: str, found: Figures) -> None:
+    """Write one method's figures at once; what is known of the others stays, but of methods that are gone."""
+    kept = read_kept()
+    kept.setdefault(network.words, {})[name] = found
+    plain = {
+        words: {name: asdict(figures) for name, figures in rows.items() if name in methods.names()}
+        for words, rows in kept.items()
+    }
+    KEPT.write_text(json.dumps(plain, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def measure(name: str, network: Network, settings: Mapping[str, Json] | None = None) -> Figures:

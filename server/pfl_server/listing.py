@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from importlib import import_module
 from itertools import pairwise
-from typing import Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin  # Any: a setting's type
 
 from pydantic.fields import FieldInfo
 from rich import box
@@ -86,8 +86,8 @@ def _sums(method: Method) -> str:
 
 
 def shorten(text: str) -> str:
-    """The first sentence, without its stop."""
-    return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0]
+    """The first sentence, without its stop; `Eq. 3` ends none."""
+    return re.split(r"(?<!Eq)(?<!Sec)(?<!App)\.(?:\s|$)", text, maxsplit=1)[0]
 
 
 def show_one(name: str, console: Console) -> None:
@@ -95,7 +95,7 @@ def show_one(name: str, console: Console) -> None:
     told = describe(name)
     console.print(f"{told['title']}\n\n{told['about']}\n", markup=False)
     for row in cast("list[dict[str, Json]]", told["settings"]):
-        symbol = f" ({row['symbol']})" if row["symbol"] else ""
+        symbol = f" ({row['symbol']})" if row["symbol"] not in ("", row["name"]) else ""
         _print(console, f"{row['name']}{symbol} = {_typed(row['default'])}: {row['takes']}", indent=0)
         _print(console, str(row["means"]), indent=4)
     for preset, values in methods.load(name).presets.items():
@@ -159,14 +159,33 @@ def _setting(kind: type[Settings], name: str, defaults: Mapping[str, Json]) -> J
 
 
 def _takes(field: FieldInfo) -> str:
-    """The range of a number, the words of a choice, or the kind."""
+    """The range of a number, the words of a choice, or the kind; whether it may be left to the method (null)."""
+    takes = _takes_given(field)
+    return f"{takes}, or null" if type(None) in get_args(field.annotation) else takes
+
+
+def _takes_given(field: FieldInfo) -> str:
     if is_number(field):
         return span(field)
+    kinds = get_args(field.annotation)
     if get_origin(field.annotation) is Literal:
-        return " | ".join(map(_typed, get_args(field.annotation)))
+        return " | ".join(map(_typed, kinds)) if len(kinds) > 1 else f"nothing but {_typed(kinds[0])}"
     if get_origin(field.annotation) is tuple:
-        return f"{len(get_args(field.annotation))} times true or false, with commas"
+        return _takes_list(kinds)
     return "true | false" if field.annotation is bool else "text"
+
+
+def _takes_list(kinds: tuple[Any, ...]) -> str:
+    many = Ellipsis in kinds
+    one = {bool: "true or false", int: "a whole number", float: "a number"}.get(_bare(kinds[0]), "text")
+    if many:
+        return f"{one}, or several with commas"
+    return f"{len(kinds)} times {one}, with commas"
+
+
+def _bare(kind: Any) -> Any:
+    """A type without its bounds."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _pairs(values: Mapping[str, Json]) -> str:
@@ -175,6 +194,8 @@ def _pairs(values: Mapping[str, Json]) -> str:
 
 def _typed(value: Json) -> str:
     """A value as one would type it."""
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

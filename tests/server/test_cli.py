@@ -179,8 +179,8 @@ def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch, width:
         rows = [line.split() for line in said.out.splitlines() if line[1:2].isalpha()]
         assert no == [row[0] for row in rows if row[0] in methods.names() and row[-1] == "no"]
     else:
-        assert len(no) == said.text.count("sums do not suffice")
-        assert len(methods.names()) - len(no) == said.text.count("sums suffice")
+        assert len(no) == said.text.count("; sums do not suffice")
+        assert len(methods.names()) - len(no) == said.text.count("; sums suffice")
 
 
 def test_a_method_has_few_lines_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +226,21 @@ def test_one_method_is_explained() -> None:
     assert "the paper's optimiser (Sec. 5.3)" in said.text, "whose values the presets have"
     settings = [name.removesuffix("_") for name in methods.load("dualfed").config.__dataclass_fields__]
     assert [] == [name for name in settings if f"{name} (" not in said.out and f"{name} = " not in said.out]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("fedcp", "lambda (λ) = null: a number from 0 to 10000, or null"),
+        ("fedcp", "mmd_bandwidths = 10,15,20,50: a number, or several with commas"),
+        ("dualfed", "personal = false,true,true,false: 4 times true or false, with commas"),
+        ("local", "aggregation = samples: nothing but samples"),
+        ("fedfomo", "M = 5: a whole number from 1 to 100"),
+    ],
+)
+def test_what_a_setting_takes(name: str, line: str) -> None:
+    """Lists of numbers, what may be left to the method, a choice that is none, a symbol that is the name."""
+    assert line in serve("--list-methods", name).text
 
 
 @pytest.mark.parametrize("name", methods.names())

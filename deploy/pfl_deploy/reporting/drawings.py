@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from pfl_deploy.reporting import amounts
 from pfl_deploy.reporting.charts import (
@@ -34,6 +35,11 @@ LEARNING = "learning_"
 """Begins the name of a chart of what training said."""
 TOLD = "told_"
 """Begins the name of a chart of what the coordinator told of the rounds."""
+MOST_BANDED = 2
+"""Lines of a family that have their range over sites as a band: more bands would hide each other."""
+_BANDED = (("mean", "least", "most"), ("p50", "p10", "p90"))
+"""Parts of a family that belong together: a middle, and the edges of the band around it."""
+Band: TypeAlias = dict[int, tuple[float, float]]
 _VIEW_KINDS = ("run", "other1", "other2", "other3", "other4")
 
 
@@ -240,54 +246,85 @@ def updates(run: Told) -> ColumnChart | None:
 
 
 def learning(run: Told) -> dict[str, LineChart]:
-    """What training said at each site: the mean and the range over sites."""
+    """What training said at each site: one chart for a family of numbers, means over sites."""
     names = sorted({name for history in run.histories.values() for name in history.learning})
-    made = {}
-    for name in names:
-        curves = [h.learning[name] for h in run.histories.values() if name in h.learning]
-        mean, band = mean_curve(curves)
-        shown = thin(sorted(mean))
-        lines = [
-            Line("one site", "run", {float(n): curve[n] for n in shown if n in curve}, style="thin")
-            for curve in (curves if len(curves) <= MOST_THIN else [])
-        ]
-        lines.append(
-            Line(
-                name,
-                "run",
-                {float(n): mean[n] for n in shown},
-                {float(n): band[n] for n in shown},
-                end=f"{mean[shown[-1]]:.3g}",
-            )
-        )
-        up = scale_to([value for ends in band.values() for value in ends])
-        made[name] = LineChart(name, tuple(lines), rounds_scale(max(1, max(mean))), up)
+    said = {name: [h.learning[name] for h in run.histories.values() if name in h.learning] for name in names}
+    means, ranges = dict[str, Curve](), dict[str, Band]()
+    for name, curves in said.items():
+        means[name], ranges[name] = mean_curve(curves)
+    made: dict[str, LineChart] = {}
+    for family, parts in group(means).items():
+        if len(parts) == 1:
+            (part,) = parts
+            name = f"{family}/{part}" if part else family
+            made[family] = _by_site(name, said[name], means[name], ranges[name])
+        else:
+            bands = {part: ranges[f"{family}/{part}" if part else family] for part in parts}
+            made |= draw_family(family, parts, bands)
     return made
+
+
+def _by_site(name: str, curves: Sequence[Curve], mean: Curve, band: Band) -> LineChart:
+    """The mean and the range over sites, and a thin line for each site where they are few."""
+    shown = thin(sorted(mean))
+    lines = [
+        Line("one site", "run", {float(n): curve[n] for n in shown if n in curve}, style="thin")
+        for curve in (curves if len(curves) <= MOST_THIN else [])
+    ]
+    points, edges = {float(n): mean[n] for n in shown}, {float(n): band[n] for n in shown}
+    lines.append(Line(name, "run", points, edges, end=f"{mean[shown[-1]]:.3g}"))
+    up = scale_to([value for ends in band.values() for value in ends])
+    return LineChart(name, tuple(lines), rounds_scale(max(1, max(mean))), up)
 
 
 def told(run: Told) -> dict[str, LineChart]:
     """What the coordinator's half of the method told: one chart for a family of numbers."""
-    return {name: _family(name, parts) for name, parts in group(run.diagnostics).items()}
+    made: dict[str, LineChart] = {}
+    for name, parts in group(run.diagnostics).items():
+        made |= draw_family(name, parts, {})
+    return made
 
 
-def _family(name: str, parts: Mapping[str, Curve]) -> LineChart:
-    """A line for each; what goes from the least to the most is a band around their mean."""
-    banded = {"mean", "least", "most"} <= parts.keys()
-    shown = {part: curve for part, curve in parts.items() if not banded or part not in ("least", "most")}
-    lines = []
-    for kind, (part, curve) in zip(_VIEW_KINDS, shown.items(), strict=False):
+def draw_family(name: str, parts: Mapping[str, Curve], ranges: Mapping[str, Band]) -> dict[str, LineChart]:
+    """A line for each number; what lies between a least and a most, or between quantiles, is a band around a middle.
+
+    Few lines have their range over sites as a band; more lines than there are colours stand in several charts.
+    """
+    bands = _find_bands(parts)
+    edges = {end for middle, low, high in _BANDED if middle in bands for end in (low, high)}
+    shown = [part for part in parts if part not in edges]
+    if len(shown) <= MOST_BANDED:
+        bands = {**{part: ranges[part] for part in shown if part in ranges}, **bands}
+    charts = [shown[start : start + len(_VIEW_KINDS)] for start in range(0, len(shown), len(_VIEW_KINDS))]
+    titles = [
+        name if len(charts) == 1 else f"{name} ({n} of {len(charts)})" for n in range(1, len(charts) + 1)
+    ]
+    return {
+        title: _draw_lines(name, title, {part: parts[part] for part in chosen}, bands)
+        for title, chosen in zip(titles, charts, strict=True)
+    }
+
+
+def _find_bands(parts: Mapping[str, Curve]) -> dict[str, Band]:
+    """By the name of the middle: the edges at the rounds that know both."""
+    return {
+        middle: {n: (parts[low][n], parts[high][n]) for n in parts[low].keys() & parts[high].keys()}
+        for middle, low, high in _BANDED
+        if {middle, low, high} <= parts.keys()
+    }
+
+
+def _draw_lines(name: str, title: str, parts: Mapping[str, Curve], bands: Mapping[str, Band]) -> LineChart:
+    lines, values = list[Line](), list[float]()
+    for kind, (part, curve) in zip(_VIEW_KINDS, parts.items(), strict=False):
         points = {float(number): curve[number] for number in thin(sorted(curve))}
+        known = bands.get(part, {})
+        band = {n: known[int(n)] for n in points if int(n) in known}
         last = f"{points[max(points)]:.3g}"
-        band = {}
-        if banded and part == "mean":
-            edges = parts["least"], parts["most"]
-            band = {
-                n: (edges[0][int(n)], edges[1][int(n)]) for n in points if n in edges[0] and n in edges[1]
-            }
-        lines.append(Line(part or name, kind, points, band, end=f"{part} {last}" if len(shown) > 1 else last))
-    values = [value for curve in parts.values() for value in curve.values()]
-    up = scale_around(values) if len(shown) > 1 else scale_to(values)
-    return LineChart(name, tuple(lines), rounds_scale(max(max(curve) for curve in parts.values())), up)
+        lines.append(Line(part or name, kind, points, band, end=f"{part} {last}" if len(parts) > 1 else last))
+        values += [*curve.values(), *(end for ends in known.values() for end in ends)]
+    up = scale_around(values) if len(parts) > 1 else scale_to(values)
+    return LineChart(title, tuple(lines), rounds_scale(max(max(curve) for curve in parts.values())), up)
 
 
 def _round_marks(numbers: Sequence[int]) -> dict[int, str]:

@@ -25,15 +25,20 @@ def tell_method(facts: Facts, charts: dict[str, Chart]) -> str:
         parts.append(pair(_cards(told, meanings, charts)))
     if learned:
         words = (
-            "What the sites wrote down after each round's training: the mean over sites, the range from the least to "
-            "the greatest, and a thin line for each site where they are few."
+            "What the sites wrote down after each round's training: means over sites. A band is the range from the "
+            "least site to the greatest, or what the sentence below says (p10 to p90 are quantiles over samples); a "
+            "number that stands alone has a thin line for each site where they are few."
         )
         parts += [paragraph(words, "soft"), pair(_cards(learned, meanings, charts))]
     return section("method", "The method at work", *parts)
 
 
 def _cards(shown: dict[str, str], meanings: Mapping[str, str], charts: dict[str, Chart]) -> list[str]:
-    return [card(title, plots.draw(charts[name]), meanings.get(title, "")) for name, title in shown.items()]
+    # A family that was cut into several charts has its sentence below each.
+    return [
+        card(title, plots.draw(charts[name]), meanings.get(title.partition(" (")[0], ""))
+        for name, title in shown.items()
+    ]
 
 
 def _tell_sharing(sharing: Sharing) -> str:
