@@ -108,12 +108,12 @@ _FIGURES: tuple[tuple[str, Callable[[Figures], float], int, float], ...] = (
 """Words, the figure, digits behind the point, and the unit."""
 
 NOTE = (
-    f"Measured in the second round of a small federation on made-up pictures, {SAMPLES} at a site; the same on every "
-    "machine. Bytes are those of the parcels' content. Kept is what a site has of its own from round to round. Memory "
-    "is all tensors that are there at one time from the download to the update: network, download, gradients, "
-    "momentum, copies; × the network with batches of two samples, so that models are counted, at most with batches of "
-    "32. Multiply-adds are those of matrix products and convolutions, forward and backward, in a whole round for each "
-    "training sample; nothing else is counted."
+    f"Measured in the second round of a small federation on made-up pictures, {SAMPLES} at a site, with `diagnose = "
+    "false`; the same on every machine. Bytes are those of the parcels' content. Kept is what a site has of its own "
+    "from round to round. Memory is all tensors that are there at one time from the download to the update: network, "
+    "download, gradients, momentum, copies; × the network with batches of two samples, so that models are counted, at "
+    "most with batches of 32. Multiply-adds are those of matrix products and convolutions, forward and backward, in a "
+    "whole round for each training sample; nothing else is counted."
 )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from pfl_common import methods
 from pfl_deploy import method_pages
-from pfl_deploy.method_pages import FOLDER, write_index, write_pages
+from pfl_deploy.method_pages import FOLDER, write_index, write_page, write_pages
+from pfl_server.explaining import read_words
 from pfl_server.figures import NETWORKS, read_kept
 from tests.common.methods.tested import FILE, find_items, predict
 
@@ -38,6 +39,15 @@ def test_what_tests_know_is_of_today(name: str) -> None:
     assert find_items().get(name, []) == row["items"], advice
     assert predict(name) == row["predicted"], advice
     assert row["passed"] == row["marked"]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_page_has_every_paragraph_of_the_methods_file(name: str) -> None:
+    """Each label that a method's file has to have says something, and stands on its page."""
+    page = write_page(name)
+    for label, text in read_words(methods.load(name).doc).labelled.items():
+        assert text, f"{name}.py has no paragraph {label}:"
+        assert method_pages._safe(text.split(".")[0]) in page
 
 
 def test_the_table_has_a_row_for_each_method() -> None:
