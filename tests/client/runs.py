@@ -84,7 +84,9 @@ class Desk:
         **more: Path,
     ) -> Job:
         """A task of this run with its download."""
-        task = Task(kind, number, self.spec.rounds, since=since)
+        method = methods.load(self.spec.method)
+        phase = method.phase(method.settle(self.spec.settings), number, self.spec.rounds)
+        task = Task(kind, number, self.spec.rounds, phase=phase, since=since)
         state = self.server.send(self.state, "hospital-a", task) if since else self.server.welcome(self.state)
-        down, groups = encode(state, self.spec, f"{kind}/train/down")
+        down, groups = encode(state, self.spec, f"{kind}/{phase}/down")
         return Job(task, down, groups, kept, self.path / f"kept-{number}.safetensors", **more)

@@ -105,7 +105,7 @@ def test_the_number_of_threads_is_pinned_where_the_work_is_done(tmp_path: Path) 
     assert {1} == set(seen)
 
 
-@pytest.mark.parametrize("method", ["local", "fedavg", "fedbn", "fedproto", "dualfed", "fedcac"])
+@pytest.mark.parametrize("method", methods.names())
 def test_a_warm_bench_knows_no_more_than_a_new_one(tmp_path: Path, method: str) -> None:
     """Other tasks in between change no bit of what a task writes and sends."""
     desk = Desk(tmp_path, method)
