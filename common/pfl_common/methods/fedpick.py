@@ -230,5 +230,5 @@ PRESETS: Mapping[str, Mapping[str, JsonValue]] = {
     "domainnet": {**_PAPER, "tau": 1.0, "lambda_lce": 1.0, "lambda_ent": 0.001, "lambda_dis": 1.0},
 }
 """The paper's optimiser with each data set's τ and λ (Table III). `paper` leaves τ and λ at our defaults, which are the
-paper's for Office-Caltech-10 and DomainNet.
+paper's for Office-Caltech-10 and DomainNet. The paper's networks are `--backbone digits_stack_head` and `alexnet_bn`.
 """
