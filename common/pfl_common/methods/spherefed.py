@@ -8,8 +8,8 @@ over samples and classes; the next one is the mean weighted by training samples.
 last round: sites send A = Σ z zᵀ and b = Σ z one_hot(y)ᵀ of their training samples, and the coordinator solves
 W_cal = ((A + γI)⁻¹ b)ᵀ, which then predicts in place of W.
 
-Travels: the encoder, less what `bn_policy` keeps; of the calibration means of A and b weighted by training samples, so
-that sums suffice. Stays: batch-norm statistics, counters.
+Travels: the encoder, less what `bn_policy` keeps; in the calibrating round each site's means of A and b go up in its
+place, weighted by training samples, and W_cal comes down. Stays: batch-norm statistics, counters.
 
 Departures: reconstructed from the paper's text. `loss = ce` takes s·o as logits. Sites that never trained fill their
 batch-norm statistics before they send their sums.
