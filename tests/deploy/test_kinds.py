@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from pfl_common.config import settle
 from pfl_common.run import RunSpec
@@ -35,6 +37,12 @@ def play(folders: list[Path], state: Path, **given: Any) -> Result:
     """A short run in one process."""
     words = {"method": "fedavg", "rounds": 6, "sites": len(folders), "state": state / "coordinator", **given}
     return simulate(settle(ServerSettings, words, what="test"), folders, state / "sites")
+
+
+def differences(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dict[str, object]:
+    """Tensors that are not equal to the bit."""
+    assert one.keys() == other.keys()
+    return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
 
 
 def accuracy(result: Result) -> list[float]:
@@ -70,6 +78,18 @@ def test_texts_over_the_network(machine: Machine, tmp_path: Path) -> None:
         about = json.loads(tensors.metadata()["pfl"])
         assert [8, 32] == tensors.get_slice("encoder.words.weight").get_shape()
     assert list(model.words) == about["spec"]["model"]["words"]
+    alone = simulate(
+        settle(
+            ServerSettings,
+            {"method": "fedper", "sites": 2, "state": tmp_path / "alone" / "coordinator"},
+            what="test",
+        ),
+        folders,
+        tmp_path / "alone" / "sites",
+        pinned=specs[0],
+    )
+    same = alone.sites["clinic_b"] / "serving" / "serving.safetensors"
+    assert {} == differences(load_file(serving), load_file(same)), "in one process the same tensors"
     audit = (machine.home / "state").glob("pfl/sites/*/clinic_b/audit.jsonl")
     joining = [line for line in next(audit).read_text().splitlines() if "NUMBERING_WORDS" in line]
     assert 1 == len(joining), "the words left once, and the list says so"
