@@ -39,7 +39,7 @@ from pfl_common.learning.mmd import mmd2
 from pfl_common.learning.second import build_second, predict, start_second
 from pfl_common.models import Backbone
 from pfl_common.partition import travelling
-from pfl_common.run import Task
+from pfl_common.run import RunSpec, Task
 from pfl_common.tensors import State, load_into
 
 BANDWIDTHS = (10, 15, 20, 50)
@@ -154,7 +154,21 @@ class Client(Participant):
         return predict(self.own, x)
 
 
-Server = Averaging
+class Server(Averaging):
+    """Keep the mean, and see that sites know how often they are asked: they count on it in `original`."""
+
+    def __init__(self, config: Config, spec: RunSpec) -> None:
+        super().__init__(config, spec)
+        asked = spec.participation
+        share = 1.0 if asked.fixed else (asked.low + asked.high) / 2
+        if config.variant == "original" and config.rho == 1 and share < 1:
+            raise SettingError(
+                f"fedphp: rho is 1, and this run asks {share:g} of the sites in a round",
+                expected="with variant=original the share of the rounds in which a site trains",
+                advice=f"write rho={share:g}",
+            )
+
+
 DIAGNOSTICS = {
     "loss": "Cross entropy and the comparison with the teacher, in the last epoch of a site's training.",
     "part": "The two by themselves, over all epochs of the round: cross_entropy, and teacher, which is MMD² of its "

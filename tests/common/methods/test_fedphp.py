@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from math import log
 
 import pytest
@@ -12,10 +13,10 @@ from pfl_common.errors import SettingError
 from pfl_common.halves import LocalData, Participant, Samples
 from pfl_common.methods import fedphp, load
 from pfl_common.models import Backbone
-from pfl_common.run import Json
+from pfl_common.run import Json, Participation
 from pfl_common.tensors import State
 from tests.common.methods.one_number import build_number, build_samples, download, read, slide
-from tests.common.methods.toy import ask, build_client, build_data, equal
+from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal
 
 torch.set_num_threads(1)
 
@@ -321,6 +322,30 @@ def test_what_a_variant_does_not_have_is_refused(given: dict[str, Json]) -> None
     with pytest.raises(SettingError, match=f"fedphp: {list(given)[-1]} is") as caught:
         load("fedphp").settle(given)
     assert "variant=original" in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    ("participation", "given", "advice"),
+    [
+        ("0.5", {"variant": "original"}, "write rho=0.5"),
+        ("0.1..1.0", {"variant": "original"}, "write rho=0.55"),
+        ("0.5", {"variant": "original", "rho": 0.5}, None),
+        ("1", {"variant": "original"}, None),
+        ("a,b", {"variant": "original"}, None),
+        ("0.5", {}, None),
+    ],
+)
+def test_sites_count_on_how_often_they_are_asked(
+    participation: str, given: dict[str, Json], advice: str | None
+) -> None:
+    """A site cannot know it: where the run asks fewer than all, rho has to be said."""
+    spec = dataclasses.replace(build_spec("fedphp", given), participation=Participation.parse(participation))
+    if advice is None:
+        load("fedphp").build_server(spec)
+        return
+    with pytest.raises(SettingError) as caught:
+        load("fedphp").build_server(spec)
+    assert advice == caught.value.advice
 
 
 def test_a_second_download_brings_another_teacher() -> None:
