@@ -53,8 +53,10 @@ class _Stage:
     up: list[State] = field(default_factory=list)
 
     def send(self, task: Task) -> None:
-        """See what a newcomer and what a returning site would get."""
-        self.down += [self.half.welcome(self.state), self.half.send(self.state, SITE, task)]
+        """See what a newcomer and what a returning site would get, to train with and to be measured."""
+        measured = dataclasses.replace(task, kind=Kind.EVALUATE)
+        self.down += [self.half.welcome(self.state)]
+        self.down += [self.half.send(self.state, SITE, asked) for asked in (task, measured)]
 
     def play(self, task: Task) -> None:
         """One round with one site, a newcomer."""

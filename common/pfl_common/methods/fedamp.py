@@ -6,7 +6,8 @@ xi_ij = alpha_k exp(-||w_i - w_j||^2 / sigma) / sigma for j != i, and xi_ii = 1 
 on from its own w_i, never from u_i, trains E epochs on CE(w) + lambda / (2 alpha_k) ||w - u_i||^2 and predicts with it.
 Travels up: the parameters, shown. Down: u_i. Stays: the model. Statistics of batch norms are never sent, for nobody
 takes over another's; with `local_bn` their scale and shift are neither sent nor compared nor drawn. A site without
-a model at the coordinator is drawn to the mean of all that are there, in round 1 to the first model.
+a model at the coordinator is drawn to the mean of all that are there, in round 1 to the first model. To be measured a
+site needs nothing and is sent nothing.
 Departures: if the weights of the others exceed 1 they are scaled down to 1, so that xi_ii is 0 and not negative. In
 one version of the library's code the pull is not squared, in another the previous u_i stands where w_i does here.
 Costs: as many bytes as FedAvg; a site holds one model more. The coordinator keeps N models on disk and compares
@@ -33,7 +34,7 @@ from pfl_common.learning import sgd, single_models
 from pfl_common.learning.measures import band
 from pfl_common.models import Backbone
 from pfl_common.partition import held_back
-from pfl_common.run import ClientId, RunSpec, Task
+from pfl_common.run import ClientId, Kind, RunSpec, Task
 from pfl_common.tensors import State
 
 
@@ -117,7 +118,9 @@ class Server:
         return single_models.mean(state.kept, state.under("first")).within("u")
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
-        """u_i of this site; of the models only those are read that have a weight in it."""
+        """u_i of a site that is to train; of the models only those are read that have a weight in it."""
+        if task.kind is not Kind.TRAIN:
+            return State()
         if client not in state.kept:
             return self.welcome(state)
         sites = sorted(state.kept)

@@ -7,7 +7,8 @@ q_k = (L(w_old) - L(w_k)) / (||w_k - w_old|| + 1e-5), where w_old is its last mi
 mix its next model; if none is, it keeps its own. Then it trains E epochs on the rest of its data and predicts with
 the result. Its raw q are added to P[i, k].
 Travels up: the model and q, shown. Down: M models, in the branches `slot0`, `slot1` and so on; fewer while fewer sites
-have sent one. A new site gets the mean of all, and starts from it. Stays: the model and `old`.
+have sent one. A new site gets the mean of all, and starts from it; to be measured the others are sent nothing.
+Stays: the model and `old`.
 Departures: exploration is off unless `epsilon` is set, as in the library that most comparisons used. With it an entry
 is replaced by a model that was not chosen, drawn from (run's seed, site, round). Equal P go by the sites' names.
 Costs: up as FedAvg, down M times as much, in round 1 too. A site holds M + 1 models more and passes M + 1 times more
@@ -36,7 +37,7 @@ from pfl_common.learning.held_out import hold_out, loss_with
 from pfl_common.learning.measures import band
 from pfl_common.models import Backbone
 from pfl_common.partition import travelling
-from pfl_common.run import ClientId, RunSpec, Task
+from pfl_common.run import ClientId, Kind, RunSpec, Task
 from pfl_common.tensors import Kept, State, load_into
 
 FADING = 0.05
@@ -136,7 +137,9 @@ class Server:
         return _fill([common] if state.kept else [common] * self.config.M)
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
-        """The models this site liked best so far; only these are read."""
+        """The models that a site which is to train liked best so far; only these are read."""
+        if task.kind is not Kind.TRAIN:
+            return State()
         return _fill(
             [state.kept[peer].load().under("model") for peer in self.peers(state, client, task.round)]
         )

@@ -15,6 +15,7 @@ from pfl_common.methods import Method, fedamp, load, local
 from pfl_common.models import Backbone
 from pfl_common.run import Json, Kind
 from pfl_common.tensors import State
+from pfl_server.rehearsal import rehearse
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, collect, equal
 
 torch.set_num_threads(1)
@@ -117,6 +118,15 @@ def test_a_site_without_a_model_gets_the_mean() -> None:
     ]
     assert equal(mean, server.send(close(server, GOLDEN), "stranger", ask(2, since=1)))
     assert equal(first, server.send(empty(), "a", ask(2, since=1)))
+
+
+@pytest.mark.parametrize("kind", [Kind.EVALUATE, Kind.FINISH])
+def test_a_site_that_is_measured_is_sent_nothing(kind: Kind) -> None:
+    """It predicts with its own model; the parcel may be without `u`, which training alone needs."""
+    server = build_server()
+    assert {} == dict(server.send(close(server, GOLDEN), "a", ask(2, since=1, kind=kind)))
+    manifests = rehearse(Method.of(fedamp), build_spec("fedamp"), build_client(fedamp))
+    assert {"u"} == {entry.group for entry in manifests[f"{kind.value}/train/down"]}
 
 
 def test_models_of_weight_nothing_are_not_read() -> None:

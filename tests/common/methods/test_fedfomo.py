@@ -263,8 +263,11 @@ def test_offers_are_for_training_only() -> None:
     """A site is measured with its own model; a new one starts from what it got."""
     client, server = build_client(fedfomo), build_server()
     own, state = State.of(client), three_models(server)
-    client.receive(server.send(state, "a", ask(2, since=1)), ask(2, kind=Kind.EVALUATE, since=1))
-    assert equal(own, State.of(client))
+    for kind in (Kind.EVALUATE, Kind.FINISH):
+        down = server.send(state, "a", ask(2, kind=kind, since=1))
+        assert {} == dict(down), "and is sent nothing that it does not need"
+        client.receive(down, ask(2, kind=kind, since=1))
+        assert equal(own, State.of(client))
     client.receive(server.welcome(state), ask(2))
     assert {4.0} == {v for t in State.of(client, client.sent()).values() for v in t.reshape(-1).tolist()}
 
