@@ -62,7 +62,9 @@ def differ_in_settings(
     for name in sorted(one.keys() | other.keys()):
         if (name in one) == (name in other) and one.get(name) == other.get(name):
             continue
-        words = _pair(name, one.get(name), other.get(name))
+        words = _pair(
+            name, *(("null" if name in of and of[name] is None else of.get(name)) for of in (one, other))
+        )
         (hindering if name in OPTIMISER and name not in chosen else own).append(words)
     return Differences(tuple(hindering), tuple(own))
 

@@ -126,3 +126,10 @@ def test_less_local_is_told_of_comparable_runs_alone(tmp_path: Path) -> None:
     write(tmp_path, replace(PLAIN, id="local-001-aaaa", method="local", settings=settings), 0.5, 0.7)
     page = Page(report(run, tmp_path / "out")[1])
     assert "not comparable: momentum 0.5, there 0" in page.row("dualfed", "70.00")
+
+
+def test_what_is_left_to_the_method_is_not_what_is_not_there(tmp_path: Path) -> None:
+    """A weight that follows from the network is null; the other method has none."""
+    run = write(tmp_path, replace(SPEC, settings={**SETTINGS, "lambda": None}), 0.6, 0.8)
+    write(tmp_path, PLAIN, 0.5, 0.7)
+    assert "differing in lambda null, there none" in lead(report(run, tmp_path / "out")[1])

@@ -48,6 +48,7 @@ def test_the_average_that_counts(
     page = Page(text)
     shown = " ".join(" ".join(page.words).split())
     assert f"{100 * final:.1f} % " + ("over all test samples" if words else "on average over") in shown
+    assert bool(words) is ("Accuracies are over all test samples together" in shown)
     assert f"{100 * (best - final):.1f} points from the best to the last" in shown
     row = page.row("dualfed, best: round 1")
     assert ["80.00", "74.00", "8.16", "70.00", variation, "3"] == row[1:7]

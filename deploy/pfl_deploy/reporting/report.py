@@ -161,6 +161,8 @@ def _accuracy(facts: Facts, charts: dict[str, Chart]) -> str:
         "points stand at the number of rounds trained before. The band is one standard deviation over sites, the "
         "dashed line the worst tenth of the sites."
     )
+    if facts.run.reading.is_pooled:
+        words += " Accuracies are over all test samples together: a site counts by how many it has."
     shown = {
         "accuracy": "Test data, over rounds",
         "accuracy_over_bytes": "Test data, over bytes",
