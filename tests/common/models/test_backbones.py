@@ -95,6 +95,25 @@ def test_small_resnets_stage_by_stage() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "shape", "layers", "expected"),
+    [
+        ("cnn", TINY, ("fc",), 5_538_304),
+        ("alexnet_bn", PHOTO, ("conv",), 2_472_000),
+        ("alexnet_bn", PHOTO, ("fc",), 54_550_528),
+        ("digits", CIFAR, ("conv",), 312_768),
+        ("digits_kd3a", CIFAR, ("conv",), 312_768),
+    ],
+)
+def test_parts_of_an_encoder(
+    name: str, shape: tuple[int, ...], layers: tuple[str, ...], expected: int
+) -> None:
+    """Convolutions and fully connected layers, each with its normalisation, have the published sizes."""
+    with torch.device("meta"):
+        encoder = build(name, shape=shape, classes=10).encoder
+    assert expected == sum(count(part) for own, part in encoder.named_children() if own.startswith(layers))
+
+
+@pytest.mark.parametrize(
     ("name", "shape", "features"),
     [
         ("cnn", MNIST, 512),
