@@ -56,7 +56,7 @@ class Config(Settings):
     beta: Annotated[float, Field(gt=0, le=10), Why("0 learns nothing, 1 is the mean")] = 1.0
     """beta: how far the common model goes towards the mean of the sites' (1) or past it."""
     eta_p: Annotated[float, Field(gt=0, le=1_000_000), Why("0 learns nothing")] = 0.01
-    """eta_p: step size of theta; lr, eta, is that of w."""
+    """eta_p: step size of theta; lr, eta, is that of w. A run of few rounds wants a larger one, such as 0.1."""
     mu: Annotated[float, Field(ge=0, le=1), Why("0 is the paper, 0.001 both codes")] = 0.001
     """mu: decay of theta in its steps."""
     eval_model: Literal["theta", "w_local"] = "theta"
