@@ -260,10 +260,16 @@ def test_a_method_is_explained_to_a_program(name: str) -> None:
 
 def test_a_method_is_explained_with_what_it_costs() -> None:
     """Its paragraphs, whether sums suffice, bytes, memory and arithmetic beside FedAvg on two networks."""
+    said = serve("--explain", "fedper")
+    assert (0, "") == (said.code, said.err)
+    words = read_words(methods.load("fedper").doc)
+    for text in (words.title, words.citation, *words.labelled.values()):
+        assert " ".join(text.split()) in said.text
+    assert "Sums suffice: yes" in said.text
     said = serve("--explain", "fedcac")
     assert (0, "") == (said.code, said.err)
     words = read_words(methods.load("fedcac").doc)
-    for text in (words.title, words.citation, words.rule, words.travels, words.stays):
+    for text in (words.title, words.citation, words.rule, *words.departures.values()):
         assert " ".join(text.split()) in said.text
     assert f"Sums suffice: no: {methods.load('fedcac').shows.rstrip('.')}" in said.text
     kept = read_kept()[NETWORKS[0].words]
