@@ -17,6 +17,7 @@ from pfl_common.config import settle
 from pfl_common.errors import SettingError, nearest
 from pfl_common.halves import Arrivals, Metrics, Participant, ServerHalf, Settings
 from pfl_common.models import Backbone, ProjectorShape
+from pfl_common.partition import has_batch_norm
 from pfl_common.run import Json, RunSpec, Task
 from pfl_common.tensors import State
 
@@ -76,7 +77,14 @@ class Method:
 
     def build_client(self, spec: RunSpec, backbone: Backbone) -> Participant:
         """A site's half, with layers not yet initialised by name."""
-        return self.client(self.settle(spec.settings), backbone, len(spec.model.classes))
+        client = self.client(self.settle(spec.settings), backbone, len(spec.model.classes))
+        if client.settings.batch == 1 and has_batch_norm(client):
+            raise SettingError(
+                f"batch is 1, and {self.name} on {backbone.name or 'this backbone'} has batch norm",
+                expected="2 or more: the variance of one sample is not defined, and nothing would be trained",
+                advice="choose a larger batch, or a network without batch norm (backbone cnn, for example)",
+            )
+        return client
 
     def build_server(self, spec: RunSpec) -> ServerHalf:
         """The coordinator's half."""

@@ -90,7 +90,7 @@ class Config(Settings):
     """Without it head_p predicts alone and the encoder alone travels (wo GH); needs use_cpn = false."""
 
     def __post_init__(self) -> None:
-        """Refuse what the paper calls no variant."""
+        """Refuse what the paper calls no variant, and what would have no effect."""
         if self.use_cpn and not self.use_global_head:
             raise SettingError(
                 "use_global_head is false and use_cpn is true",
@@ -102,6 +102,13 @@ class Config(Settings):
                 f"cpn_norm is bn and cpn_input is {self.cpn_input}",
                 expected="an input that differs by sample: batch norm takes away what all samples share",
                 advice="choose cpn_norm=ln or gn, or cpn_input=cs_ss or ss",
+            )
+        shape = ("cpn_fc", "cpn_norm", "cpn_act", "cpn_input")
+        if not self.use_cpn and (idle := [n for n in shape if getattr(self, n) != getattr(Config, n)]):
+            raise SettingError(
+                f"{idle[0]} is {getattr(self, idle[0])} and use_cpn is false",
+                expected="it at its default: without a policy network it has no effect",
+                advice=f"leave out {idle[0]}, or use_cpn=false",
             )
 
 
@@ -143,6 +150,8 @@ class Client(Participant):
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on encoder, CPN and personal head; the global head stands still."""
+        # Of the round before, in a participant that lives on: it would be measured against here.
+        self._received = ()
         # A newcomer's batch norm has no running statistics yet: nothing to measure before.
         known = self.settings.diagnose and (task.since > 0 or not has_batch_norm(self))
         told = self._assess(data, "before") if known else {}

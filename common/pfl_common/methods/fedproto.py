@@ -102,6 +102,7 @@ class Client(Participant):
         self.eval()
         for x, y in data.train.batches(self.settings.batch):
             self._count_in(self.encoder(x), y)
+            self.progress(0)
 
     def _forget(self) -> None:
         device = self.prototypes.device

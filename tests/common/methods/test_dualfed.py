@@ -469,15 +469,15 @@ def test_charge_for_the_projector(settings: dict[str, Any], added: int) -> None:
 
 
 def test_presets_are_settings() -> None:
-    """Each preset can be applied, alone or on top of another, and says what the paper says."""
+    """Each preset can be applied and says what the paper says; `repro` what its code says of itself."""
     settled = {name: METHOD.settle(preset) for name, preset in dualfed.PRESETS.items()}
     assert {"pacs": (40.0, 0.2), "domainnet": (2.0, 0.05), "office-home": (2.0, 0.05)} == {
         name: (c.lambda_, c.tau) for name, c in settled.items() if name not in ("paper", "repro")
     }
+    code = settled["repro"]
+    assert (40.0, 0.2, "logit", "train") == (code.lambda_, code.tau, code.ensemble, code.stage2_bn)
     assert (1.0, 0.2, "prob") == (settled["paper"].lambda_, settled["paper"].tau, settled["paper"].ensemble)
     assert {(0.01, 0.5, 256, 1)} == {(c.lr, c.momentum, c.batch, c.epochs) for c in settled.values()}
-    both = METHOD.settle({**dualfed.PRESETS["pacs"], **dualfed.PRESETS["repro"]})
-    assert ("logit", "train", 40.0) == (both.ensemble, both.stage2_bn, both.lambda_)
 
 
 def test_defaults() -> None:
@@ -527,6 +527,12 @@ def test_wrong_settings_are_named(wrong: dict[str, str]) -> None:
     (name,) = wrong
     with pytest.raises(SettingError, match=name):
         METHOD.settle(wrong)
+
+
+def test_a_second_stage_that_is_not_there_has_no_batch_norm() -> None:
+    """With one stage for all modules the word would change nothing: it is refused."""
+    with pytest.raises(SettingError, match="stage2_bn is eval and train_mode is simultaneous"):
+        METHOD.settle({"train_mode": "simultaneous", "stage2_bn": "eval"})
 
 
 def test_no_secret_is_shown() -> None:

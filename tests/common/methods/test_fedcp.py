@@ -607,6 +607,15 @@ def test_of_many_samples_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
     } == told
 
 
+def test_a_participant_that_lives_on_measures_as_a_new_one() -> None:
+    """Before training there is no discrepancy: the encoder of the round before is none to compare with."""
+    client, anew = (example(**{"lambda": 50, "epochs": 5}) for _ in range(2))
+    client.learn(local_data(), TASK)
+    load_into(anew, State.of(client))
+    told = [each.learn(local_data(), ask(2, since=1))["objective/before"] for each in (client, anew)]
+    assert told[0] == told[1]
+
+
 def test_a_newcomers_batch_norm_is_not_measured_before() -> None:
     """Its running values are not filled yet; from its second round on they are."""
     client = normalised()
@@ -668,6 +677,10 @@ def test_defaults() -> None:
             r"cpn_norm is bn and cpn_input is cs(.|\n)*all samples share",
         ),
         ({"cpn_norm": "bn", "cpn_input": "random"}, "cpn_norm is bn and cpn_input is random"),
+        ({"use_cpn": "false", "cpn_fc": "2"}, "cpn_fc is 2 and use_cpn is false"),
+        ({"use_cpn": "false", "cpn_norm": "gn"}, "cpn_norm is gn and use_cpn is false"),
+        ({"use_cpn": "false", "cpn_act": "tanh"}, "cpn_act is tanh and use_cpn is false"),
+        ({"use_cpn": "false", "cpn_input": "ss"}, "cpn_input is ss and use_cpn is false"),
         ({"lambda": "-1"}, "lambda"),
         ({"cpn_fc": "5"}, "cpn_fc"),
         ({"cpn_fc": "0"}, "cpn_fc"),

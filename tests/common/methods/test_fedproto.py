@@ -175,6 +175,14 @@ def test_running_features_of_batches_left_out_do_not_count() -> None:
     ]
 
 
+def test_the_clean_pass_tells_that_it_goes_on() -> None:
+    """A site that says nothing for long is taken for lost: each batch of the pass is a sign of life."""
+    client, told = plain_client(), []
+    client.progress = told.append
+    client.learn(plain_data(), ask())
+    assert [2, 1, 0, 0] == told
+
+
 def test_the_clean_pass_is_in_evaluation_mode() -> None:
     """Batch norm takes its running statistics then, and does not move them; no sample is left out."""
     client, data = plain_client(), plain_data()
