@@ -95,6 +95,8 @@ def compare(
     return [[words, *cells] for words, cells in rows.items()]
 
 
+WIDE = 120
+"""Columns from which on two networks stand side by side."""
 KEPT = "kept at the site, bytes"
 """FedAvg keeps next to nothing: a ratio would say nothing."""
 _FIGURES: tuple[tuple[str, Callable[[Figures], float], int, float], ...] = (
@@ -136,10 +138,12 @@ def show(name: str, console: Console, *, networks: tuple[Network, ...], settings
         console.print()
         _print(console, f"{label}: {text}")
     console.print()
-    head = [cell for network in networks for cell in (network.words, "/ FedAvg")]
-    console.print(
-        _lay_out(["a round costs one site", *head], compare(name, networks, settings)), soft_wrap=False
-    )
+    together = [networks] if console.width >= WIDE else [(network,) for network in networks]
+    for chosen in together:
+        head = [cell for network in chosen for cell in (network.words, "/ FedAvg")]
+        rows = compare(name, chosen, settings)
+        console.print(_lay_out(["a round costs one site", *head], rows), soft_wrap=False)
+        console.print()
     _print(console, NOTE)
     if settings:
         _print(console, "With " + ", ".join(f"{key}={value}" for key, value in settings.items()) + ".")
