@@ -503,7 +503,6 @@ CPN = {f"cpn.{layer}.{name}" for layer in ("fc", "norm") for name in ("weight", 
         ),
         ({"cpn_input": "random"}, ENCODER | HEAD_G | CPN),
     ],
-    ids=str,
 )
 def test_what_leaves_the_site(settings: dict[str, Any], expected: set[str]) -> None:
     """Shared modules and nothing else; the vault keeps the rest."""

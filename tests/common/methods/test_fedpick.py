@@ -395,7 +395,6 @@ PFSM = {
         ({"share_pfsm": True}, LINEAR | HEAD_G | PFSM),
         ({"use_pfsm": False}, LINEAR | HEAD_G),
     ],
-    ids=str,
 )
 def test_what_travels(settings: dict[str, Any], travels: set[str]) -> None:
     """The shared part is reported; the vault keeps all the rest."""

@@ -376,7 +376,7 @@ GCE, HEAD_P = {"gce.weight"}, {"head_p.weight", "head_p.bias"}
         ({"ablation": "wo_gce"}, ENCODER | COV, HEAD_P | {"condition", "constants"}),
         ({"ablation": "wo_cov_gce"}, ENCODER, HEAD_P),
     ],
-    ids=str,
+    ids=["default", "stale", "wo_pci", "wo_mlg", "wo_cov", "wo_gce", "wo_cov_gce"],
 )
 def test_what_leaves_the_site(settings: dict[str, Any], sent: set[str], kept: set[str]) -> None:
     """Shared modules and nothing else; the vault keeps the rest, and nothing the variant does not use."""

@@ -46,7 +46,12 @@ def test_a_comparison_that_is_not_there(tmp_path: Path) -> None:
         ('method = "local"', 'methd = "local"', "[contestants.alone] has no setting 'methd'", "'method'"),
         ('method = "local"', "", "[contestants.alone] names no method", "fedavg"),
         ('method = "local"', 'method = "locl"', "no method 'locl'", "did you mean 'local'?"),
-        ('method = "local"', 'method = "local"\npreset = "x"', "local has no preset 'x'", "known: dualfed, fedcac"),
+        (
+            'method = "local"',
+            'method = "local"\npreset = "x"',
+            "local has no preset 'x'",
+            "known: dualfed, fedcac",
+        ),
         ('method = "local"', 'method = "local"\nset = {lr = 1}', "lr stands under set and under try", "one"),
         ("try = { lr = [0.1, 0.3] }", "try = { lr = [] }", "'try.lr' is []", "at least 1"),
         ("try = { lr = [0.1, 0.3] }", "try = { lr = 0.1 }", "'try.lr' is 0.1", "list"),
