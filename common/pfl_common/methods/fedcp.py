@@ -110,6 +110,12 @@ class Config(Settings):
                 expected="it at its default: without a policy network it has no effect",
                 advice=f"leave out {idle[0]}, or use_cpn=false",
             )
+        if not self.use_gfm and self.mmd_bandwidths != Config.mmd_bandwidths:
+            raise SettingError(
+                "mmd_bandwidths is given and use_gfm is false",
+                expected="it at its default: without the discrepancy it has no effect",
+                advice="leave out mmd_bandwidths, or use_gfm=false",
+            )
 
 
 class Client(Participant):

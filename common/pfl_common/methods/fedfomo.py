@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from math import inf, isnan
 from typing import Annotated, Literal
 
 import torch
@@ -109,12 +110,16 @@ class Client(Participant):
         loss, likings = loss_with(self, before, held_out), {}
         for slot, offer in self._offers.items():
             gap = single_models.squared_distance(offer, before) ** 0.5
-            likings[slot] = (loss - loss_with(self, offer, held_out)) / (gap + 1e-5)
+            likings[slot] = _like(loss, loss_with(self, offer, held_out), gap)
         self._liked = torch.tensor([likings.get(f"slot{place}", 0.0) for place in range(self.settings.M)])
         helpful = {slot: q for slot, q in likings.items() if q > 0}
         if helpful:
             shares = {slot: q / sum(helpful.values()) for slot, q in helpful.items()}
-            load_into(self, {n: sum(q * self._offers[slot][n] for slot, q in shares.items()) for n in before})
+            load_into(self, {name: self._mean(name, shares) for name in before})
+
+    def _mean(self, name: str, shares: Mapping[str, float]) -> Tensor:
+        """One tensor of the mix."""
+        return sum((q * self._offers[slot][name] for slot, q in shares.items()), start=torch.zeros(()))
 
     def report(self, data: LocalData, task: Task) -> Up:
         """The whole model, and how each slot was liked."""
@@ -168,6 +173,15 @@ class Server:
                 answers[f"liking.{client}.{peer}"] = _liking(state, client, peer) + liked[slot]
             helpful.append(int((liked > 0).sum()))
         return state | State(answers, kept=arrivals.shown), band("helpful", helpful)
+
+
+def _like(before: float, after: float, gap: float) -> float:
+    """q_k: by how much a loss falls over the way to a model. A loss that is no number counts as infinite: of one site's
+    broken model the others must not get an answer that cannot be sent.
+    """
+    before, after = (inf if isnan(loss) else loss for loss in (before, after))
+    q = 0.0 if before == after else (before - after) / (gap + 1e-5)
+    return max(-MOST_LIKED, min(MOST_LIKED, q))
 
 
 def _fill(models: list[State]) -> State:

@@ -74,8 +74,8 @@ class Client(Participant):
 Server = Averaging
 DIAGNOSTICS = {
     "loss": "Cross entropy in the last epoch on the encoder.",
-    "loss_head": "Cross entropy in the last epoch on the head, before the encoder moves: what the site makes of the "
-    "shared features.",
+    "loss_head": "Cross entropy in the last epoch on the head, before the encoder is trained (again): what the site "
+    "makes of the shared features.",
 }
 """What is told by `learn`, each number in a sentence."""
 SHOWS = ""

@@ -14,8 +14,8 @@ Departures from the code, each an option: p_i divided by the number of classes (
 embeddings just received (`cond_source`), a mean over samples (`mlg`), norms instead of weight decay (`reg`). The
 published λ and μ belong to the code's choices: preset `repro`. With stale conditions, a site that missed rounds has
 the embeddings it trained last. Class shares are counted over all training samples, also those drop_last leaves out.
-Costs: beside FedAvg 2K² and C·K more numbers to send (0.53 M for K = 512, 5 to 9 % of the paper's networks), and next
-to no memory or computing.
+Costs: beside FedAvg 2K² more numbers to send (0.53 M for K = 512, 5 to 9 % of the paper's networks; the embeddings take
+the place of a head of one layer), and next to no memory or computing.
 Choice: when sites have few classes each of many, and the shared features should still know all. Not for two or three
 classes, where the embeddings add little, and not without tuning λ, μ and the rate: it wants small steps (the paper's
 0.005 for its CNN), and at the rate that is usual here its features can die.

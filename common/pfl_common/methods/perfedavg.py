@@ -53,7 +53,8 @@ class Config(Settings):
     beta: Annotated[float | None, Field(gt=0, le=1_000_000), Why("0 learns nothing")] = None
     """beta: rate of the step that is kept; not given, it is lr."""
     passes: Annotated[int, Field(ge=1, le=2), Why("the library goes twice over the data")] = 1
-    """How often each of the E epochs goes over the data; at 2 a sample is seen about as often as in FedAvg's."""
+    """How often each of the E epochs goes over the data; at 2 it has the steps of one of FedAvg and sees each
+    sample twice."""
 
 
 class Client(Participant):

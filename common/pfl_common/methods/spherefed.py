@@ -14,8 +14,8 @@ place, weighted by training samples, and W_cal comes down. Stays: batch-norm sta
 Departures: reconstructed from the paper's text. `loss = ce` takes s·o as logits. Sites that never trained fill their
 batch-norm statistics before they send their sums.
 
-Costs: bytes as FedAvg less the head; K(K + C) numbers more of each site in the last round with `calibrate`. Memory and
-processor as FedAvg.
+Costs: bytes as FedAvg less the head; with `calibrate` each site sends K(K + C) numbers in the last round, in place of
+its encoder. Memory and processor as FedAvg.
 
 Choice: for sites with few or differing classes, whose heads would drift apart. Its gradients are small: it wants a
 large learning rate (0.1 to 1) and time. It needs as many features as classes and a backbone with a linear head.

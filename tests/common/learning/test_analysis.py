@@ -15,6 +15,7 @@ X = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [-1.0, 1.0]])
 Y = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
 
 
+@pytest.mark.golden("dualfed", item=13)
 def test_cka_golden_values() -> None:
     """Two representations of four inputs; each is like itself."""
     assert linear_cka(X, Y) == pytest.approx(0.442613, abs=1e-5)
@@ -22,6 +23,7 @@ def test_cka_golden_values() -> None:
     assert linear_cka(X, X) == pytest.approx(1.0)
 
 
+@pytest.mark.golden("dualfed", item=13)
 def test_cka_ignores_scale_shift_and_rotation() -> None:
     """Two models may use other axes and units for the same thing, however small."""
     angle = 0.7

@@ -24,6 +24,7 @@ X = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [-1.0, 1.0]])
 PAIRS = torch.tensor([0, 0, 1, 1])
 
 
+@pytest.mark.golden("dualfed", item=13)
 def test_separation_golden_values() -> None:
     """Four vectors of two classes."""
     separation = separate_classes(X, PAIRS)
@@ -51,6 +52,7 @@ def test_separation_of_one_direction_is_undefined() -> None:
     assert math.isnan(separate_classes(torch.ones(4, 2), PAIRS).explained)
 
 
+@pytest.mark.golden("fedpick", item=14)
 def test_fisher_golden_values() -> None:
     """Component 1: means 1 and 5 around 3, variances 1: (2·4 + 2·4) / (2·1 + 2·1) = 4. Component 2: equal means."""
     z = torch.tensor([[0.0, 1.0], [2.0, 1.0], [4.0, 0.0], [6.0, 2.0]])

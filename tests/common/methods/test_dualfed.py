@@ -535,6 +535,16 @@ def test_a_second_stage_that_is_not_there_has_no_batch_norm() -> None:
         METHOD.settle({"train_mode": "simultaneous", "stage2_bn": "eval"})
 
 
+@pytest.mark.golden("dualfed", item=25)
+@pytest.mark.parametrize(("ensemble", "winner"), [("logit", 0), ("prob", 1)])
+def test_golden_ensemble(ensemble: str, winner: int) -> None:
+    """o_g = (2, 0, 0) and o_p = (0, 1.9, −10): the sum of logits says class 0, that of probabilities class 1."""
+    client = fixed_heads(ensemble=ensemble)
+    for head, bias in ((client.head_g, [2.0, 0.0, 0.0]), (client.head_p, [0.0, 1.9, -10.0])):
+        load_into(head, {"bias": torch.tensor(bias)})
+    assert winner == client(local_data().train.x[:1]).argmax().item()
+
+
 def test_no_secret_is_shown() -> None:
     """All that leaves is summed: secure sums can be used."""
     assert METHOD.shows == ""

@@ -344,7 +344,8 @@ def test_the_pull_is_a_discrepancy() -> None:
 def test_strength_of_the_pull(settings: dict[str, Any], name: str, expected: float) -> None:
     """λ as given, else the paper's for its network; sets of one sample 2 apart differ by 2 − 2 exp(−4/2)."""
     backbone = Backbone(nn.Identity(), nn.Linear(2, 2), 2, name)
-    client = fedcp.Client(METHOD.settle({**EXAMPLE, "mmd_bandwidths": "1", **settings}), backbone, 2).double()
+    kernel = {"mmd_bandwidths": "1"} if settings.get("use_gfm", True) else {}
+    client = fedcp.Client(METHOD.settle({**EXAMPLE, **kernel, **settings}), backbone, 2).double()
     learned(client)
     if client._received:
         client._received = (Always([2.0, 0.0]),)
@@ -687,6 +688,7 @@ def test_defaults() -> None:
         ({"mmd_bandwidths": ""}, "mmd_bandwidths"),
         ({"policy": "hard"}, "policy"),
         ({"gumbel": "true"}, "gumbel"),
+        ({"use_gfm": "false", "mmd_bandwidths": "10,15"}, "mmd_bandwidths is given and use_gfm is false"),
     ],
     ids=str,
 )
@@ -694,3 +696,9 @@ def test_what_makes_no_sense_is_refused_in_words(wrong: dict[str, str], words: s
     """Before anything runs."""
     with pytest.raises(SettingError, match=words):
         METHOD.settle(wrong)
+
+
+def test_a_preset_may_stand_beside_what_is_left_out() -> None:
+    """The tables leave parts out of the paper's settings and out of the code's: λ and the noise then wait."""
+    for preset in ("cnn", "repro"):
+        METHOD.settle({**fedcp.PRESETS[preset], "use_cpn": False, "use_gfm": False})

@@ -208,6 +208,33 @@ def test_a_model_that_is_where_the_last_mix_was(monkeypatch: pytest.MonkeyPatch)
     )
 
 
+@pytest.mark.parametrize("broken", [float("inf"), float("nan")])
+def test_a_model_without_a_loss_helps_nobody_and_stops_nobody(
+    broken: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers large enough make it infinite or none at all. The answer stays a number, or it could not be sent."""
+    client = golden_client(monkeypatch, {0.0: 1.0, 1.0: 0.7, 2.0: broken})
+    load_into(client.old, moved(client, 0.0))
+    client.receive(moved(client, 1.0).within("slot0") | moved(client, 2.0).within("slot1"), ask(2, since=1))
+    client.learn(DATA["a"], ask(2, since=1))
+    up = client.report(DATA["a"], ask()).shown
+    assert [pytest.approx(0.3, abs=1e-5), -fedfomo.MOST_LIKED, 0.0] == up["liked"].tolist()
+    assert pytest.approx(1.0) == float(up["model.head.bias"][0])
+
+
+@pytest.mark.parametrize("broken", [float("inf"), float("nan")])
+def test_a_site_whose_own_mix_broke_takes_what_works(broken: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each model with a loss is as good as can be, one without is worth what its own is: nothing."""
+    client = golden_client(monkeypatch, {0.0: broken, 1.0: 0.7, 2.0: broken, 3.0: 0.5})
+    load_into(client.old, moved(client, 0.0))
+    offers = [moved(client, step).within(f"slot{slot}") for slot, step in enumerate((1.0, 2.0, 3.0))]
+    client.receive(offers[0] | offers[1] | offers[2], ask(2, since=1))
+    client.learn(DATA["a"], ask(2, since=1))
+    up = client.report(DATA["a"], ask()).shown
+    assert [fedfomo.MOST_LIKED, 0.0, fedfomo.MOST_LIKED] == up["liked"].tolist()
+    assert pytest.approx(2.0) == float(up["model.head.bias"][0])
+
+
 def loss_of(model: State, data: LocalData) -> float:
     """The cross entropy of a toy network on the samples a site holds out, in plain steps."""
     part = hold_out(data, 0.5)[1]

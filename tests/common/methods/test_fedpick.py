@@ -437,6 +437,7 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
 # -- diagnostics and settings
 
 
+@pytest.mark.golden("fedpick", item=14)
 def test_diagnostics_by_hand() -> None:
     """One of two components is picked: 4 is its Fisher score and 0 the other's; masked ones that are 0 score 0."""
     backbone = Backbone(nn.Identity(), nn.Linear(2, 2), 2)
