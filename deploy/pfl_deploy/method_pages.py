@@ -71,13 +71,13 @@ def write_page(name: str) -> str:
         f"# {name}",
         f"{_safe(words.title)}: {_safe(words.sentence)}",
         _safe(words.citation),
-        f"**Rule.** {_safe(words.rule)}",
-        f"**Travels.** {_safe(words.travels)}",
-        f"**Stays.** {_safe(words.stays)}",
+        f"**Rule.** {_sentence(words.rule)}",
+        f"**Travels.** {_sentence(words.travels)}",
+        f"**Stays.** {_sentence(words.stays)}",
         f"**Sums suffice.** {_safe(say_sums(method).capitalize())}.",
-        f"**When to choose it.** {_safe(words.choice)}",
+        f"**When to choose it.** {_sentence(words.choice)}",
         "## What it costs",
-        _safe(words.costs),
+        _sentence(words.costs),
         _table(head, compare(name)),
         NOTE,
         "## Departures",
@@ -195,6 +195,13 @@ def _safe(words: str) -> str:
     for mark in ("*", "<", "|"):
         made = made.replace(mark, f"\\{mark}")
     return made
+
+
+def _sentence(words: str) -> str:
+    """The same with a capital, unless it begins with a symbol or a name."""
+    first = words.partition(" ")[0]
+    plain = first.isascii() and first.isalpha() and (len(first) > 1 or first == "a")
+    return _safe(words[0].upper() + words[1:] if plain and first.islower() else words)
 
 
 def main(words: Sequence[str]) -> None:
