@@ -12,7 +12,8 @@ batch-norm statistics, counters.
 Departures: the paper is `original`. `blend` is what its name stood for in the library of 2022 to 2024, from which the
 published comparisons are; it counts rounds from 0, hence t − 1. Then that library changed to `lib2024`. Statistics
 are not mixed on receipt; those of p are mixed as its parameters are.
-Costs: the bytes of FedAvg; one or two more copies of the model in memory and one more forward pass a batch.
+Costs: the bytes of FedAvg; one or two more copies of the model in memory, B²K numbers for the discrepancy, and one more
+forward pass a batch.
 Choice: when sites take part again and again and should not forget themselves in between. Ditto and FedRep do the
 same job with less to set; choose by measuring. A site that trains once gains nothing from what it inherits.
 """

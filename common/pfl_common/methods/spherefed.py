@@ -209,7 +209,7 @@ class Server(Averaging):
         if task.phase != "calibrate":
             return super().close(state, arrivals, task)
         totals, weights = arrivals.total.totals, arrivals.total.weights
-        if "gram" not in totals:
+        if "gram" not in totals or not weights["gram"]:
             return state
         # No mean of products of unit vectors leaves -1..1, whatever a site may say.
         samples = float(weights["gram"])

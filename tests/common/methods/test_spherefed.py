@@ -172,10 +172,10 @@ def test_without_calibration_there_is_no_room_for_it() -> None:
     assert {"frame.rows"} == {name for name in client.state_dict() if name.startswith("frame")}
 
 
-def closed(gram: torch.Tensor, hits: torch.Tensor, *, gamma: float = 1e-3) -> State:
+def closed(gram: torch.Tensor, hits: torch.Tensor, *, gamma: float = 1e-3, samples: int = 4) -> State:
     """What the coordinator makes of one site's sums."""
     total = Sum()
-    total.add({"gram": Weighted(gram, torch.tensor(4)), "hits": Weighted(hits, torch.tensor(4))})
+    total.add({"gram": Weighted(gram, torch.tensor(samples)), "hits": Weighted(hits, torch.tensor(samples))})
     server = METHOD.build_server(build_spec("spherefed", {"calibrate": True, "gamma": gamma}))
     return server.close(State({"encoder.weight": torch.zeros(1)}), Arrivals(total, {}), last())
 
@@ -191,6 +191,11 @@ def test_what_cannot_be_solved_leaves_the_frame() -> None:
     """A singular system, which no honest sums make: the run ends without calibration instead of with an error."""
     after = closed(torch.eye(2) * -0.0625, torch.eye(2), gamma=0.25)
     assert {"encoder.weight"} == after.keys()
+
+
+def test_sums_over_no_samples_leave_the_frame() -> None:
+    """A site that says it has none may not put zeros in the place of every class's direction."""
+    assert {"encoder.weight"} == closed(torch.eye(2), torch.eye(2), samples=0).keys()
 
 
 def test_a_last_round_that_nobody_came_to_changes_nothing() -> None:
