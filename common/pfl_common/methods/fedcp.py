@@ -11,8 +11,8 @@ statistics. A site that registers after the run began takes head_g for its first
 Departures from the paper: Eq. 7 prints the kernel itself for the discrepancy; its text and code mean MMD. v comes from
 the head at hand when the site predicts, not from the last round, and from the first head in the first round.
 Departures from the code: noise on the policy is off (`policy`), training samples are shuffled, those of the last batch
-too are trained on (`drop_last`), test samples are all measured, head_g is not overwritten by what is sent, and every
-site gets all three modules.
+too are trained on (`drop_last`), test samples are all measured, head_g is not overwritten by what is sent, every site
+gets all three modules, and head_p and head_g have first values of their own (there the same ones).
 Costs: beside FedAvg 2K² more numbers to send (0.53 M for K = 512, 5 to 9 % of the paper's networks), a second encoder
 in memory and a third more computing for its forward passes, and B²K numbers in memory for the discrepancy.
 Choice: when sites differ in labels and samples of one site differ in how common they are. Not with a wide encoder (K of

@@ -363,6 +363,7 @@ def normalised(**settings: Any) -> fedcp.Client:
     return client
 
 
+@pytest.mark.golden("fedcp", item=17)
 def test_the_received_encoder_uses_its_batch_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a round's first step both encoders are one: the discrepancy is 0, batch norm or not."""
     pulls: list[float] = []

@@ -75,11 +75,14 @@ def test_what_an_absent_class_counts(absent: str, loss: float) -> None:
 
 @pytest.mark.golden("fedetf", item=7)
 def test_balanced_softmax() -> None:
-    """o = s Vᵀμ = (1, −1/2, −1/2) of class 0's own vector: with counts (8, 2, 0) and class 1 it is log(1 + 4 e^1.5)."""
-    client = build_client(fedetf, scale_init=1.0)
-    load_into(client.projection, {"weight": torch.zeros(3, 3), "bias": client.etf.vectors[:, 0].clone()})
+    """Against the third class's vector the cosines are (1/2, 1/2, −1): with s = 2/3 the logits are (1, 1, 0) less 1/3.
+
+    With counts (8, 2, 0) class 1 costs 1.609438, and 0.861995 if classes were not balanced.
+    """
+    client = build_client(fedetf, scale_init=2 / 3)
+    load_into(client.projection, {"weight": torch.zeros(3, 3), "bias": -client.etf.vectors[:, 2]})
     told = client.learn(one_sample_of_two((8, 2, 0)), ask())
-    assert np.log(1 + 4 * np.exp(1.5)) == pytest.approx(told["loss"], abs=1e-5)
+    assert 1.609438 == pytest.approx(told["loss"], abs=1e-5)
     assert all(value.isfinite().all() for value in client.state_dict().values())
 
 
