@@ -79,6 +79,20 @@ def settle(kind: type[T], given: Mapping[str, Json | str], *, what: str) -> T:
         raise _in_words(kind, error, what) from None
 
 
+def refuse_idle(settings: object, *names: str, beside: str) -> None:
+    """Refuse settings that are not at their defaults where they have no effect: nobody is to take one for a result's
+    cause.
+    """
+    for name in names:
+        if getattr(settings, name) != getattr(type(settings), name):
+            word = name.removesuffix("_")
+            raise SettingError(
+                f"{word} was given without {beside}",
+                expected=f"{word} beside {beside} only: elsewhere it has no effect",
+                advice=f"add {beside}, or leave {word} out",
+            )
+
+
 def alias_table(kind: type[Any]) -> dict[str, str]:
     """Names a user may write, to field names: `lambda` reaches the field `lambda_`."""
     return {field.name.removesuffix("_"): field.name for field in dataclasses.fields(kind)}

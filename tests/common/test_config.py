@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from pfl_common.config import alias_table, dump, parse_pairs, settle
+from pfl_common.config import alias_table, dump, parse_pairs, refuse_idle, settle
 from pfl_common.errors import SettingError, nearest
 from pfl_common.halves import STRICT, Settings
 
@@ -196,6 +196,18 @@ def test_settings_do_not_change() -> None:
     """A run's settings are pinned by its specification."""
     with pytest.raises(FrozenInstanceError):
         Config().epochs = 2
+
+
+def test_a_setting_without_effect_is_refused_by_the_name_users_know() -> None:
+    """Where it has none; at its default it is nobody's choice."""
+    refuse_idle(Config(), "lambda_", "personal", "switch", beside="mode = two")
+    with pytest.raises(SettingError) as caught:
+        refuse_idle(Config(lambda_=2.0), "switch", "lambda_", beside="mode = two")
+    assert (
+        "lambda was given without mode = two",
+        "lambda beside mode = two only: elsewhere it has no effect",
+        "add mode = two, or leave lambda out",
+    ) == (caught.value.seen, caught.value.expected, caught.value.advice)
 
 
 @pytest.mark.parametrize("kind", [Settings, Config])

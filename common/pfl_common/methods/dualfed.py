@@ -30,8 +30,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
-from pfl_common.errors import SettingError
+from pfl_common.config import Why, refuse_idle
 from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning import sgd
 from pfl_common.learning.measures import separate_classes
@@ -78,13 +77,8 @@ class Config(Settings):
     """Report the bytes of a transfer as Table 8 does: with the projector, although it is not sent."""
 
     def __post_init__(self) -> None:
-        """Refuse what would have no effect: with all modules in one stage there is no second one."""
-        if self.train_mode == "simultaneous" and self.stage2_bn == "eval":
-            raise SettingError(
-                "stage2_bn is eval and train_mode is simultaneous",
-                expected="stage2_bn beside train_mode=stagewise only: there is no second stage else",
-                advice="leave out one of them",
-            )
+        if self.train_mode == "simultaneous":
+            refuse_idle(self, "stage2_bn", beside="train_mode = stagewise")
 
 
 class Client(Participant):

@@ -34,7 +34,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from pfl_common.config import Why
+from pfl_common.config import Why, refuse_idle
 from pfl_common.errors import SettingError
 from pfl_common.halves import (
     STRICT,
@@ -103,19 +103,10 @@ class Config(Settings):
                 expected="an input that differs by sample: batch norm takes away what all samples share",
                 advice="choose cpn_norm=ln or gn, or cpn_input=cs_ss or ss",
             )
-        shape = ("cpn_fc", "cpn_norm", "cpn_act", "cpn_input")
-        if not self.use_cpn and (idle := [n for n in shape if getattr(self, n) != getattr(Config, n)]):
-            raise SettingError(
-                f"{idle[0]} is {getattr(self, idle[0])} and use_cpn is false",
-                expected="it at its default: without a policy network it has no effect",
-                advice=f"leave out {idle[0]}, or use_cpn=false",
-            )
-        if not self.use_gfm and self.mmd_bandwidths != Config.mmd_bandwidths:
-            raise SettingError(
-                "mmd_bandwidths is given and use_gfm is false",
-                expected="it at its default: without the discrepancy it has no effect",
-                advice="leave out mmd_bandwidths, or use_gfm=false",
-            )
+        if not self.use_cpn:
+            refuse_idle(self, "cpn_fc", "cpn_norm", "cpn_act", "cpn_input", beside="use_cpn = true")
+        if not self.use_gfm:
+            refuse_idle(self, "mmd_bandwidths", beside="use_gfm = true")
 
 
 class Client(Participant):

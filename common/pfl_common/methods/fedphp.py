@@ -31,7 +31,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
+from pfl_common.config import Why, refuse_idle
 from pfl_common.errors import SettingError
 from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning import sgd
@@ -64,15 +64,10 @@ class Config(Settings):
     """rho of `original`: in which share of the rounds a site trains; give what the run's participation is."""
 
     def __post_init__(self) -> None:
-        original = self.variant == "original"
-        used = {"reg": original, "rho": original, "temperature": original and self.reg == "kd"}
-        for name in (name for name, matters in used.items() if not matters):
-            if getattr(self, name) != getattr(type(self), name):
-                raise SettingError(
-                    f"fedphp: {name} is {getattr(self, name)} with variant={self.variant} and reg={self.reg}",
-                    expected="variant=original, and reg=kd for a temperature: no other comparison has it",
-                    advice=f"leave {name} out, or add what it belongs to",
-                )
+        if self.variant != "original":
+            refuse_idle(self, "reg", "rho", "temperature", beside="variant = original")
+        if self.reg != "kd":
+            refuse_idle(self, "temperature", beside="reg = kd")
 
 
 class Client(Participant):

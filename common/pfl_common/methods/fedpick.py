@@ -38,8 +38,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
-from pfl_common.errors import SettingError
+from pfl_common.config import Why, refuse_idle
 from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning import sgd
 from pfl_common.learning.means import Means
@@ -77,19 +76,10 @@ class Config(Settings):
     """Add both heads' logits (Eq. 14) or their probabilities, or ask head_g alone ("w/o ensemble")."""
 
     def __post_init__(self) -> None:
-        """Without a selection there is nothing to share, to soften or to add; a soft mask has no threshold."""
-        if not self.use_pfsm and (self.share_pfsm, self.mask, self.ensemble) != (False, "hard", "logit"):
-            raise SettingError(
-                "fedpick got use_pfsm = false beside share_pfsm, mask or ensemble",
-                expected="these at their defaults: without a selection they have no effect",
-                advice="leave out share_pfsm, mask and ensemble, or use_pfsm = false",
-            )
-        if self.mask == "soft" and self.epsilon != Config.epsilon:
-            raise SettingError(
-                "fedpick got epsilon beside mask = soft",
-                expected="epsilon beside mask = hard only: a soft mask has no threshold",
-                advice="leave out one of them",
-            )
+        if not self.use_pfsm:
+            refuse_idle(self, "share_pfsm", "mask", "ensemble", beside="use_pfsm = true")
+        if self.mask == "soft":
+            refuse_idle(self, "epsilon", beside="mask = hard")
 
 
 class Client(Participant):

@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize, one_hot
 
-from pfl_common.config import Why
+from pfl_common.config import Why, refuse_idle
 from pfl_common.errors import SettingError
 from pfl_common.halves import (
     STRICT,
@@ -72,17 +72,10 @@ class Config(Settings):
     """γ: ridge of the least squares; for `calibrate`."""
 
     def __post_init__(self) -> None:
-        """A number that would have no effect is refused, so that nobody takes it for a result's cause."""
-        for name, beside, idle in (
-            ("scale", "loss = ce", self.loss == "mse" and self.scale != Config.scale),
-            ("gamma", "calibrate = true", not self.calibrate and self.gamma != Config.gamma),
-        ):
-            if idle:
-                raise SettingError(
-                    f"spherefed got {name} without {beside}",
-                    expected=f"{name} beside {beside} only: elsewhere it has no effect",
-                    advice=f"add {beside}, or leave {name} out",
-                )
+        if self.loss == "mse":
+            refuse_idle(self, "scale", beside="loss = ce")
+        if not self.calibrate:
+            refuse_idle(self, "gamma", beside="calibrate = true")
 
 
 def phase(config: Config, round: int, rounds: int) -> str:

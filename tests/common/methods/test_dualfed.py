@@ -531,7 +531,7 @@ def test_wrong_settings_are_named(wrong: dict[str, str]) -> None:
 
 def test_a_second_stage_that_is_not_there_has_no_batch_norm() -> None:
     """With one stage for all modules the word would change nothing: it is refused."""
-    with pytest.raises(SettingError, match="stage2_bn is eval and train_mode is simultaneous"):
+    with pytest.raises(SettingError, match="stage2_bn was given without train_mode = stagewise"):
         METHOD.settle({"train_mode": "simultaneous", "stage2_bn": "eval"})
 
 

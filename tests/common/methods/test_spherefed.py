@@ -276,7 +276,7 @@ def test_the_default_is_the_method() -> None:
 )
 def test_numbers_that_have_no_effect_are_refused(idle: dict[str, Any], beside: dict[str, Any]) -> None:
     """With what they belong to; beside that they are taken."""
-    with pytest.raises(SettingError, match=f"spherefed got {next(iter(idle))} without {next(iter(beside))}"):
+    with pytest.raises(SettingError, match=f"{next(iter(idle))} was given without {next(iter(beside))}"):
         METHOD.settle(idle)
     assert METHOD.settle({**idle, **beside}) != METHOD.settle(beside)
 
