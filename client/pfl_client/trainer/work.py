@@ -53,7 +53,11 @@ def perform(participant: Participant, data: LocalData, down: State, task: Task) 
 def train(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
     """Receive, learn, report; with an evaluation before or after, as the method's paper measures."""
     point = participant.settings.eval_point
-    scores = evaluate(participant, data, down, task) if point in ("pre", "both") else {}
+    scores: Scores = {}
+    if point in ("pre", "both"):
+        # What measuring draws, as dropout of a calibration or a policy's noise, must not shift what training draws.
+        with seeding.scope(data.seed, data.site, task.round, "pre"):
+            scores = evaluate(participant, data, down, task)
     participant.receive(down, task)
     metrics = participant.learn(data, task)
     metrics |= diagnose(participant, data, task)
