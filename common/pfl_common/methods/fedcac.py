@@ -34,7 +34,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
+from pfl_common.config import Why, refuse_idle
 from pfl_common.descriptions import MOST_SAMPLES
 from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Settings, Up
 from pfl_common.learning import overlap, sgd
@@ -74,6 +74,10 @@ class Config(Settings):
     """
     bn_policy: Literal["local_stats"] = "local_stats"
     """Has no effect here: `bn_stats` says what becomes of a batch norm's statistics."""
+
+    def __post_init__(self) -> None:
+        if self.collab == "none":
+            refuse_idle(self, "overlap_norm", beside="a collab other than none")
 
 
 class Client(Participant):

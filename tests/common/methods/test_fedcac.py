@@ -544,6 +544,15 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, Json]) -> None:
         Method.of(fedcac).settle(wrong)
 
 
+def test_where_nobody_collaborates_overlaps_do_not_matter() -> None:
+    """How they are measured would change nothing; presets, which name tau and beta, may stand beside it."""
+    method = Method.of(fedcac)
+    with pytest.raises(SettingError, match="overlap_norm was given without a collab other than none"):
+        method.settle({"collab": "none", "overlap_norm": "dice"})
+    for preset in method.presets.values():
+        method.settle({**preset, "collab": "none"})
+
+
 def test_what_the_module_says() -> None:
     """Downloads differ by site, secure sums are refused, and the paper's symbols have their defaults."""
     method = Method.of(fedcac)
