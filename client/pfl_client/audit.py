@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from pfl_client import disk
 from pfl_client.declined import DiskFull, disk_full
 from pfl_common.messages import Offer
 from pfl_common.run import Json, RunSpec
+from pfl_common.scores import TOLD
 
 BOOK, HEAD = "audit.jsonl", "audit.head"
 LISTED = {
@@ -39,6 +40,7 @@ UPDATE, RECEIPT, COUNTED, CARD, MENDED, MISSING = "update", "receipt", "calls", 
 LEFT = (*LISTED.values(), UPDATE, COUNTED)
 """What the list says of things that left; its other lines are of receipts, and of the list itself."""
 _VECTOR = ("correct", "samples", "accuracy", "accuracy_squared", "loss")
+_TOLD_VECTOR = ("value", "value_squared", "sites")
 
 
 @dataclass
@@ -270,16 +272,25 @@ def _read(raw: bytes) -> dict[str, Json] | None:
 
 
 def shorten(said: dict[str, Json]) -> dict[str, Json]:
-    """Scores by name, without the 101 numbers that follow from the accuracy; everything else as it is."""
+    """Scores by name, without the 101 numbers that follow from the accuracy, and what the method measured of its
+    training by itself; everything else as it is.
+    """
     scores = said.get("scores")
     if not isinstance(scores, dict):
         return said
-    return {**said, "scores": {name: _name_numbers(vector) for name, vector in scores.items()}}
+    told = {name: vector for name, vector in scores.items() if name.startswith(TOLD)}
+    measured = {name: _name_numbers(scores[name], _VECTOR) for name in scores if name not in told}
+    diagnostics = {name.removeprefix(TOLD): _name_numbers(v, _TOLD_VECTOR) for name, v in told.items()}
+    return {**said, "scores": measured} | ({"diagnostics": diagnostics} if diagnostics else {})
 
 
-def _name_numbers(vector: Json) -> Json:
+def _name_numbers(vector: Json, names: Sequence[str]) -> Json:
     values = vector.get("values") if isinstance(vector, dict) else None
     if not isinstance(values, list):
         return vector
-    named: dict[str, Json] = dict(zip(_VECTOR, values, strict=False))
-    return {**named, "bins_of_the_accuracy": max(0, len(values) - len(_VECTOR))}
+    named: dict[str, Json] = dict(zip(names, values, strict=False))
+    return (
+        named
+        if names is _TOLD_VECTOR
+        else {**named, "bins_of_the_accuracy": max(0, len(values) - len(names))}
+    )

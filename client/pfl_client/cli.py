@@ -40,6 +40,13 @@ def serve(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
+    tell_diagnostics: Annotated[
+        bool | None,
+        typer.Option(
+            "--tell-diagnostics/--no-tell-diagnostics",
+            help="Tell the coordinator beside the scores what the method measures of its training.",
+        ),
+    ] = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Their port; 0 takes a free one.")] = None,
@@ -56,13 +63,14 @@ def serve(
         ClientSettings, layered(ClientSettings, flags, config, prefix="PFL_"), what="pfl-client"
     )
     configure_from(settings.log_format)
+    raise typer.Exit(asyncio.run(_take_part(settings)))
+
+
+async def _take_part(settings: ClientSettings) -> int:
     from pfl_client.site import Site  # grpc takes a moment: not for --help
 
-    async def serve_all() -> int:
-        over = await Site(settings).serve()
-        return 0 if over is None or over.status in ("finished", "stopped") else 5
-
-    raise typer.Exit(asyncio.run(serve_all()))
+    over = await Site(settings).serve()
+    return 0 if over is None or over.status in ("finished", "stopped") else 5
 
 
 def main() -> None:

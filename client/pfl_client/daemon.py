@@ -46,7 +46,7 @@ SAY_WAITING_SECONDS = 1800.0
 class Daemon:
     """One site: one data folder, one trainer, one line to the coordinator."""
 
-    def __init__(  # noqa: PLR0913  # all that a site is made of, and whether it stays
+    def __init__(  # noqa: PLR0913  # all that a site is made of, whether it stays and what it tells
         self,
         folder: DataFolder,
         *,
@@ -55,11 +55,12 @@ class Daemon:
         envelopes: Envelopes,
         state: Path,
         stays: bool = False,
+        tells: bool = True,
         description: Description | None = None,
         traffic: Traffic | None = None,
         audit: Audit | None = None,
     ) -> None:
-        self._stays, self._description = stays, description
+        self._stays, self._tells, self._description = stays, tells, description
         self._folder, self._link, self._bench, self._state = folder, link, bench, state
         self._envelopes, self._audit, self._said = envelopes, audit or Audit(state), ""
         self.watch = Watch(folder.site, left=self._audit.left)
@@ -133,7 +134,7 @@ class Daemon:
 
     async def _open(self, spec: RunSpec) -> Visit:
         folder, site = self._state / "runs" / spec.id, self._folder.site
-        return Visit(folder, spec, site, envelopes=self._envelopes, audit=self._audit)
+        return Visit(folder, spec, site, envelopes=self._envelopes, audit=self._audit, tells=self._tells)
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""

@@ -39,6 +39,10 @@ class ClientSettings:
     """Keep the trainer between tasks, or start one for each and give its memory back."""
     stay: bool = False
     """After a run wait for the coordinator's next one; for services that are started again when they end."""
+    tell_diagnostics: bool = True
+    """Tell the coordinator, beside the scores, what the method measures of its training (loss, sparsity, ...), to be
+    summed over sites.
+    """
     strict_data: bool = False
     """Take odd data (images of mixed size, one class only) for an error."""
     http_host: str = "127.0.0.1"

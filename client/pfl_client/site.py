@@ -157,6 +157,7 @@ class Site:
             envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
             state=folder,
             stays=settings.stay,
+            tells=settings.tell_diagnostics,
             description=self._description,
             traffic=traffic,
             audit=audit,

@@ -30,6 +30,7 @@ from pfl_common.messages import (
     header_up,
 )
 from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, parcel_key
+from pfl_common.scores import evaluations, shorten, takes_told, tell
 
 MESSAGE_LIMIT = 4 << 20
 """A larger download goes to the trainer as a file: mapping warm pages costs less than a message of its size."""
@@ -41,7 +42,7 @@ REUSED_LIMIT = 256 << 20
 class Visit:
     """`<state>/runs/<run>`: open it when the run takes the site in, close it when the run is over."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a run at a site is made of, and what of it may be told
         self,
         folder: Path,
         spec: RunSpec,
@@ -49,8 +50,10 @@ class Visit:
         *,
         envelopes: Envelopes,
         audit: Audit | None = None,
+        tells: bool = True,
     ) -> None:
         """What leaves is listed in `audit`, the whole site's; without one it lies where the site's folder must be."""
+        self._tells = tells and takes_told(spec)
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self._vault = _open_vault(folder, spec, site)
         try:
@@ -273,8 +276,9 @@ class Visit:
 
     def _keep(self, assignment: Assignment, done: Done) -> None:
         task, key = assignment.task, assignment.key
-        (self._folder / "scores.json").write_text(json.dumps({key: done.scores}))
-        self._note("history.jsonl", {"task": key, "scores": _short(done.scores), "metrics": done.metrics})
+        told = tell(done.metrics) if task.kind is Kind.TRAIN else {}
+        (self._folder / "scores.json").write_text(json.dumps({key: done.scores | told}))
+        self._note("history.jsonl", {"task": key, "scores": shorten(done.scores), "metrics": done.metrics})
         if task.kind is Kind.FINISH:
             self._serving.commit()
         elif task.kind is Kind.TRAIN:
@@ -287,12 +291,13 @@ class Visit:
             self._outbox.sweep({key} if upload else ())
 
     def scores(self, key: str) -> Scores:
-        """What was measured in this task: on disk, so that a kill before the report does not lose it."""
+        """What is told of this task: on disk, so that a kill before the report does not lose it."""
         try:
             measured: dict[str, Scores] = json.loads((self._folder / "scores.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             return {}
-        return measured.get(key, {})
+        report = measured.get(key, {})
+        return report if self._tells else evaluations(report)
 
     def upload(self, key: str) -> tuple[Offer, Path]:
         """The update that goes up for this task."""
@@ -388,11 +393,3 @@ def _tampered(refused: Refused) -> Tampered:
         expected="its own bytes, under its signature",
         advice="tell the operator: something between coordinator and site changes what passes",
     )
-
-
-def _short(scores: Scores) -> dict[str, dict[str, float]]:
-    """The site's own curve needs no histogram of itself."""
-    return {
-        name: {"accuracy": values[2], "loss": values[4], "samples": values[1]}
-        for name, values in scores.items()
-    }

@@ -26,6 +26,10 @@ from pfl_common.sums import Sum, Weighted
 from pfl_common.tensors import Kept, State, load_into
 
 Metrics: TypeAlias = dict[str, float]
+"""Numbers worth a curve. A site's own leave it, if its owner lets them, to be summed over sites: nothing of a single
+sample may be among them. What names they may have stands in `scores`.
+"""
+
 Batch: TypeAlias = tuple[Tensor, Tensor]
 Tail: TypeAlias = Literal["fold", "drop", "keep"]
 """What becomes of an epoch's last batch when it is not full."""

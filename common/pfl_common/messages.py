@@ -15,7 +15,7 @@ from pydantic import ConfigDict, JsonValue
 from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, manifest_hash
 
 Scores: TypeAlias = dict[str, list[float]]
-"""Evaluation vectors by "point/split/view"; their layout is in `scores`."""
+"""Evaluation vectors by "point/split/view", and what training said by "told/name"; their layout is in `scores`."""
 
 DECLINES = (
     "policy",

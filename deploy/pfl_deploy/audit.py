@@ -43,7 +43,7 @@ class Listed:
         sums: dict[tuple[str, str], list[int]] = {}
         for entry in self.entries:
             if entry.kind in LEFT:
-                held = sums.setdefault((entry.run, entry.kind), [0, 0])
+                held = sums.setdefault((entry.run, _name_kind(entry)), [0, 0])
                 held[0], held[1] = held[0] + entry.count, held[1] + entry.size
         return [
             {"run": run, "kind": kind, "count": count, "bytes": size}
@@ -181,7 +181,15 @@ def _say_kind(entry: Entry) -> str:
     if entry.kind == COUNTED:
         return f"{entry.count} call{'s' * (entry.count != 1)}"
     return {CARD: "(the coordinator's card)", MENDED: "(half a line)", MISSING: "(lines are missing)"}.get(
-        entry.kind, entry.kind
+        entry.kind, _name_kind(entry)
+    )
+
+
+def _name_kind(entry: Entry) -> str:
+    """A report of scores that has the method's diagnostics too says so."""
+    inner = entry.said.get("said")
+    return (
+        f"{entry.kind} and diagnostics" if isinstance(inner, dict) and "diagnostics" in inner else entry.kind
     )
 
 

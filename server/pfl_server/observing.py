@@ -230,7 +230,8 @@ class Observer:
 
     def _show(self, total: Scores) -> None:
         self.watch.scores = {
-            name.partition("/")[2]: scores.summary(values) for name, values in sorted(total.items())
+            name.partition("/")[2]: scores.summary(values)
+            for name, values in sorted(scores.evaluations(total).items())
         }
 
     def _how_good(self) -> dict[str, float]:

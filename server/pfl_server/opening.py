@@ -14,6 +14,7 @@ import torch
 from pfl_common import methods, sources
 from pfl_common.config import dump
 from pfl_common.run import ClientId, Description, Manifest, Participation, RunSpec
+from pfl_common.scores import REPORTS
 from pfl_server import inputs
 from pfl_server.agreement import agree, explain_backbone
 from pfl_server.appetite import estimate, explain_end
@@ -63,7 +64,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         largest_norm=settings.largest_norm,
         threads=settings.threads,
         repeatable=settings.threads == 1,
-        versions=versions(),
+        versions=versions() | {REPORTS: "told"},
         chosen=explain_backbone(model, wish)
         | inputs.explain(sites, wish, shape=model.shape, features=len(model.mean)),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},

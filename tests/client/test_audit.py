@@ -18,7 +18,7 @@ from pfl_client.spelled import spell
 from pfl_common import speech
 from pfl_common.errors import StateError
 from pfl_common.run import Description, Moments
-from pfl_common.scores import vector
+from pfl_common.scores import tell, vector
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, live, pin, put_together, quick
 
 assert quick  # nobody waits here
@@ -180,6 +180,17 @@ def test_scores_are_listed_by_name(tmp_path: Path) -> None:
     named = {"pre/test/combined": {**numbers, "bins_of_the_accuracy": 101}}
     assert {"key": "000003-1-train", "scores": named} == line["said"]
     assert ("scores", 900) == (line["kind"], line["bytes"])
+
+
+def test_diagnostics_are_listed_as_what_they_are(tmp_path: Path) -> None:
+    """Apart from the scores they travel with, each with the numbers that went."""
+    report = {"pre/test/combined": vector(3, 4, 0.5)} | tell({"share/p10": 0.5})
+    message = speech.say_scores("000003-1-train", report)
+    audit = open_list(tmp_path)
+    audit.tell("Report", message.SerializeToString(), 900, lambda: spell(message))
+    (line,) = read(tmp_path)
+    assert ["pre/test/combined"] == list(line["said"]["scores"])
+    assert {"share/p10": {"value": 0.5, "value_squared": 0.25, "sites": 1.0}} == line["said"]["diagnostics"]
 
 
 def test_questions_for_work_are_counted(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pfl_client import beforehand
 from pfl_client.cli import main
 from pfl_client.settings import ClientSettings
+from pfl_common.config import layered, settle
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret, write_join_file
 from tests.client.runs import write_arrays
 from tests.words import Spoken, check_clear, options_in, speak
@@ -198,3 +199,18 @@ def test_a_state_folder_that_cannot_be(home: Path, folder: Path) -> None:
     (home / "file").touch()
     said = join("--data", folder, "--state", home / "file" / "sites")
     check_clear(said, 4, f"the state folder {home}/file/sites", "--state")
+
+
+def test_what_training_said_may_be_kept_from_anywhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told unless a file, the environment or the flag says no; the flag wins; what is neither yes nor no is refused."""
+    (home / "site.toml").write_text("tell_diagnostics = false\n")
+
+    def read(flag: bool | None = None, file: Path | None = None) -> bool:
+        given = layered(ClientSettings, {"tell_diagnostics": flag}, file, prefix="PFL_")
+        return settle(ClientSettings, given, what="pfl-client").tell_diagnostics
+
+    assert (True, False, True) == (read(), read(file=home / "site.toml"), read(True, home / "site.toml"))
+    monkeypatch.setenv("PFL_TELL_DIAGNOSTICS", "false")
+    assert (False, True) == (read(), read(True))
+    monkeypatch.setenv("PFL_TELL_DIAGNOSTICS", "seldom")
+    check_clear(join("--data", home), 2, "setting 'tell_diagnostics' is 'seldom'")

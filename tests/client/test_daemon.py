@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,14 @@ from pfl_common.messages import (
     header_down,
 )
 from pfl_common.run import Description, Entry, Kind, Model, RunSpec, Task
+from pfl_common.scores import REPORTS
 from pfl_deploy.loopback import OpenEnvelopes
 
 SITE = "hospital-a"
 DESCRIPTION = Description((1, 4, 4), ("a", "b"), 8, warnings=("something is odd",))
 MANIFEST = (Entry("encoder.weight", "float32", (1,)),)
 SCORES: Scores = {"pre/test/combined": [3.0, 4.0, 0.75, 0.5625, 0.5]}
+TOLD: Scores = {"told/loss": [1.0, 1.0, 1.0]}
 BYTES = b"download"
 FINISHED = Over("finished")
 
@@ -192,10 +195,12 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def put_together(line: Line, trainer: Trainer, state: Path, *, stays: bool = False) -> Daemon:
+def put_together(
+    line: Line, trainer: Trainer, state: Path, *, stays: bool = False, tells: bool = True
+) -> Daemon:
     """A site of these."""
-    folder = DataFolder(state.parent / "data", SITE)
-    return Daemon(folder, link=line, bench=trainer, envelopes=OpenEnvelopes(), state=state, stays=stays)
+    folder, open_ = DataFolder(state.parent / "data", SITE), OpenEnvelopes()
+    return Daemon(folder, link=line, bench=trainer, envelopes=open_, state=state, stays=stays, tells=tells)
 
 
 async def live(line: Line, trainer: Trainer, state: Path) -> Over:
@@ -268,6 +273,36 @@ async def test_a_measurement_leaves_no_trace(state: Path) -> None:
     assert [("000001-1-evaluate", SCORES)] == line.hear("report")
     assert [] == line.hear("submit")
     assert [(), ()] == line.marks
+
+
+@pytest.mark.parametrize(
+    ("tells", "taken", "told"), [(True, True, TOLD), (False, True, {}), (True, False, {}), (False, False, {})]
+)
+async def test_what_training_said_is_told_with_the_scores(
+    state: Path, tells: bool, taken: bool, told: Scores
+) -> None:
+    """Only of a training, only if the site's owner wants it, and only to a coordinator that takes it."""
+    spec = replace(pin(), versions={REPORTS: "told"} if taken else {})
+    work = [assign(), assign(Kind.EVALUATE), assign(Kind.FINISH, 1, since=1), FINISHED]
+    line = Line(work, [Joined(spec.to_json(), Blob("first", 5))])
+    await put_together(line, Trainer(), state, tells=tells).run()
+    keys = ("000001-1-train", "000001-1-evaluate", "000001-1-finish")
+    assert list(zip(keys, (SCORES | told, SCORES, SCORES), strict=True)) == line.hear("report")
+    history = [json.loads(text) for text in (state / "runs/run-1/history.jsonl").read_text().splitlines()]
+    assert [{"loss": 1.0}] * 3 == [entry["metrics"] for entry in history], "its own book has it in any case"
+
+
+async def test_a_site_that_no_longer_tells_keeps_to_that_after_a_restart(state: Path) -> None:
+    """Also for a task that was done before, when it still told."""
+    spec = replace(pin(), versions={REPORTS: "told"})
+    joined = Joined(spec.to_json(), Blob("first", 5))
+    ended = Line([assign()], [joined], troubles={"report": [StateError("a sudden end")]})
+    with pytest.raises(StateError):
+        await put_together(ended, Trainer(), state).run()
+    assert [("000001-1-train", SCORES | TOLD)] == ended.hear("report")
+    again = Line([assign(), FINISHED], [joined])
+    await put_together(again, Trainer(), state, tells=False).run()
+    assert [("000001-1-train", SCORES)] == again.hear("report")
 
 
 async def test_a_drawn_drop_out_trains_keeps_and_says_so(state: Path) -> None:

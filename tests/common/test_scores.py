@@ -144,3 +144,86 @@ def test_too_many_evaluations() -> None:
     many = {f"pre/test/v{n}": scores.vector(3, 4, 0.5) for n in range(scores.MOST + 1)}
     with pytest.raises(ValueError, match="49 evaluations"):
         scores.check(many)
+
+
+def test_a_number_of_three_sites_by_hand() -> None:
+    """1, 2 and 6: sums 9 and 41, mean 3, variance 41/3 - 9 = 14/3."""
+    total = scores.add(scores.tell({"share/p10": value}) for value in (1.0, 2.0, 6.0))
+    assert {"told/share/p10": [9.0, 41.0, 3.0]} == total
+    assert (3.0, pytest.approx(math.sqrt(14 / 3))) == scores.spread(total["told/share/p10"])
+    assert {"share/p10": [9.0, 41.0, 3.0]} == scores.told(total)
+    assert {} == scores.evaluations(total)
+
+
+def test_equal_numbers_have_no_spread() -> None:
+    """Rounding must not make a variance negative."""
+    (values,) = scores.add([scores.tell({"loss": 0.1})] * 3).values()
+    assert scores.spread(values) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-8))
+
+
+def test_what_is_told_is_taken() -> None:
+    """As methods call their numbers, tensors' names too; what no coordinator would take stays at the site."""
+    fitting = {"loss": -1.5, "marked/encoder.layer1.0.conv1.weight": 0.0, "share/p10": 1e30, "scale": -1e-200}
+    odd = {"odd": math.nan, "endless": -math.inf, "vast": 2e30, "two words": 1.0, "a/b/c": 1.0, "x" * 33: 1.0}
+    told = scores.tell(fitting | odd)
+    scores.check(told | {NAME: scores.vector(3, 4, 0.5)})
+    assert fitting.keys() == scores.told(told).keys()
+    many = scores.tell({f"marked/{n}": 1.0 for n in range(1000)})
+    scores.check(many)
+    assert scores.MOST_TOLD == len(many)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [2.0, 4.0],
+        [2.0, 4.0, 1.0, 1.0],
+        [2.0, 4.0, 2.0],
+        [2.0, 4.0, 0.0],
+        [2.0, 4.1, 1.0],
+        [2.0, -4.0, 1.0],
+        [0.0, 1.0, 1.0],
+        [math.nan, math.nan, 1.0],
+        [math.inf, math.inf, 1.0],
+        [2.0, math.inf, 1.0],
+        [2.0, 4.0, math.nan],
+        [1e31, 1e62, 1.0],
+        scores.vector(3, 4, 0.5),
+    ],
+)
+def test_numbers_that_no_training_tells(values: list[float]) -> None:
+    """More than one site's weight, a square that is another number's, what is no number or too large for a sum."""
+    with pytest.raises(ValueError, match="told/loss"):
+        scores.check({"told/loss": values})
+
+
+def test_an_evaluation_is_no_told_number() -> None:
+    """Neither can pass for the other."""
+    with pytest.raises(ValueError, match=NAME):
+        scores.check({NAME: [2.0, 4.0, 1.0]})
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Loss", "a b", "a/", "/a", "a/b/c", "a/b c", "x" * 33, "a/" + "x" * 97, "a\n"]
+)
+def test_names_that_no_number_has(name: str) -> None:
+    """A family and a part, of letters that need no care on a page."""
+    with pytest.raises(ValueError, match="expected told/family"):
+        scores.check({f"told/{name}": [2.0, 4.0, 1.0]})
+
+
+def test_too_many_told_numbers() -> None:
+    """They are counted by themselves: evaluations have as much room as without them."""
+    many = {f"told/marked/{n}": [2.0, 4.0, 1.0] for n in range(scores.MOST_TOLD)}
+    scores.check(many | {f"pre/test/v{n}": scores.vector(3, 4, 0.5) for n in range(scores.MOST)})
+    with pytest.raises(ValueError, match="0 evaluations and 257 told numbers"):
+        scores.check(many | {"told/one_more": [2.0, 4.0, 1.0]})
+
+
+def test_told_numbers_of_one_site_alone_are_made_up() -> None:
+    """Whoever tells nothing has no say in what the others tell, and a view's name is no number's."""
+    view = {NAME: scores.vector(3, 4, 0.5)}
+    honest, own = scores.tell({"loss": 1.0}), scores.tell({"loss": 1.0, "made/up": 1.0, "made/combined": 1.0})
+    assert [view | honest] * 2 == scores.agreed([view | honest, view | own])
+    assert [view, view, view | honest] == scores.agreed([view, view, view | honest])

@@ -89,14 +89,15 @@ def test_the_picture_shows_what_was_told(runs: Runs) -> None:
 
 
 def test_the_coordinator_tells_without_any_sites_folder(runs: Runs, tmp_path: Path) -> None:
-    """Only its own folder is there: circles are on the page, and nothing that a site wrote down."""
+    """Only its own folder is there: circles are on the page, and no site's own number."""
     run = next(runs.folder.glob("fedcac/coordinator/runs/*"))
     shutil.copytree(run, tmp_path / run.name)
     numbers, text = report(tmp_path / run.name, tmp_path / "out")
     assert "<h3>circle</h3>" in text
     assert ({}, {}) == (numbers["learning"], numbers["accuracy_by_site"])
     assert not [site for site in SITES for name in numbers["diagnostics"] if site in name]
-    assert "<h3>mask_jaccard</h3>" not in text
+    assert "<h3>mask_jaccard</h3>" in text, "of what sites tell it has the sums"
+    assert not [site for site in SITES for name in numbers["learning_summed"] if site in name]
 
 
 def test_prototypes_are_told_of(runs: Runs, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pfl_common.run import (
     RunSpec,
     Task,
 )
-from pfl_common.scores import vector
+from pfl_common.scores import tell, vector
 from pfl_common.tensors import State
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.books import Books, build_template, open_books
@@ -113,8 +113,10 @@ def write_parcel(file: Path, spec: RunSpec, state: State) -> tuple[str, ...]:
 
 
 def measure(site: str, number: int) -> dict[str, list[float]]:
-    """A site's evaluation, the same for the same round."""
-    return {"pre/test/combined": vector((ord(site[0]) + number) % 11, 10, 0.5)}
+    """A site's report, the same for the same round: an evaluation, and what training said."""
+    return {"pre/test/combined": vector((ord(site[0]) + number) % 11, 10, 0.5)} | tell(
+        {"loss": ord(site[0]) + number / 8}
+    )
 
 
 class ScriptedFleet:

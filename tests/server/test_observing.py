@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from pfl_common.messages import Scores
 from pfl_common.run import Kind, Task
-from pfl_common.scores import add, vector
+from pfl_common.scores import add, evaluations, tell, vector
 from pfl_server.books import Books
 from pfl_server.events import Record
 from pfl_server.observing import Observer
@@ -57,15 +57,17 @@ async def test_what_one_site_makes_up_is_not_summed(tmp_path: Path, honest: int)
         (HONEST, HONEST),
         (VALIDATED, HONEST, HONEST, {}, {}, {}),
         (HONEST | {"post/test/combined": vector(4, 4, 0.1)}, HONEST, HONEST, HONEST),
+        (HONEST | tell({"loss": 1.0}), HONEST, HONEST, HONEST),
     ],
-    ids=["one site", "two sites", "few have a validation set, some nothing", "few have trained"],
+    ids=["one site", "two sites", "few have a validation set, some nothing", "few have trained", "one tells"],
 )
 async def test_honest_sums_are_as_they_are(tmp_path: Path, reports: tuple[Scores, ...]) -> None:
     """All sites have the same views; which sets of samples and points each has is its own affair."""
     books = open_run(tmp_path, build_spec())
-    total, _ = await sum_up(books, *reports)
+    total, shown = await sum_up(books, *reports)
     books.journal.close()
     assert add(reports) == total
+    assert {name.removeprefix("pre/").removeprefix("post/") for name in evaluations(total)} == shown
 
 
 class Watched(Training):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from pfl_common import scores
 from pfl_common.errors import SettingError
-from pfl_common.run import Kind, RunSpec
+from pfl_common.run import Kind, RunSpec, Task
 from pfl_deploy.reporting.histories import Curve
 from pfl_deploy.reporting.record import Record
 
@@ -35,6 +36,25 @@ class Sharing:
     """Tensors that never leave the site, with their size."""
     shown: bool
     """Whether the coordinator sees single sites' updates and not only their sum."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number that training said, over the sites that told it in one round."""
+
+    mean: float
+    deviation: float
+    sites: int
+
+
+def read_told(record: Record) -> dict[str, dict[int, Spread]]:
+    """What training said at the sites, as the sums over them of each committed round, by name."""
+    found: dict[str, dict[int, Spread]] = {}
+    for tried in record.committed:
+        key = Task(Kind.TRAIN, tried.round, record.spec.rounds, tried.attempt).key
+        for name, values in scores.told(record.scores.get(key, {})).items():
+            found.setdefault(name, {})[tried.round] = Spread(*scores.spread(values), int(values[2]))
+    return dict(sorted(found.items()))
 
 
 def read_diagnostics(record: Record) -> dict[str, Curve]:

@@ -252,12 +252,16 @@ def learning(run: Told) -> dict[str, LineChart]:
     means, ranges = dict[str, Curve](), dict[str, Band]()
     for name, curves in said.items():
         means[name], ranges[name] = mean_curve(curves)
+    if run.learning_is_summed:
+        for name, spreads in run.summed.items():
+            means[name] = {n: spread.mean for n, spread in spreads.items()}
+            ranges[name] = {n: (s.mean - s.deviation, s.mean + s.deviation) for n, s in spreads.items()}
     made: dict[str, LineChart] = {}
     for family, parts in group(means).items():
         if len(parts) == 1:
             (part,) = parts
             name = f"{family}/{part}" if part else family
-            made[family] = _by_site(name, said[name], means[name], ranges[name])
+            made[family] = _by_site(name, said.get(name, []), means[name], ranges[name])
         else:
             bands = {part: ranges[f"{family}/{part}" if part else family] for part in parts}
             made |= draw_family(family, parts, bands)

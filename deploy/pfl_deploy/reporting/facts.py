@@ -13,7 +13,7 @@ from typing import Any  # plain values on their way to JSON
 
 from pfl_common.run import ClientId, Json, RunSpec
 from pfl_deploy.reporting.averages import Reading, best_of_each
-from pfl_deploy.reporting.diagnostics import read_diagnostics, read_sharing
+from pfl_deploy.reporting.diagnostics import Spread, read_diagnostics, read_sharing, read_told
 from pfl_deploy.reporting.histories import Curve, History
 from pfl_deploy.reporting.measures import Measured, Point, read_measures
 from pfl_deploy.reporting.record import Record, Tried, subject_of
@@ -37,6 +37,8 @@ class Told:
     kind: str = "run"
     title: str = ""
     diagnostics: Mapping[str, Curve] = field(default_factory=dict)
+    summed: Mapping[str, Mapping[int, Spread]] = field(default_factory=dict)
+    """What training said, summed over the sites that told it: by name and round."""
     reading: Reading = field(default_factory=Reading)
     differences: Differences = field(default_factory=Differences)
     """Of a run beside it: what differs between the page's run and this one."""
@@ -69,6 +71,11 @@ class Told:
         """How far the last state lies below the best."""
         best, final = self.best, self.measured.final
         return best - final.counts if best is not None and final is not None else None
+
+    @property
+    def learning_is_summed(self) -> bool:
+        """Whether sums are all there is of what training said: no site's own book is here."""
+        return bool(self.summed) and not any(history.learning for history in self.histories.values())
 
     def finals_of(self, part: str) -> dict[ClientId, float]:
         """The same on another part of the data, of the sites that have it."""
@@ -130,8 +137,10 @@ def tell(
 ) -> Told:
     """Read everything there is of a run."""
     measured, traffic = read_measures(record.scores, reading.acc_average), read_traffic(record)
-    diagnostics = read_diagnostics(record)
-    return Told(record, measured, traffic, histories, kind, diagnostics=diagnostics, reading=reading)
+    diagnostics, summed = read_diagnostics(record), read_told(record)
+    return Told(
+        record, measured, traffic, histories, kind, diagnostics=diagnostics, summed=summed, reading=reading
+    )
 
 
 def choose_targets(run: Told, asked: Sequence[float]) -> tuple[Target, ...]:
@@ -293,6 +302,10 @@ def _run_json(facts: Facts, told: Told) -> dict[str, Any]:
         },
         "diagnostics": {name: dict(curve) for name, curve in told.diagnostics.items()},
         "sharing": asdict(read_sharing(record.spec)),
+        "learning_summed": {
+            name: {number: asdict(spread) for number, spread in rounds.items()}
+            for name, rounds in told.summed.items()
+        },
         "learning": {site: dict(history.learning) for site, history in told.histories.items()},
     }
 

@@ -98,7 +98,7 @@ def read_measures(summed: Mapping[str, Scores], average: Average = "macro") -> M
     end: dict[str, Point] = {}
     spread: dict[str, tuple[int, Mapping[int, int]]] = {}
     for kind, number, total in _in_order(summed):
-        for name, values in sorted(total.items()):
+        for name, values in sorted(scores.evaluations(total).items()):
             after = number - 1 if name.startswith("pre/") and kind is not Kind.FINISH else number
             point = _point(after, values, average)
             if kind is Kind.FINISH:

@@ -12,6 +12,17 @@ from pfl_deploy.reporting.drawings import LEARNING, TOLD
 from pfl_deploy.reporting.facts import Facts
 from pfl_deploy.reporting.page import MOST_ROWS, card, pair, paragraph, section, table
 
+WRITTEN = (
+    "What the sites wrote down after each round's training: means over sites. A band is the range from the "
+    "least site to the greatest, or what the sentence below says (p10 to p90 are quantiles over samples); a "
+    "number that stands alone has a thin line for each site where they are few."
+)
+SUMMED = (
+    "What the sites told of each round's training, known here as sums alone: means over the sites that told it. A "
+    "band is one standard deviation over these sites to either side, or what the sentence below says (p10 to p90 are "
+    "quantiles over samples, each the mean over sites)."
+)
+
 
 def tell_method(facts: Facts, charts: dict[str, Chart]) -> str:
     """What crosses, what the coordinator told of the rounds, what training said at the sites."""
@@ -24,11 +35,7 @@ def tell_method(facts: Facts, charts: dict[str, Chart]) -> str:
         parts.append(paragraph("What the coordinator found out when it closed each round:", "soft"))
         parts.append(pair(_cards(told, meanings, charts)))
     if learned:
-        words = (
-            "What the sites wrote down after each round's training: means over sites. A band is the range from the "
-            "least site to the greatest, or what the sentence below says (p10 to p90 are quantiles over samples); a "
-            "number that stands alone has a thin line for each site where they are few."
-        )
+        words = SUMMED if facts.run.learning_is_summed else WRITTEN
         parts += [paragraph(words, "soft"), pair(_cards(learned, meanings, charts))]
     return section("method", "The method at work", *parts)
 

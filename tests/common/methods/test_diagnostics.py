@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pfl_client.trainer import work
-from pfl_common import methods
+from pfl_common import methods, scores
 from pfl_common.halves import Arrivals, Averaging, Metrics
 from pfl_common.methods import Method, fedavg, fedproto
 from pfl_common.run import Task
@@ -50,6 +50,9 @@ def test_each_number_has_its_sentence_and_each_sentence_its_number(name: str) ->
     told, learned, views = play(name)
     numbers = {number for metrics in (*told, *learned) for number in metrics}
     assert all(isfinite(value) for metrics in (*told, *learned) for value in metrics.values())
+    assert {number for metrics in learned for number in metrics} == {
+        number for metrics in learned for number in scores.told(scores.tell(metrics))
+    }, "a name that no report may hold stays at the site"
     families = {number.partition("/")[0] for number in numbers} | ({"views"} if len(views) > 1 else set())
     diagnostics = methods.load(name).diagnostics
     assert set(diagnostics) == families
