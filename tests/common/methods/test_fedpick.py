@@ -412,7 +412,6 @@ def test_what_travels(settings: dict[str, Any], travels: set[str]) -> None:
         ({"share_pfsm": True}, set()),
         ({"share_pfsm": True, "bn_policy": "share_all"}, {"head_g", "head_p", "head_u"}),
     ],
-    ids=str,
 )
 def test_batch_norm_inside_the_heads(settings: dict[str, Any], shared: set[str]) -> None:
     """It follows the policy where its head is shared, and stays otherwise."""
