@@ -18,8 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 
-_SET = re.compile(r"\{[^{}:]+, [^{}:]+\}")
-"""Two or more things in braces without a colon."""
+_SET = re.compile(r"\{('[^']*'|[\d.]+), ('[^']*'|[\d.]+)")
+"""A set of words or numbers, as Python prints it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
