@@ -12,7 +12,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any  # plain values from JSON
 
@@ -33,8 +35,11 @@ _MENDABLE = {kind.exit_code: kind for kind in (SettingError, DataError, StateErr
 
 def play(request: Mapping[str, Any], name: str) -> Outcome:
     """Play a run and give what came of it; what a person has to mend ends the comparison."""
-    command = [sys.executable, "-m", "pfl_deploy.comparison.worker"]
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
+    with _lifeline() as end:
+        command = [sys.executable, "-m", "pfl_deploy.comparison.worker", str(end)]
+        done = subprocess.run(
+            command, input=json.dumps(request), capture_output=True, text=True, check=False, pass_fds=(end,)
+        )
     if done.returncode < 0:
         return Outcome(failed=f"its process was ended by {_name_signal(-done.returncode)}", lasting=False)
     if done.returncode in _MENDABLE and done.stdout:
@@ -46,10 +51,35 @@ def play(request: Mapping[str, Any], name: str) -> Outcome:
     return Outcome.from_json(json.loads(done.stdout))
 
 
+@contextmanager
+def _lifeline() -> Iterator[int]:
+    """The reading end of a pipe that closes when this process is gone, however it went."""
+    end, own = os.pipe()
+    try:
+        yield end
+    finally:
+        os.close(end)
+        os.close(own)
+
+
+def _end_with(end: int) -> None:
+    """Interrupt this process once the pipe closes: a comparison that was killed leaves nothing at work, and no memory
+    taken by a run's folders.
+    """
+
+    def watch() -> None:
+        os.read(end, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # Started in the background a program ignores SIGINT, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def run_request(request: Mapping[str, Any]) -> Outcome:
     """One simulation: its accuracies after the last round, or why there are none."""
     folders = find_sites(Path(request["data"]))
-    with tempfile.TemporaryDirectory(prefix="pfl-compare-", dir=_memory()) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f"pfl-compare-{os.getpid()}-", dir=_memory()) as scratch:
         place = Path(scratch)
         settings = settle(
             ServerSettings,
@@ -135,4 +165,5 @@ if __name__ == "__main__":
     from pfl_common.logs import configure
 
     configure(level="error")
+    _end_with(int(sys.argv[1]))
     raise SystemExit(answer(sys.stdin.read()))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from pfl_common.errors import DataError, RunFailed
 from pfl_deploy.comparison import worker
 
+Seen = TypeVar("Seen")
 SERVER = {"method": "fedavg", "rounds": 1, "seed": 0, "backbone": "mlp", "set": {}}
 
 
@@ -73,3 +82,31 @@ def test_a_run_that_only_chooses_reads_no_test_data(data: Path) -> None:
     seeing, blind = (worker.run_request({**asked, "blind": word}) for word in (False, True))
     assert {"validation", "test"} == seeing.accuracy.keys()
     assert {"validation": seeing.accuracy["validation"]} == blind.accuracy
+
+
+def test_a_run_ends_with_its_comparison(data: Path) -> None:
+    """Killed, it leaves no process at work, and none of the folders that such a run has in memory."""
+    request = {"server": {**SERVER, "rounds": 5000}, "data": str(data)}
+    words = f"from pfl_deploy.comparison.worker import play; play({request!r}, 'x')"
+    comparison = subprocess.Popen([sys.executable, "-c", words])
+    try:
+        child = wait_for(lambda: Path(f"/proc/{comparison.pid}/task/{comparison.pid}/children").read_text())
+        ended = os.pidfd_open(int(child))
+        places = [Path("/dev/shm"), Path(tempfile.gettempdir())]
+        wait_for(lambda: [found for place in places for found in place.glob(f"pfl-compare-{int(child)}-*/*")])
+    finally:
+        comparison.kill()
+        comparison.wait()
+    assert [ended] == select.select([ended], [], [], 60)[0]
+    os.close(ended)
+    assert [] == [found for place in places for found in place.glob(f"pfl-compare-{int(child)}-*")]
+
+
+def wait_for(look: Callable[[], Seen]) -> Seen:
+    """What can be seen, as soon as there is anything."""
+    deadline = time.monotonic() + 60
+    while not (seen := look()):
+        assert time.monotonic() < deadline
+        # Not a synchronisation: the loop waits for the event and asserts on its own deadline.
+        threading.Event().wait(0.02)
+    return seen
