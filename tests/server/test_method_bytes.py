@@ -46,10 +46,14 @@ ONCE = {"lgfedavg": {"encoder"}}
 """Branches that a site gets once and not in a usual round."""
 
 
+QUICK = {"pfedme": {"K_in": 1}}
+"""Settings that make a rehearsal shorter and no parcel any other."""
+
+
 def measure(name: str, network: Network) -> tuple[int, int]:
     """Bytes up and down that the rehearsal pins."""
     method = methods.load(name)
-    return pinned(figures.describe(method, network, {}))
+    return pinned(figures.describe(method, network, QUICK.get(name, {})))
 
 
 def pinned(spec: RunSpec) -> tuple[int, int]:
@@ -92,7 +96,7 @@ def test_the_projector_that_the_paper_charges_for() -> None:
 def test_the_codec_writes_as_many_bytes_as_the_manifest_says(name: str) -> None:
     """What a newcomer gets and what it sends, encoded."""
     method = methods.load(name)
-    spec = figures.describe(method, NETWORKS[0], {"batch": 2})
+    spec = figures.describe(method, NETWORKS[0], {"batch": 2, **QUICK.get(name, {})})
     manifests, phase = figures.pin(method, spec), figures.usual_phase(method, spec)
     task = Task(Kind.TRAIN, 1, spec.rounds, phase=phase)
     participant = methods.build_participant(spec)
