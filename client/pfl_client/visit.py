@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from pfl_client import arriving, disk, room
+from pfl_client import arriving, bench, disk, room
 from pfl_client.audit import Audit, Left
 from pfl_client.bench import Done, Job, Parcel
 from pfl_client.declined import DiskFull, Tampered, disk_full
@@ -31,9 +31,6 @@ from pfl_common.messages import (
 )
 from pfl_common.run import ClientId, Header, Kind, RunSpec, Task, parcel_key
 from pfl_common.scores import evaluations, shorten, takes_told, tell
-
-MESSAGE_LIMIT = 4 << 20
-"""A larger download goes to the trainer as a file: mapping warm pages costs less than a message of its size."""
 
 REUSED_LIMIT = 256 << 20
 """Opened parcels up to this size stay on the disk between tasks, to be written over: fresh pages cost more."""
@@ -159,7 +156,7 @@ class Visit:
         """The content of a download for the trainer: a large one in a file, which the next is written over."""
         file = self.download(blob)
         try:
-            if self._envelopes.plain(blob.size) <= MESSAGE_LIMIT:
+            if self._envelopes.plain(blob.size) <= bench.MESSAGE_LIMIT:
                 return letter.read(file)
             letter.unpack_over(file, self._opened)
             return self._opened
@@ -193,7 +190,7 @@ class Visit:
     def _needed(self, assignment: Assignment, *, wary: bool) -> int:
         task, blob = assignment.task, assignment.blob
         model, down = room.size_of(self._spec.init_manifest), self._envelopes.plain(blob.size)
-        needed = self._lacking(blob) + (_growth(self._opened, down) if down > MESSAGE_LIMIT else 0)
+        needed = self._lacking(blob) + (_growth(self._opened, down) if down > bench.MESSAGE_LIMIT else 0)
         if task.kind is Kind.EVALUATE:
             return needed
         kept = self._vault.at(task.since)
@@ -204,7 +201,9 @@ class Visit:
         up = 0 if task.drop else room.size_of(self._spec.manifest(task.kind, task.phase, "up"))
         # A large update lies open for a moment beside its sealed form; what is larger still has its download's place.
         given_back = blob.size + down if down > REUSED_LIMIT else 0
-        return needed + max(0, up - given_back) + (_growth(self._update, up) if up > MESSAGE_LIMIT else 0)
+        return (
+            needed + max(0, up - given_back) + (_growth(self._update, up) if up > bench.MESSAGE_LIMIT else 0)
+        )
 
     def _lacking(self, blob: Blob) -> int:
         """What is still to be fetched of a download."""

@@ -17,7 +17,6 @@ from torch import Tensor
 from pfl_common import parcels
 from pfl_common.columns import pair
 from pfl_common.errors import Refused
-from pfl_common.halves import Up
 from pfl_common.mapped import BLOCK
 from pfl_common.parcels import (
     DTYPES,
@@ -34,8 +33,8 @@ from pfl_common.parcels import (
     stretches,
 )
 from pfl_common.run import Entry, Manifest
-from pfl_common.sums import Weighted
 from pfl_common.tensors import State
+from pfl_common.update import SUM, WEIGHT
 
 __all__ = [
     "DTYPES",
@@ -47,12 +46,10 @@ __all__ = [
     "decode",
     "encode",
     "find_infinite",
-    "flatten",
     "open_file",
     "pin",
     "read",
     "size_of",
-    "unflatten",
 ]
 
 
@@ -129,7 +126,7 @@ def check(source: Source, manifest: Manifest, groups: Iterable[str], *, largest:
     window, square = Window(source), 0.0
     for stretch in stretches(places):
         norms = _look_through(window, stretch)
-        square += sum(norm * norm for norm in norms) if stretch.whole.branch == "sum" else 0.0
+        square += sum(norm * norm for norm in norms) if stretch.whole.branch == SUM else 0.0
     if largest is not None and not sqrt(square) <= largest:
         raise Refused("norm", f"the update's norm is {sqrt(square):.6g}, the run takes at most {largest:.6g}")
 
@@ -143,19 +140,6 @@ def _look_through(window: Window, stretch: Stretch) -> list[float]:
             for block in window.blocks(part):
                 _examine(part.entry.name, block)
         raise
-
-
-def flatten(up: Up) -> State:
-    """An update as one State: `sum.`, `weight.` and `show.` before each name."""
-    values = State({name: term.value for name, term in up.summed.items()})
-    weights = State({name: term.weight for name, term in up.summed.items()})
-    return values.within("sum") | weights.within("weight") | up.shown.within("show")
-
-
-def unflatten(state: State) -> Up:
-    """The reverse of `flatten`."""
-    values, weights = state.under("sum"), state.under("weight")
-    return Up({name: Weighted(value, weights[name]) for name, value in values.items()}, state.under("show"))
 
 
 def check_finite(state: State) -> None:
@@ -215,7 +199,7 @@ def _examine(name: str, block: Tensor) -> float:
     norm = _measure(block) if block.is_floating_point() else 0.0
     if norm is None:
         raise Refused("not_finite", f"{name!r} holds NaN or infinity: the site's training diverged")
-    if name.startswith("weight.") and bool(block.min() < 0):
+    if name.startswith(f"{WEIGHT}.") and bool(block.min() < 0):
         raise Refused("weight", f"{name!r} holds a negative weight")
     return norm
 

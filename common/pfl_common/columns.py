@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
-
 from pfl_common.parcels import Place, Stretch, join
 from pfl_common.remembered import remembered
+from pfl_common.update import SUM, WEIGHT, agree
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Column:
 def pair(places: dict[str, Place]) -> dict[str, tuple[Place, Place]]:
     """Each summed value of a parcel with its weight, by name. What is alone or does not fit is an error."""
     values, weights = (
-        {name.removeprefix(branch): place for name, place in places.items() if name.startswith(branch)}
-        for branch in ("sum.", "weight.")
+        {name.removeprefix(f"{branch}."): at for name, at in places.items() if at.branch == branch}
+        for branch in (SUM, WEIGHT)
     )
     if values.keys() != weights.keys():
         alone = sorted(values.keys() ^ weights.keys())
@@ -61,17 +60,3 @@ def _adjoin(before: tuple[Place, Place], after: tuple[Place, Place]) -> bool:
         (first.offset + first.size, first.dtype) == (second.offset, second.dtype)
         for first, second in zip(before, after, strict=True)
     )
-
-
-def agree(
-    dtype: torch.dtype, shape: tuple[int, ...], weight_dtype: torch.dtype, weight_shape: tuple[int, ...]
-) -> None:
-    """Whether such a weight can go with such a value."""
-    if weight_dtype.is_floating_point and weight_dtype != torch.float32:
-        raise TypeError(f"weights are integers or float32, got {weight_dtype}")
-    if not dtype.is_floating_point:
-        raise TypeError(f"summed values are floating point, got {dtype}")
-    if weight_shape not in {(), shape[:1], shape}:
-        raise ValueError(
-            f"a weight is one number, one per row or one per element; value {shape} got {weight_shape}"
-        )

@@ -6,6 +6,7 @@ PflError
 │   ├── DataError      the data folder or what lies in it
 │   ├── TooFewSamples  a site has too few training samples for what the method does
 │   ├── StateError     the state folder: of another run, damaged, in use, full
+│   ├── IdentityError  a name, a key, a certificate, an invitation, or a private file
 │   └── Unavailable    what is needed is not there now and may come by itself: worth another try
 ├── Refused            a peer sent something we do not take; carries a code from a fixed list
 └── RunFailed          a run came to an end it should not have come to
@@ -58,6 +59,10 @@ class StateError(UserError):
     """The state folder cannot be used as it is."""
 
     exit_code = 4
+
+
+class IdentityError(UserError):
+    """Who is who is not as it must be, or a file that only one user may read is not such a file."""
 
 
 class Unavailable(UserError):

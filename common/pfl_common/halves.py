@@ -22,8 +22,9 @@ from pfl_common.config import Why
 from pfl_common.models import Backbone
 from pfl_common.partition import BnPolicy, travelling
 from pfl_common.run import ClientId, RunSpec, Task
-from pfl_common.sums import Sum, Weighted
+from pfl_common.sums import Sum
 from pfl_common.tensors import Kept, State, load_into
+from pfl_common.update import Up, Weighted
 
 Metrics: TypeAlias = dict[str, float]
 """Numbers worth a curve. A site's own leave it, if its owner lets them, to be summed over sites: nothing of a single
@@ -67,14 +68,6 @@ class Settings:
     """Measure with the freshly received model (pre), after local training (post), or at both points."""
     diagnose: bool = True
     """After training each site measures what the method has to tell of itself beside accuracy; it stays at the site."""
-
-
-@dataclass(frozen=True)
-class Up:
-    """What a site sends back: terms of sums and, for methods that say so aloud, single values shown."""
-
-    summed: Mapping[str, Weighted] = field(default_factory=dict)
-    shown: State = field(default_factory=State)
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,15 @@ import torch
 from torch import Tensor
 
 from pfl_common import mapped
-from pfl_common.columns import Column, agree, columns, pair
+from pfl_common.columns import Column, columns, pair
 from pfl_common.mapped import BLOCK
 from pfl_common.parcels import Place, Source, Window, fit, lay_out
 from pfl_common.run import Manifest
 from pfl_common.tensors import State
+from pfl_common.update import Weighted
 
 REUSED = 512 << 20
 """Totals of up to so many bytes stay in memory between two sums."""
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """A value and how much it counts: one number, one per row (class) or one per element (mask)."""
-
-    value: Tensor
-    weight: Tensor
-
-    def __post_init__(self) -> None:
-        agree(self.value.dtype, tuple(self.value.shape), self.weight.dtype, tuple(self.weight.shape))
 
 
 class Sum:

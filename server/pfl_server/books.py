@@ -15,9 +15,9 @@ from pfl_common.methods import Method
 from pfl_common.run import RunSpec
 from pfl_common.tensors import State
 from pfl_server.checkpoint import Checkpoints
-from pfl_server.downloads import Shelf
 from pfl_server.envelopes import Envelopes, Posted
 from pfl_server.journal import Journal
+from pfl_server.shelf import Shelf
 from pfl_server.spool import Spool
 
 

@@ -11,7 +11,7 @@ from typing import cast
 from pfl_common import scores
 from pfl_common.messages import Point, Scores
 from pfl_common.run import ClientId, Kind
-from pfl_server.journal import Course
+from pfl_server.course import Course
 from pfl_server.meter import SITE_PHASES
 
 MOST = 400

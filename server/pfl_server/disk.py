@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
-
-Durability = Literal["power", "process"]
-"""What the coordinator's state survives: a power cut, or only that the process is killed."""
 
 
 def write(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 
 from pfl_common.messages import Event, Level
 from pfl_common.run import ClientId
-from pfl_server.journal import Course
+from pfl_server.course import Course
 from pfl_server.meter import Meter
 from pfl_server.refusals import Refusals, readable
 

@@ -21,13 +21,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from pfl_common import codec, methods, seeding
+from pfl_common import methods, seeding
 from pfl_common.config import dump
-from pfl_common.halves import Arrivals, LocalData, Participant, Samples, Up
+from pfl_common.halves import Arrivals, LocalData, Participant, Samples
 from pfl_common.methods import Method
 from pfl_common.run import Json, Kind, Manifest, Model, RunSpec, Task
 from pfl_common.sums import Sum
 from pfl_common.tensors import State, load_into
+from pfl_common.update import Up, flatten
 from pfl_server.rehearsal import Rehearsed, rehearse
 
 SAMPLES, FEW = 64, 4
@@ -220,7 +221,7 @@ class _Federation:
         load_into(participant, self._vault)
         down = self._half.send(self._state, self._spec.roster[0], task).apply(torch.clone)
         up = self._work(participant, down, task)
-        return _size(down), _size(codec.flatten(up))
+        return _size(down), _size(flatten(up))
 
     def count_held(self) -> int:
         """Most bytes of tensors that are there at one time."""

@@ -25,6 +25,7 @@ from pfl_server.envelopes import Envelopes
 from pfl_server.events import Record
 from pfl_server.fleet import Fleet
 from pfl_server.observing import count_on
+from pfl_server.opening import begin
 from pfl_server.reading import Reading
 from pfl_server.reception import Reception, Rules
 from pfl_server.room import Room
@@ -163,7 +164,7 @@ class RunHost:
             if found is not None:
                 return found
         self._begun = True
-        return await asyncio.to_thread(self.runs.begin, self.settings, sites)
+        return await asyncio.to_thread(begin, self.runs, self.settings, sites)
 
     async def _play(self, books: Books) -> None:
         self.fleet = Fleet(books, self.record, resumed=self._resumed)

@@ -11,16 +11,17 @@ import json
 import sqlite3
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from pfl_common.messages import Receipt, Scores
 from pfl_common.run import ClientId
-from pfl_server.disk import Durability
+from pfl_server.course import Course
 from pfl_server.reading import Reading
 from pfl_server.sampling import Draw
 from pfl_server.scribe import Page, Scribe, entry
+from pfl_server.settings import Durability
 from pfl_server.tables import SCHEMA
 
 SETTLE = """
@@ -51,27 +52,6 @@ class Attempt:
     status: str
     opened: float | None = None
     """When it was opened for the first time (Unix time), however often the coordinator was restarted since."""
-
-
-@dataclass(frozen=True)
-class Course:
-    """How an attempt went: when it was opened and ended (Unix times), and what it took.
-
-    Seconds by phase, summed over sites for what sites do; bytes by direction and kind, as "down/train"; what the
-    coordinator's half of the method told, by name; losses by reason and stage, as "lease/working". Nothing that is
-    computed depends on any of it.
-    """
-
-    round: int
-    attempt: int
-    opened: float
-    ended: float
-    seconds: Mapping[str, float]
-    bytes: Mapping[str, int]
-    diagnostics: Mapping[str, float] = field(default_factory=dict)
-    losses: Mapping[str, int] = field(default_factory=dict)
-    reading: Reading | None = field(default=None, compare=False, repr=False)
-    """What the meter showed at its end; only that of the last attempt is kept."""
 
 
 class Journal:

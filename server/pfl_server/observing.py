@@ -17,9 +17,10 @@ from pfl_common import scores
 from pfl_common.messages import RunStatus, Scores
 from pfl_common.run import ClientId, Kind, Participation, RunSpec, Task
 from pfl_server.books import Books
+from pfl_server.course import Course
 from pfl_server.curve import COMBINED, Curve
 from pfl_server.events import Record
-from pfl_server.journal import Course, Journal
+from pfl_server.journal import Journal
 from pfl_server.meter import Meter
 from pfl_server.reading import Reading
 from pfl_server.room import Room

@@ -18,9 +18,10 @@ from pfl_common.scores import REPORTS
 from pfl_server import inputs
 from pfl_server.agreement import agree, explain_backbone
 from pfl_server.appetite import estimate, explain_end
-from pfl_server.books import build_template
+from pfl_server.books import Books, build_template
 from pfl_server.inputs import Wish
 from pfl_server.rehearsal import count_samples, rehearse
+from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 
 REHEARSED_HERE = 8 << 20
@@ -28,6 +29,11 @@ REHEARSED_HERE = 8 << 20
 HELD_HERE = 256 << 20
 """If all that it holds meanwhile, layer by layer, is no more than this: pictures may be large and a network small."""
 REHEARSAL = (sys.executable, "-P", "-m", "pfl_server.rehearsal")
+
+
+def begin(runs: Runs, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
+    """Freeze a new run with these sites and begin it."""
+    return runs.adopt(freeze(settings, sites, run=runs.next_id(settings, sites)), sites, settings)
 
 
 def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:

@@ -21,6 +21,7 @@ from pfl_common.methods import Method
 from pfl_common.run import Json, Kind, Manifest, RunSpec, Task, parcel_key
 from pfl_common.sums import Sum
 from pfl_common.tensors import State
+from pfl_common.update import flatten
 from pfl_server.appetite import NO_MEMORY, lacks_memory
 
 SITE = "rehearsal"
@@ -66,7 +67,7 @@ class _Stage:
         participant.receive(self.half.welcome(self.state), newcomer)
         participant.learn(self.data, newcomer)
         up = participant.report(self.data, newcomer)
-        self.up.append(codec.flatten(up))
+        self.up.append(flatten(up))
         total = Sum()
         total.add(up.summed)
         shown = {SITE: Rehearsed(f"{SITE}@{task.round}", up.shown)}

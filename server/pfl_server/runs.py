@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import structlog
@@ -19,7 +19,6 @@ from pfl_server.books import Books, open_books
 from pfl_server.damage import find_damage
 from pfl_server.envelopes import Envelopes
 from pfl_server.journal import Journal
-from pfl_server.opening import freeze
 from pfl_server.settings import ServerSettings
 
 ANOTHER = "end it first (pfl stop), or choose another --seed"
@@ -81,18 +80,17 @@ class Runs:
             )
         return open_books(folder, spec, journal, self._envelopes)
 
-    def begin(self, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
-        """Freeze a new run with these sites and write it down before anybody hears of it."""
+    def next_id(self, settings: ServerSettings, sites: Iterable[ClientId]) -> str:
+        """What the next run is called, if it is of these settings and sites."""
         number = len([run for run in self._folder.iterdir() if run.suffix != DRAFT]) + 1
         # Not the name of another federation's run at the same Prometheus, nor of one with other settings that a
         # coordinator began before it lost its runs and counted anew.
         asked = json.dumps(settings.run_part(), sort_keys=True)
         mark = derive(self._federation, number, asked, *sorted(sites)) % 16**6
-        name = f"{settings.method}-{number:03d}-{mark:06x}"
-        return self.adopt(freeze(settings, sites, run=name), sites, settings)
+        return f"{settings.method}-{number:03d}-{mark:06x}"
 
     def adopt(self, spec: RunSpec, sites: Mapping[ClientId, Description], settings: ServerSettings) -> Books:
-        """Begin the very run that a specification pins: another one's bytes can be reproduced with it."""
+        """Begin the very run that a specification pins, and write it down before anybody hears of it."""
         folder = self._folder / spec.id
         if folder.exists():
             raise StateError(

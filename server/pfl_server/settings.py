@@ -17,9 +17,11 @@ from pfl_common.descriptions import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, chec
 from pfl_common.errors import Refused
 from pfl_common.run import MAJORITY, Participation, Quorum
 from pfl_common.vocabularies import settle_words
-from pfl_server.disk import Durability
 
 MOST_CLASSES = 20_000
+
+Durability = Literal["power", "process"]
+"""What the coordinator's state survives: a power cut, or only that the process is killed."""
 
 
 def _read_classes(said: object) -> object:

@@ -14,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from pfl_common import codec
 from pfl_common.blanks import Blanks
 from pfl_common.errors import Refused
-from pfl_common.halves import Up
 from pfl_common.messages import Offer
 from pfl_common.parcels import Source
 from pfl_common.run import ClientId, Header, Manifest, RunSpec, manifest_hash, parcel_key
 from pfl_common.tensors import State
+from pfl_common.update import SHOW, Up, unflatten
 from pfl_server.envelopes import Envelopes, Letter
 
 log = structlog.get_logger("pfl.spool")
@@ -48,12 +48,12 @@ class Update:
         with self.source() as source:
             content = bytearray(source.size)
             source.read_into(0, memoryview(content))
-        return codec.unflatten(codec.decode(content, self.manifest, self.header.groups))
+        return unflatten(codec.decode(content, self.manifest, self.header.groups))
 
     def load(self) -> State:
         """What the site showed: this is what a server half may keep."""
         with self.source() as source:
-            return codec.read(source, self.manifest, self.header.groups, "show")
+            return codec.read(source, self.manifest, self.header.groups, SHOW)
 
 
 class Spool:

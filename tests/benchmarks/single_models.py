@@ -28,6 +28,7 @@ from pfl_common.programs import keep_frames_warm
 from pfl_common.run import Json, Kind, Model, RunSpec, Task
 from pfl_common.sums import Sum
 from pfl_common.tensors import State
+from pfl_common.update import flatten
 from pfl_server.rehearsal import rehearse
 from pfl_server.sealed import seal_with
 from pfl_server.spool import Update
@@ -131,7 +132,7 @@ def write_updates(
     for site in sites:
         plain, file = folder / "plain", folder / f"update-{number}-{site}"
         with plain.open("wb") as out:
-            groups = codec.encode(made_up(codec.flatten(sample), site, number), manifest, out)
+            groups = codec.encode(made_up(flatten(sample), site, number), manifest, out)
         header = replace(header_up(spec, task, site, state=spec.hash), groups=groups)
         offer, _ = offer_of(
             keys, plain.read_bytes(), header=header, task=task, to=members.coordinator, file=file

@@ -162,7 +162,7 @@ async def test_a_vast_download_gives_its_place_to_the_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the trainer has read, and the update of the task before, are gone when the next update is closed."""
-    monkeypatch.setattr(visit, "MESSAGE_LIMIT", 0)
+    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", 0)
     monkeypatch.setattr(visit, "REUSED_LIMIT", 0)
     held: list[set[str]] = []
     store = Outbox.store

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from pfl_common import codec
 from pfl_common.errors import Refused
-from pfl_common.halves import Up
 from pfl_common.run import Entry
-from pfl_common.sums import Weighted
 from pfl_common.tensors import State
+from pfl_common.update import Up, Weighted, flatten, unflatten
 
 torch.set_num_threads(1)
 
@@ -188,9 +187,9 @@ def test_a_mapped_file_is_not_copied(tmp_path: Path) -> None:
 def test_an_update_as_one_state() -> None:
     """Values, weights and what is shown keep their names, each under its own branch."""
     up = Up({"w": Weighted(torch.ones(2), torch.tensor(3))}, State({"mask": torch.ones(1)}))
-    flat = codec.flatten(up)
+    flat = flatten(up)
     assert {"sum.w", "weight.w", "show.mask"} == flat.keys()
-    back = codec.unflatten(flat)
+    back = unflatten(flat)
     assert torch.equal(back.summed["w"].value, torch.ones(2))
     assert 3 == int(back.summed["w"].weight)
     assert {"mask"} == back.shown.keys()

@@ -12,8 +12,9 @@ from pfl_common.columns import columns
 from pfl_common.errors import Refused
 from pfl_common.parcels import Held, lay_out, stretches
 from pfl_common.run import Entry
-from pfl_common.sums import Sum, Weighted
+from pfl_common.sums import Sum
 from pfl_common.tensors import State
+from pfl_common.update import Weighted
 
 NAMES = ("a", "b.c", "b.d", "e")
 

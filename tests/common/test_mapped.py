@@ -95,8 +95,9 @@ import re, sys
 from pathlib import Path
 import torch
 from pfl_common import mapped
-from pfl_common.sums import Sum, Weighted
+from pfl_common.sums import Sum
 from pfl_common.tensors import State
+from pfl_common.update import Weighted
 torch.set_num_threads(1)
 def anonymous():
     return int(re.search(r"^RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text(), re.M)[1])

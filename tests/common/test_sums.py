@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pfl_common import codec, mapped, sums
-from pfl_common.halves import Up
 from pfl_common.run import Manifest
-from pfl_common.sums import Sum, Weighted
+from pfl_common.sums import Sum
 from pfl_common.tensors import State
+from pfl_common.update import Up, Weighted, flatten
 
 torch.set_num_threads(1)
 
@@ -222,7 +222,7 @@ def test_a_parcel_adds_the_same_bits_as_its_terms(drawn: dict, seed: int, block:
 
 
 def write_parcel(up: Up) -> tuple[codec.Held, Manifest, tuple[str, ...]]:
-    state, out = codec.flatten(up), io.BytesIO()
+    state, out = flatten(up), io.BytesIO()
     manifest = codec.pin([state])
     groups = codec.encode(state, manifest, out)
     return codec.Held(out.getvalue()), manifest, groups

@@ -13,7 +13,8 @@ from pfl_common import scores
 from pfl_common.messages import Receipt, Scores
 from pfl_common.run import ClientId, RunSpec
 from pfl_deploy.cli import main
-from pfl_server.journal import Course, Journal
+from pfl_server.course import Course
+from pfl_server.journal import Journal
 from pfl_server.sampling import Draw
 from tests.deploy.processes import write_site
 from tests.words import Spoken, check_clear, speak

@@ -26,8 +26,9 @@ from pfl_deploy.reporting.drawings import distribution
 from pfl_deploy.reporting.facts import tell
 from pfl_deploy.reporting.measures import read_measures
 from pfl_deploy.reporting.record import read_record, subject_of
+from pfl_server.course import Course
 from pfl_server.curve import Curve
-from pfl_server.journal import Course, Journal
+from pfl_server.journal import Journal
 from pfl_server.sampling import Draw
 from tests.deploy.reported import (
     ROUNDS,

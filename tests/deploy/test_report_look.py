@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.run import RunSpec
-from pfl_server.journal import Course
+from pfl_server.course import Course
 from tests.deploy.browser import Browser, browsing
 from tests.deploy.reported import SITES, Book, Played, measured, play, report
 from tests.deploy.served_page import FAINT, overflow

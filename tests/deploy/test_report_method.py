@@ -17,7 +17,8 @@ from pfl_common.run import RunSpec
 from pfl_deploy.reporting.charts import scale_around
 from pfl_deploy.reporting.drawings import draw_all
 from pfl_deploy.reporting.story import Asked, gather
-from pfl_server.journal import Course, Journal
+from pfl_server.course import Course
+from pfl_server.journal import Journal
 from tests.deploy.processes import write_site
 from tests.deploy.reported import SITES, Book, Page, pfl, report
 from tests.words import check_clear

@@ -13,8 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from safetensors.numpy import load_file
 
-from pfl_client import visit
-from pfl_client.bench import DataFolder, Done, Job, Progress
+from pfl_client.bench import MESSAGE_LIMIT, DataFolder, Done, Job, Progress
 from pfl_client.daemon import Daemon
 from pfl_client.sealed import SealedEnvelopes
 from pfl_common.config import settle
@@ -206,12 +205,12 @@ def federation(request: pytest.FixtureRequest, tmp_path: Path) -> Federation:
     return Federation(tmp_path, request.param, data)
 
 
-@pytest.mark.parametrize("limit", [0, visit.MESSAGE_LIMIT], ids=["by file", "in memory"])
+@pytest.mark.parametrize("limit", [0, MESSAGE_LIMIT], ids=["by file", "in memory"])
 def test_sealed_and_open_runs_end_alike_and_nothing_leaks(
     federation: Federation, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints and each site's own state are equal to the byte; at the coordinator lies nothing of an update."""
-    monkeypatch.setattr(visit, "MESSAGE_LIMIT", limit)
+    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", limit)
     alone, ledger = federation.in_the_open(), Ledger()
     with mock.patch.object(content, "AESGCM", ledger.cipher):
         run, canaries = federation.sealed(alone.spec)

@@ -9,8 +9,8 @@ import pytest
 
 from pfl_common.errors import RunFailed
 from pfl_common.run import Kind
-from pfl_server.downloads import Shelf
 from pfl_server.reception import Reception
+from pfl_server.shelf import Shelf
 from pfl_server.training import Training
 from tests.server.federation import DESCRIPTION, ScriptedFleet, build_spec, open_run
 from tests.server.lives import TICK, play

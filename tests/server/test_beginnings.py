@@ -18,9 +18,9 @@ import pytest
 from pfl_common.errors import StateError
 from pfl_common.run import RunSpec
 from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server import runs
+from pfl_server import opening
 from pfl_server.books import Books
-from pfl_server.opening import freeze
+from pfl_server.opening import begin, freeze
 from pfl_server.runs import Runs
 from pfl_server.sampling import Draw
 from pfl_server.settings import ServerSettings
@@ -78,7 +78,7 @@ def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
         frozen.extend([] if frozen else [freeze(*what, run=run)])
         return replace(frozen[0], id=run)
 
-    monkeypatch.setattr(runs, "freeze", freeze_once)
+    monkeypatch.setattr(opening, "freeze", freeze_once)
     return FUSE
 
 
@@ -93,7 +93,7 @@ def live(chosen: ServerSettings, fuse: Fuse, steps: int = 10**6) -> str:
     try:
         with fuse.lit(steps):
             held.append(Runs(chosen.state, OpenEnvelopes()))
-            books = held[0].unfinished(chosen) or held[0].begin(chosen, SITES)
+            books = held[0].unfinished(chosen) or begin(held[0], chosen, SITES)
         check(books)
         books.journal.close()
         return books.spec.id

@@ -18,6 +18,7 @@ from pfl_server import checks, cli
 from pfl_server.explaining import read_words
 from pfl_server.figures import NETWORKS, Network, measure, read_kept
 from pfl_server.listing import shorten
+from pfl_server.opening import begin
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION
@@ -346,7 +347,7 @@ def test_other_settings_for_an_unfinished_run(tmp_path: Path) -> None:
     """Before any port is open the program ends and names what differs and the way out; the folder stays free."""
     given = {"method": "fedavg", "backbone": "mlp", "rounds": 3, "state": tmp_path}
     runs = Runs(tmp_path, OpenEnvelopes())
-    runs.begin(ServerSettings(**given), {"a": DESCRIPTION, "b": DESCRIPTION}).journal.close()
+    begin(runs, ServerSettings(**given), {"a": DESCRIPTION, "b": DESCRIPTION}).journal.close()
     runs.close()
     said = serve("--state", tmp_path, "--method", "fedavg", "--backbone", "mlp", "--rounds", "9")
     check_clear(said, 4, "is unfinished", "rounds was 3, now 9", "--new-run")
@@ -360,9 +361,9 @@ def test_a_list_of_strangers_is_refused_when_the_sites_are_known(tmp_path: Path)
     sites = {"hospital_a": DESCRIPTION, "hospital_b": DESCRIPTION}
     runs = Runs(tmp_path, OpenEnvelopes())
     with pytest.raises(SettingError, match="participation names hospital_c") as caught:
-        runs.begin(ServerSettings(**given, participation="hospital_a,hospital_c"), sites)
+        begin(runs, ServerSettings(**given, participation="hospital_a,hospital_c"), sites)
     assert "did you mean 'hospital_b'? known: hospital_a, hospital_b" == caught.value.expected
-    runs.begin(ServerSettings(**given, participation="hospital_a,hospital_b"), sites).journal.close()
+    begin(runs, ServerSettings(**given, participation="hospital_a,hospital_b"), sites).journal.close()
     runs.close()
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from pfl_common.run import Kind
 from pfl_common.scores import add, vector
+from pfl_server.course import Course
 from pfl_server.curve import MOST, Curve
-from pfl_server.journal import Course
 
 
 def went(number: int, *, fold: float = 1.0, work: float = 4.0) -> Course:

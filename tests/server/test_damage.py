@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pfl_server.course import Course
 from pfl_server.damage import find_damage
-from pfl_server.journal import Course, Journal
+from pfl_server.journal import Journal
 from pfl_server.reading import Reading
 from pfl_server.sampling import Draw
 from pfl_server.tables import SCHEMA, STRUCTURED

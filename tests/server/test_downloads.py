@@ -21,8 +21,10 @@ from pfl_common.run import Entry, Header, Kind, Task
 from pfl_common.tensors import State
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server import downloads as downloads_module
-from pfl_server.downloads import AT_ONCE, Downloads, Shelf
+from pfl_server import shelf as shelf_module
+from pfl_server.downloads import AT_ONCE, Downloads
 from pfl_server.envelopes import Posted
+from pfl_server.shelf import Shelf
 from tests.server.federation import build_spec, open_run
 
 STATE = State({"w": torch.arange(3.0)})
@@ -179,7 +181,7 @@ def test_clearing_waits_for_a_parcel_to_get_its_place(
             assert cleared[0].is_alive(), "the clearing had to wait"
         replace_file(source, target)
 
-    monkeypatch.setattr(downloads_module.os, "replace", slow)
+    monkeypatch.setattr(shelf_module.os, "replace", slow)
     monkeypatch.setattr(
         OpenEnvelopes, "post", lambda self, header, write, folder: _posted(header, write, folder)
     )

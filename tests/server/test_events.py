@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pfl_common.messages import Event
+from pfl_server.course import Course
 from pfl_server.events import MOST, Events
-from pfl_server.journal import Course
 from pfl_server.refusals import LONGEST_WORDS
 
 

@@ -13,6 +13,7 @@ from pfl_common.run import Description
 from pfl_deploy.loopback import OpenEnvelopes
 from pfl_server.hosting import RunHost
 from pfl_server.journal import Journal
+from pfl_server.opening import begin
 from pfl_server.reading import Reading
 from pfl_server.settings import ServerSettings
 from pfl_server.view import View
@@ -39,7 +40,7 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
 async def test_a_full_disk_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is counted is noted every few seconds; that it cannot be is one line, until it can be again."""
     host = RunHost(ServerSettings(method="fedavg", sites=1, state=tmp_path / "state"), OpenEnvelopes())
-    host.books = host.runs.begin(host.settings, {"a": Description((4,), ("x", "y"), 3, "array")})
+    host.books = begin(host.runs, host.settings, {"a": Description((4,), ("x", "y"), 3, "array")})
 
     async def refuse(reading: Reading) -> None:
         raise sqlite3.OperationalError("database or disk is full")

@@ -12,7 +12,8 @@ import pytest
 
 from pfl_common.messages import Receipt
 from pfl_common.numbers import Summed
-from pfl_server.journal import Course, Journal
+from pfl_server.course import Course
+from pfl_server.journal import Journal
 from pfl_server.meter import Meter
 from pfl_server.observing import count_on
 from pfl_server.reading import Reading

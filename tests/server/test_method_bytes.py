@@ -10,6 +10,7 @@ import torch
 
 from pfl_common import codec, methods, seeding
 from pfl_common.run import Kind, RunSpec, Task, parcel_key
+from pfl_common.update import flatten
 from pfl_server import figures
 from pfl_server.figures import NETWORKS, Network
 from tests.common.methods.predicted import CONSTANT, PREDICTED, SHARE, SIZES, TINY, Sizes
@@ -107,7 +108,7 @@ def test_the_codec_writes_as_many_bytes_as_the_manifest_says(name: str) -> None:
     with seeding.scope(0, "test"):
         participant.receive(down, task)
         participant.learn(data, task)
-        up = codec.flatten(participant.report(data, task))
+        up = flatten(participant.report(data, task))
     for state, way in ((down, "down"), (up, "up")):
         written, manifest = BytesIO(), manifests[parcel_key(Kind.TRAIN, phase, way)]
         groups = codec.encode(state, manifest, written)

@@ -14,8 +14,9 @@ import pytest
 from pfl_common.run import Task
 from pfl_server import training as training_module
 from pfl_server.books import Books
+from pfl_server.course import Course
 from pfl_server.events import Record
-from pfl_server.journal import Course, Journal
+from pfl_server.journal import Journal
 from pfl_server.meter import Meter
 from pfl_server.observing import count_on
 from pfl_server.stage import OUTCOMES

@@ -14,6 +14,7 @@ import pytest
 
 from pfl_common.errors import StateError
 from pfl_deploy.loopback import OpenEnvelopes
+from pfl_server.opening import begin
 from pfl_server.runs import Runs
 from pfl_server.settings import ServerSettings
 from tests.server.federation import DESCRIPTION
@@ -36,7 +37,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 def test_a_run_is_frozen_and_found_again(tmp_path: Path, runs: Runs) -> None:
     """The same command finds the run it began, with the same specification."""
     assert None is runs.unfinished(settings(tmp_path))
-    begun = runs.begin(settings(tmp_path), SITES)
+    begun = begin(runs, settings(tmp_path), SITES)
     begun.journal.close()
     found = runs.unfinished(settings(tmp_path, port=1234))
     assert found is not None, "where it listens does not make another run"
@@ -46,7 +47,7 @@ def test_a_run_is_frozen_and_found_again(tmp_path: Path, runs: Runs) -> None:
 
 def test_other_settings_in_mid_run(tmp_path: Path, runs: Runs) -> None:
     """The error names what changed and the way out."""
-    runs.begin(settings(tmp_path), SITES).journal.close()
+    begin(runs, settings(tmp_path), SITES).journal.close()
     with pytest.raises(StateError, match=r"others: rounds was 3, now 9; seed was \d+, now 1\n") as error:
         runs.unfinished(settings(tmp_path, rounds=9, seed=1))
     assert "--new-run" in error.value.advice
@@ -54,7 +55,7 @@ def test_other_settings_in_mid_run(tmp_path: Path, runs: Runs) -> None:
 
 def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
     """Words are shown as they were typed, and a method's own settings one by one."""
-    runs.begin(settings(tmp_path, method="dualfed", set={"lambda": 0.5}), SITES).journal.close()
+    begin(runs, settings(tmp_path, method="dualfed", set={"lambda": 0.5}), SITES).journal.close()
     said = "others: method was dualfed, now fedavg; set lambda was 0.5, now not given\n"
     with pytest.raises(StateError, match=said):
         runs.unfinished(settings(tmp_path))
@@ -62,7 +63,7 @@ def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
 
 def test_a_setting_that_an_older_release_did_not_have(tmp_path: Path, runs: Runs) -> None:
     """A run it began goes on, unless the setting is asked for now; a default that has changed since is told."""
-    begun = runs.begin(settings(tmp_path), SITES)
+    begun = begin(runs, settings(tmp_path), SITES)
     begun.journal.close()
     note = tmp_path / "runs" / begun.spec.id / "asked.json"
     asked = json.loads(note.read_text())
@@ -82,7 +83,7 @@ def test_a_run_of_the_release_before(tmp_path: Path, runs: Runs) -> None:
     """The same command after an upgrade goes on with it, and serves it when it is over: a quorum that nobody named was
     a half then. What is named now is another wish.
     """
-    begun = runs.begin(settings(tmp_path), SITES)
+    begun = begin(runs, settings(tmp_path), SITES)
     begun.journal.close()
     note = tmp_path / "runs" / begun.spec.id / "asked.json"
     asked = json.loads(note.read_text())
@@ -113,7 +114,7 @@ JUNK = b"no journal at all " * 500
 @pytest.mark.parametrize("damage", ["junk", "a page in its middle", "empty", "missing"])
 def test_a_damaged_journal(tmp_path: Path, runs: Runs, damage: str) -> None:
     """The error names the file and both ways out; --new-run, which is one of them, leaves it as it is."""
-    begun = runs.begin(settings(tmp_path), SITES)
+    begun = begin(runs, settings(tmp_path), SITES)
     begun.journal.close()
     file = tmp_path / "runs" / begun.spec.id / "journal.sqlite"
     whole = file.read_bytes()
@@ -137,9 +138,9 @@ def test_a_damaged_journal(tmp_path: Path, runs: Runs, damage: str) -> None:
 
 def test_a_new_run_leaves_the_old_one(tmp_path: Path, runs: Runs) -> None:
     """Asked for, another run begins beside the unfinished one."""
-    first = runs.begin(settings(tmp_path), SITES)
+    first = begin(runs, settings(tmp_path), SITES)
     assert None is runs.unfinished(settings(tmp_path, new_run=True, rounds=9))
-    second = runs.begin(settings(tmp_path, rounds=9), SITES)
+    second = begin(runs, settings(tmp_path, rounds=9), SITES)
     assert first.spec.id != second.spec.id
     first.journal.close()
     second.journal.close()
@@ -151,7 +152,7 @@ def test_a_new_run_leaves_the_old_one(tmp_path: Path, runs: Runs) -> None:
 @pytest.mark.parametrize("status", ["finished", "stopped"])
 def test_after_the_end(tmp_path: Path, runs: Runs, status: str) -> None:
     """The same command serves the run that is over; other settings begin another."""
-    begun = runs.begin(settings(tmp_path), SITES)
+    begun = begin(runs, settings(tmp_path), SITES)
     begun.journal.end(status)
     begun.journal.close()
     found = runs.unfinished(settings(tmp_path))
@@ -192,7 +193,7 @@ def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_the_very_run_of_a_specification(tmp_path: Path, runs: Runs) -> None:
     """A pinned specification is taken over as it is, id and all."""
-    pinned = runs.begin(settings(tmp_path), SITES)
+    pinned = begin(runs, settings(tmp_path), SITES)
     pinned.journal.close()
     other = Runs(tmp_path / "other", OpenEnvelopes())
     adopted = other.adopt(pinned.spec, SITES, settings(tmp_path))
@@ -254,7 +255,7 @@ def test_a_stopped_coordinator_still_has_its_folder(tmp_path: Path, holder: subp
 def test_what_the_state_survives_is_asked_of_the_journal(tmp_path: Path, durability: str) -> None:
     """For a run that is begun and for one that goes on; it may be another each time."""
     runs = Runs(tmp_path, OpenEnvelopes())
-    begun = runs.begin(settings(tmp_path, durability=durability), SITES)
+    begun = begin(runs, settings(tmp_path, durability=durability), SITES)
     begun.journal.close()
     again = runs.unfinished(settings(tmp_path, durability="power"))
     assert again is not None
@@ -266,7 +267,7 @@ def test_what_the_state_survives_is_asked_of_the_journal(tmp_path: Path, durabil
 def test_letting_go_of_the_folder(tmp_path: Path) -> None:
     """When another may have it, all that was asked of the journal is on disk."""
     runs = Runs(tmp_path, OpenEnvelopes())
-    books = runs.begin(settings(tmp_path), SITES)
+    books = begin(runs, settings(tmp_path), SITES)
     waiting = [books.journal.scribe.ask(lambda page: page.write("update run set words = 'x'")) for _ in "123"]
     runs.close()
     assert all(answer.done() for answer in waiting)
@@ -279,7 +280,7 @@ def test_no_two_runs_share_a_name(tmp_path: Path) -> None:
     names = {}
     for place, (case, words) in enumerate([*given.items(), ("other federation", {})]):
         runs = Runs(tmp_path / case, OpenEnvelopes(), federation="b" if place == len(given) else "a")
-        books = runs.begin(settings(tmp_path / case, **words), SITES)
+        books = begin(runs, settings(tmp_path / case, **words), SITES)
         books.journal.close()
         runs.close()
         names[case] = books.spec.id
@@ -289,7 +290,7 @@ def test_no_two_runs_share_a_name(tmp_path: Path) -> None:
 
 def test_a_folder_with_another_run_in_it(tmp_path: Path, runs: Runs) -> None:
     """A run's folder that was exchanged or copied over is named, instead of waiting for sites that never come."""
-    begun = runs.begin(settings(tmp_path), SITES)
+    begun = begin(runs, settings(tmp_path), SITES)
     begun.journal.close()
     other = tmp_path / "runs" / "fedavg-009-0000"
     (tmp_path / "runs" / begun.spec.id).rename(other)

@@ -14,8 +14,9 @@ from pfl_common.halves import Arrivals, Averaging
 from pfl_common.messages import Over
 from pfl_common.run import Kind, Participation, RunSpec, Task
 from pfl_common.scores import add
-from pfl_common.sums import Sum, Weighted
+from pfl_common.sums import Sum
 from pfl_common.tensors import State, flat
+from pfl_common.update import Weighted
 from pfl_server.errands import SiteLost
 from pfl_server.fleet import Prepare
 from pfl_server.training import ATTEMPTS, Training

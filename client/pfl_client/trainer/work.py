@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_common import seeding
-from pfl_common.halves import LocalData, Metrics, Participant, Samples, Up, probe
+from pfl_common.halves import LocalData, Metrics, Participant, Samples, probe
 from pfl_common.learning import measures
 from pfl_common.messages import Scores
 from pfl_common.partition import has_batch_norm
 from pfl_common.run import Kind, Task
 from pfl_common.scores import vector
 from pfl_common.tensors import State
+from pfl_common.update import Up
 
 EVALUATION_BATCH = 256
 FEATURES_SEEN = 512

@@ -21,19 +21,17 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from pfl_client import data
+from pfl_client import bench, data
 from pfl_client.bench import DataFolder, Done, Job, Parcel, Progress
 from pfl_client.declined import Diverged, OutOfMemory, TooFew, WrongShape, disk_full
 from pfl_client.trainer import work
 from pfl_client.warm import Pool
 from pfl_common import codec, mapped, methods, seeding, tensorfile
 from pfl_common.errors import Refused, SettingError, TooFewSamples
-from pfl_common.halves import LocalData, Participant, Up
+from pfl_common.halves import LocalData, Participant
 from pfl_common.run import Description, Kind, Manifest, RunSpec, Task
 from pfl_common.tensors import State, load_into
-
-MESSAGE_LIMIT = 4 << 20
-"""A larger update goes as a file, written over the last one: warm pages cost less than a message of its size."""
+from pfl_common.update import Up, flatten
 
 _TEMPLATES: WeakValueDictionary[tuple[str, str, str], Participant] = WeakValueDictionary()
 """First models that some bench holds, by run, bytes and device. They are copied, never trained."""
@@ -190,13 +188,13 @@ class _Room:
 
 def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]:
     spec = opened.spec
-    state, manifest = codec.flatten(up), spec.manifest(job.task.kind, job.task.phase, "up")
+    state, manifest = flatten(up), spec.manifest(job.task.kind, job.task.phase, "up")
     try:
         codec.check_finite(state)
     except Refused as error:
         raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
     size = sum(value.nbytes for value in state.values())
-    if job.parcel_as is not None and size > MESSAGE_LIMIT:
+    if job.parcel_as is not None and size > bench.MESSAGE_LIMIT:
         with os.fdopen(os.open(job.parcel_as, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
             groups = codec.encode(state, manifest, file)
             file.truncate()

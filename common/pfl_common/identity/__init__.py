@@ -4,12 +4,12 @@ Bytes and files in, bytes and files out; the calls that carry them are made else
 is an argument.
 """
 
+from pfl_common.errors import IdentityError
 from pfl_common.identity.authority import Authority
 from pfl_common.identity.certificates import KeyPair, Peer, federation_id, peer_of
 from pfl_common.identity.discovery import Found, coordinators_folder, find, publish, withdraw
 from pfl_common.identity.errors import (
     BadRequest,
-    IdentityError,
     InvitationExpired,
     InvitationLocked,
     InvitationUsed,

@@ -18,11 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pfl_common.errors import Refused
+from pfl_common.errors import IdentityError, Refused
 from pfl_common.identity import cards, certificates, private
 from pfl_common.identity.cards import Card, EnvelopeKeys
 from pfl_common.identity.certificates import KeyPair
-from pfl_common.identity.errors import IdentityError
 from pfl_common.identity.names import check_site_name
 
 AUTHORITY_DAYS = 3653

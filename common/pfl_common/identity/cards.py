@@ -24,9 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from pfl_common.errors import Refused
+from pfl_common.errors import IdentityError, Refused
 from pfl_common.identity import certificates
-from pfl_common.identity.errors import BadRequest, IdentityError
+from pfl_common.identity.errors import BadRequest
 from pfl_common.identity.names import is_site_name
 from pfl_common.identity.records import Record, Unreadable, written
 

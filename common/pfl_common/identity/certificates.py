@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pfl_common.identity.errors import BadRequest, IdentityError
+from pfl_common.errors import IdentityError
+from pfl_common.identity.errors import BadRequest
 
 LARGEST_REQUEST = 8192
 CLOCK_SKEW = timedelta(minutes=5)

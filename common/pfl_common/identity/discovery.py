@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pfl_common.errors import Unavailable
+from pfl_common.errors import IdentityError, Unavailable
 from pfl_common.identity import private, proofs, records
-from pfl_common.identity.errors import IdentityError
 from pfl_common.identity.join_file import Addresses
 from pfl_common.identity.processes import boot_of, process_mark
 from pfl_common.identity.records import Record, Unreadable

@@ -1,7 +1,5 @@
-"""What can go wrong with names, keys, invitations and discovery, each said so that a person can act on it.
+"""Why a coordinator does not enrol a site, each reason said so that a person can act on it.
 
-UserError
-└── IdentityError         anything wrong with an identity that a person at this machine can mend
 Refused
 └── Refusal               the coordinator does not enrol a site
     ├── BadRequest        the certificate request itself is unusable
@@ -15,11 +13,7 @@ Refused
 
 from typing import ClassVar
 
-from pfl_common.errors import Refused, UserError
-
-
-class IdentityError(UserError):
-    """Something about who is who is not as it must be; says what was seen, expected, and what to do."""
+from pfl_common.errors import IdentityError, Refused
 
 
 class Refusal(Refused):

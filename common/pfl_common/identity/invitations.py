@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pfl_common.errors import IdentityError
 from pfl_common.identity import certificates, private, proofs, records
 from pfl_common.identity.errors import (
     BadRequest,
-    IdentityError,
     InvitationExpired,
     InvitationLocked,
     InvitationUsed,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from pfl_common.errors import IdentityError
 from pfl_common.identity import certificates, private, proofs, records
-from pfl_common.identity.errors import IdentityError
 from pfl_common.identity.names import check_site_name
 from pfl_common.identity.records import Record, Unreadable
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pfl_common.identity.errors import IdentityError
+from pfl_common.errors import IdentityError
 from pfl_common.run import SITE_NAME
 
 LONGEST = 63

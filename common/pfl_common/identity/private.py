@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pfl_common.identity.errors import IdentityError
+from pfl_common.errors import IdentityError
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600

@@ -32,7 +32,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common import seeding
 from pfl_common.config import Why
-from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Samples, Settings, Up
+from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Samples, Settings
 from pfl_common.learning import sgd, single_models
 from pfl_common.learning.held_out import hold_out, loss_with
 from pfl_common.learning.measures import band
@@ -40,6 +40,7 @@ from pfl_common.models import Backbone
 from pfl_common.partition import travelling
 from pfl_common.run import ClientId, Kind, RunSpec, Task
 from pfl_common.tensors import Kept, State, load_into
+from pfl_common.update import Up
 
 FADING = 0.05
 """By so much the chance to explore falls from round to round."""

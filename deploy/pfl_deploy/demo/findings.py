@@ -14,6 +14,7 @@ from pfl_client.audit import RECEIPT, UPDATE, entries
 from pfl_common.identity import site_name
 from pfl_common.run import Entry, Json, Manifest, RunSpec
 from pfl_common.sealing import sealed_size
+from pfl_common.update import SHOW, SUM
 from pfl_deploy.demo.following import Trained, read_curve
 from pfl_deploy.demo.plan import Plan
 from pfl_deploy.demo.specimens import Specimens, look
@@ -152,10 +153,10 @@ def read_traffic(folder: Path, spec: RunSpec) -> Traffic:
 
 
 def read_sent_names(folder: Path) -> set[str]:
-    """Tensors that left a site, by the names of its model: in an upload they stand below `sum` or `shown`."""
+    """Tensors that left a site, by the names of its model: in an upload they stand below `sum` or `show`."""
     lines = _listed(folder, UPDATE)
     named = {str(name).partition(".") for line in lines for name in cast("list[Json]", line["names"])}
-    return {name for branch, _, name in named if branch in ("sum", "shown")}
+    return {name for branch, _, name in named if branch in (SUM, SHOW)}
 
 
 def divide(spec: RunSpec, sent: Set[str]) -> tuple[Part, ...]:

@@ -9,6 +9,7 @@ from math import prod
 from pfl_common import scores
 from pfl_common.errors import SettingError
 from pfl_common.run import Kind, RunSpec, Task
+from pfl_common.update import SHOW
 from pfl_deploy.reporting.histories import Curve
 from pfl_deploy.reporting.record import Record
 
@@ -99,7 +100,7 @@ def read_sharing(spec: RunSpec) -> Sharing:
         for of in [{name: size for name, size in sizes.items() if name.partition(".")[0] == module}]
     )
     staying = tuple((name, size) for name, size in sorted(sizes.items()) if name not in shared)
-    return Sharing(parts, staying, any(name.startswith("show.") for name in crossing))
+    return Sharing(parts, staying, any(name.startswith(f"{SHOW}.") for name in crossing))
 
 
 def _find(name: str, known: Mapping[str, int]) -> str:

@@ -18,7 +18,8 @@ from pfl_common.errors import StateError
 from pfl_common.messages import Scores
 from pfl_common.run import ClientId, RunSpec
 from pfl_server.comparable import Subject
-from pfl_server.journal import Course, Journal
+from pfl_server.course import Course
+from pfl_server.journal import Journal
 
 BUSY_SECONDS = 30.0
 """How long to wait for a coordinator that is writing its journal."""

@@ -21,10 +21,11 @@ from pfl_client.trainer import work, workbench
 from pfl_client.trainer.workbench import Workbench
 from pfl_common import codec, mapped, methods
 from pfl_common.errors import SettingError, TooFewSamples
-from pfl_common.halves import LocalData, Metrics, Participant, Up
+from pfl_common.halves import LocalData, Metrics, Participant
 from pfl_common.run import Kind, Task
 from pfl_common.scores import WIDTH
 from pfl_common.tensors import State
+from pfl_common.update import Up, unflatten
 from tests.client.runs import Desk
 
 
@@ -42,9 +43,7 @@ def open_bench(desk: Desk) -> Workbench:
 def read_up(desk: Desk, done: Done) -> Up:
     """The update as the coordinator reads it."""
     content = done.up.read_bytes() if isinstance(done.up, Path) else done.up
-    return codec.unflatten(
-        codec.decode(bytearray(content), desk.spec.manifests["train/train/up"], done.groups)
-    )
+    return unflatten(codec.decode(bytearray(content), desk.spec.manifests["train/train/up"], done.groups))
 
 
 def digest(path: Path) -> str:
@@ -202,7 +201,7 @@ def test_a_large_update_goes_as_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     desk = Desk(tmp_path)
     bench = open_bench(desk)
     small = bench.work(desk.job(), ignore).up
-    monkeypatch.setattr(workbench, "MESSAGE_LIMIT", len(small) - 1)
+    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", len(small) - 1)
     done = bench.work(desk.job(parcel_as=tmp_path / "up.parcel"), ignore)
     assert tmp_path / "up.parcel" == done.up
     assert small == done.up.read_bytes()

@@ -14,8 +14,9 @@ from pfl_common.halves import Arrivals, LocalData, Samples
 from pfl_common.methods import load, spherefed
 from pfl_common.models import Backbone, build
 from pfl_common.run import Task
-from pfl_common.sums import Sum, Weighted
+from pfl_common.sums import Sum
 from pfl_common.tensors import State, load_into
+from pfl_common.update import Weighted
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 METHOD = load("spherefed")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pfl_common.run import Entry, Model, RunSpec
 from pfl_deploy.demo import findings
-from pfl_deploy.demo.findings import Findings, Method, size_of
+from pfl_deploy.demo.findings import Findings, Method, read_sent_names, size_of
 from pfl_deploy.demo.following import Follower, Trained, read_curve
 from pfl_deploy.demo.live import Board
 from pfl_deploy.demo.plan import DUALFED, FEDAVG, SAMPLE, Plan
@@ -170,3 +170,11 @@ def test_steps_were_chosen_alike_on_the_sample_alone(tmp_path: Path, data: Path,
     found = findings._differ(replace(spec, data={"a": "11"}), trained, Plan(data, tmp_path))
     assert comparable == found.comparable
     assert "lr 0.1, there 0.8" in (*found.hindering, *found.own)
+
+
+def test_what_a_site_shows_has_left_it_too(tmp_path: Path) -> None:
+    """An update's values travel below `sum` or `show`; the weights of sums are no tensors of the model."""
+    line = {"kind": "update", "run": "run-1", "task": "000001-1-train"}
+    names = ["sum.encoder.fc.bias", "weight.encoder.fc.bias", "show.head.weight"]
+    (tmp_path / "audit.jsonl").write_text(json.dumps({**line, "names": names}) + "\n")
+    assert {"encoder.fc.bias", "head.weight"} == read_sent_names(tmp_path / "runs" / "run-1")

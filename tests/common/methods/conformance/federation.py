@@ -20,11 +20,11 @@ from torch import Tensor
 
 from pfl_client.trainer import work
 from pfl_common import codec, seeding
-from pfl_common.halves import LocalData, Participant, Up
+from pfl_common.halves import LocalData, Participant
 from pfl_common.methods import Method
 from pfl_common.run import ClientId, Json, Kind, Manifest, Model, RunSpec, Task
-from pfl_common.sums import Weighted
 from pfl_common.tensors import State, load_into
+from pfl_common.update import Up, Weighted, flatten, unflatten
 from pfl_server.rehearsal import rehearse
 from pfl_server.round import Abandon, Arrived, Close, Event, Fold, Lost, Round
 from pfl_server.sampling import Draw
@@ -89,7 +89,7 @@ class Parcel:
     def up(self) -> Up:
         """The update."""
         state = codec.decode(bytearray(self.content), self.manifest, self.groups)
-        return codec.unflatten(reverse(state) if self.reversed else state)
+        return unflatten(reverse(state) if self.reversed else state)
 
     def load(self) -> State:
         """What was shown."""
@@ -146,7 +146,7 @@ class Trained:
 
     def up_state(self) -> State:
         """All that went up, weights included."""
-        return codec.flatten(self.up) if self.up is not None else State()
+        return flatten(self.up) if self.up is not None else State()
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class Federation:
 
     def _seal(self, site: ClientId, task: Task, up: Up) -> Parcel:
         manifest = self._spec.manifest(Kind.TRAIN, task.phase, "up")
-        content, groups = self._write(codec.flatten(up), manifest)
+        content, groups = self._write(flatten(up), manifest)
         parcel = Parcel(
             f"{task.round:06d}-{task.attempt}-{self.name(site)}",
             content,
