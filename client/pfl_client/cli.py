@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from pfl_client.settings import ClientSettings
-from pfl_common import programs
-from pfl_common.config import layered, settle
-from pfl_common.defaults import showing
-from pfl_common.logs import configure_from
+from pfl_common.app import program
+from pfl_common.app.config import layered, settle
+from pfl_common.app.help import showing
+from pfl_common.app.logs import configure_from
 
-app = programs.make_app()
+app = program.make_app()
 
 
 @app.command(cls=showing(ClientSettings))
@@ -54,7 +54,7 @@ def serve(
     log_format: Annotated[
         str | None, typer.Option(help="text (auto is the same; coloured on a terminal) or json.")
     ] = None,
-    version: programs.Version = False,
+    version: program.Version = False,
 ) -> None:
     """Take part in a federation with the data of one folder, which never leaves this machine."""
     given = dict(locals())
@@ -67,7 +67,7 @@ def serve(
 
 
 async def _take_part(settings: ClientSettings) -> int:
-    from pfl_client.site import Site  # grpc takes a moment: not for --help
+    from pfl_client.process import Site  # grpc takes a moment: not for --help
 
     over = await Site(settings).serve()
     return 0 if over is None or over.status in ("finished", "stopped") else 5
@@ -75,4 +75,4 @@ async def _take_part(settings: ClientSettings) -> int:
 
 def main() -> None:
     """The entry of `pfl-client`."""
-    programs.run("pfl-client", app)
+    program.run("pfl-client", app)

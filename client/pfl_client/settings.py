@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from pfl_common.config import STRICT, Port, Why
+from pfl_common.app.config import STRICT, Port, Why
 
 WAIT_SECONDS = 60.0
 """For who starts a site and its coordinator in two terminals, in either order."""

@@ -11,12 +11,12 @@ from typing import Annotated, Any  # a command's words are of any type until the
 
 import typer
 
-from pfl_common import programs
-from pfl_common.logs import configure
-from pfl_common.terminal import console as make_console
+from pfl_common.app import program
+from pfl_common.app.logs import configure
+from pfl_common.app.terminal import console as make_console
 from pfl_server.cli import BackboneName, MethodName, SetPairs
 
-app = programs.make_app()
+app = program.make_app()
 console = make_console()
 Server = Annotated[str | None, typer.Option(help="Which coordinator of this machine: address or id.")]
 AccAverage = Annotated[
@@ -31,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 @app.callback(invoke_without_command=True)
-def begin(ctx: typer.Context, version: programs.Version = False) -> None:  # noqa: ARG001  # its callback prints
+def begin(ctx: typer.Context, version: program.Version = False) -> None:  # noqa: ARG001  # its callback prints
     """The hand tool: invite sites, look, stop, split data, simulate, compare, report."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help(), err=True)
@@ -49,9 +49,9 @@ def invite(
 ) -> None:
     """Write NAME.join: with it one site can join from anywhere, once."""
     from pfl_common.identity import read_join_file
-    from pfl_deploy import operating
+    from pfl_deploy.operator import commands
 
-    path = operating.invite(name, server=server, under=under, out=out, again=again)
+    path = commands.invite(name, server=server, under=under, out=out, again=again)
     ends = read_join_file(path, now=datetime.now(UTC)).expires
     if as_json:
         console.print_json(json.dumps({"site": name, "file": str(path), "expires": ends.isoformat()}))
@@ -65,21 +65,21 @@ def invite(
 @app.command()
 def status(server: Server = None, as_json: AsJson = False) -> None:
     """Show the run: round, sites, accuracy."""
-    from pfl_deploy import operating
+    from pfl_deploy.operator import commands
 
-    found = operating.status(server)
+    found = commands.status(server)
     if as_json:
         console.print_json(json.dumps(asdict(found)))
     else:
-        operating.show(found, console)
+        commands.show(found, console)
 
 
 @app.command()
 def stop(server: Server = None) -> None:
     """End the run in good order: every site gets its model, one that is away when it comes back."""
-    from pfl_deploy import operating
+    from pfl_deploy.operator import commands
 
-    console.print(f"{operating.stop(server)}; the coordinator goes on serving until it is stopped")
+    console.print(f"{commands.stop(server)}; the coordinator goes on serving until it is stopped")
 
 
 @app.command()
@@ -124,7 +124,7 @@ def split(
 ) -> None:
     """Make client folders from a real data set."""
     words = {name: value for name, value in locals().items() if value is not None}
-    from pfl_deploy import splitting
+    from pfl_deploy.datasets import split as splitting
 
     for path in splitting.split(words):
         console.print(str(path))
@@ -164,18 +164,18 @@ def simulate(
     if replay is not None:
         _replay(flags)
         return
-    from pfl_deploy import showing
-    from pfl_deploy.previous import play_or_serve
-    from pfl_deploy.simulate import find_sites
+    from pfl_deploy.simulation import tables
+    from pfl_deploy.simulation.previous import play_or_serve
+    from pfl_deploy.simulation.simulate import find_sites
 
     folders, kept = find_sites(data), out or Path("pfl-simulation")
-    settings, pinned = showing.server_settings(flags, folders=folders, state=kept / "coordinator")
+    settings, pinned = tables.server_settings(flags, folders=folders, state=kept / "coordinator")
     played = play_or_serve(settings, folders, kept / "sites", pinned=pinned, tell=_say_beside(as_json))
     table = {site: dict(curve.points[-1][1]) for site, curve in played.result.curves().items()}
     if as_json:
         console.print_json(json.dumps({**played.to_json(), "accuracy": table}))
     else:
-        showing.show_sites(table, console)
+        tables.show_sites(table, console)
 
 
 @app.command()
@@ -221,8 +221,8 @@ def demo(
     open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
 ) -> None:
     """Train DualFed with real processes on four digit domains, beside its yardsticks; write a report."""
+    from pfl_deploy.demo.make import play
     from pfl_deploy.demo.plan import SAMPLE, Plan, choose_folder
-    from pfl_deploy.demo.story import play
 
     plan = Plan((data or SAMPLE).resolve(), choose_folder(out), rounds, keep)
     play(plan, console)
@@ -248,8 +248,8 @@ def report(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write one page about a run, under way or over: accuracy, fairness, bytes, time, losses."""
-    from pfl_deploy.reporting.averages import Reading
-    from pfl_deploy.reporting.story import Asked, make_report
+    from pfl_deploy.report.averages import Reading
+    from pfl_deploy.report.make import Asked, make_report
 
     reading = Reading.of(acc_average, best_mode)
     asked = Asked(run, tuple(sites or ()), tuple(beside or ()), tuple(target or ()), pictures, reading)
@@ -296,7 +296,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Show what left a site, summed by run and kind: what was said at joining, scores, updates."""
-    from pfl_deploy import audit as auditing
+    from pfl_deploy.operator import audit as auditing
 
     listed = auditing.read(sites, site, run, verify=verify)
     if as_json:
@@ -313,7 +313,7 @@ def _say_beside(as_json: bool) -> Callable[[str], None]:  # the command's own wo
 
 
 def _replay(flags: Mapping[str, Any]) -> None:
-    from pfl_deploy import replaying
+    from pfl_deploy.simulation import replay as replaying
 
     replaying.check_words(flags)
     found = replaying.replay_kept(flags["replay"], flags["data"], flags["out"])
@@ -327,4 +327,4 @@ def _replay(flags: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """The entry of `pfl`."""
-    programs.run("pfl", app)
+    program.run("pfl", app)

@@ -12,22 +12,22 @@ from typing import Annotated, Any
 import structlog
 import typer
 
-from pfl_common import programs
-from pfl_common.completion import (
+from pfl_common.app import program
+from pfl_common.app.completion import (
     among,
     complete_backbones,
     complete_methods,
     complete_presets,
     complete_settings,
 )
-from pfl_common.config import dump, layered, settle
-from pfl_common.defaults import showing
+from pfl_common.app.config import dump, layered, settle
+from pfl_common.app.help import showing
+from pfl_common.app.logs import configure_from
+from pfl_common.app.terminal import console
 from pfl_common.errors import SettingError
-from pfl_common.logs import configure_from
-from pfl_common.terminal import console
 from pfl_server.settings import ServerSettings
 
-app = programs.make_app()
+app = program.make_app()
 MethodName = Annotated[str | None, typer.Option(help="Which method trains.", autocompletion=complete_methods)]
 BackboneName = Annotated[
     str | None,
@@ -123,7 +123,7 @@ def serve(
     explain: Explained = None,
     name: Listed = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --list-methods: print JSON.")] = False,
-    version: programs.Version = False,
+    version: program.Version = False,
 ) -> None:
     """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
     _answer_or_serve(dict(locals()))
@@ -142,7 +142,7 @@ def _read_settings(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_method_settings(values: dict[str, Any], preset: str | None, pairs: Sequence[str]) -> dict[str, Any]:
-    from pfl_server.checks import add_method_settings  # torch: not for --help
+    from pfl_server.run.setting_checks import add_method_settings  # torch: not for --help
 
     return add_method_settings(values, preset, pairs)
 
@@ -168,12 +168,12 @@ def run_server(given: dict[str, Any]) -> None:
     """Check the settings, print what was chosen, serve until stopped."""
     settings = settle(ServerSettings, given, what="pfl-server")
     configure_from(settings.log_format)
-    from pfl_server.checks import check_words
+    from pfl_server.run.setting_checks import check_words
 
     chosen = check_words(settings)
     log = structlog.get_logger("pfl.server")
     log.info("settings", method=settings.method, **dump(chosen))
-    from pfl_server.coordinator import Coordinator  # torch and grpc take a second: not for --help
+    from pfl_server.process import Coordinator  # torch and grpc take a second: not for --help
 
     async def serve_all() -> int:
         return await Coordinator(settings).serve()
@@ -183,7 +183,7 @@ def run_server(given: dict[str, Any]) -> None:
 
 def show_methods(name: str | None, *, as_json: bool) -> None:
     """The methods there are, or what each setting of one means."""
-    from pfl_server import listing
+    from pfl_server.method_help import listing
 
     if as_json:
         found = listing.list_all() if name is None else listing.describe(name)
@@ -196,12 +196,12 @@ def show_methods(name: str | None, *, as_json: bool) -> None:
 
 def explain_method(name: str, backbone: str | None, preset: str | None, pairs: Sequence[str]) -> None:
     """What a method does, what it costs, when to choose it."""
-    from pfl_server import explaining
+    from pfl_server.method_help import explanation
 
     chosen = _add_method_settings({"method": name}, preset, pairs).get("set", {})
-    explaining.show(name, console(), networks=explaining.choose_networks(backbone), settings=chosen)
+    explanation.show(name, console(), networks=explanation.choose_networks(backbone), settings=chosen)
 
 
 def main() -> None:
     """The entry of `pfl-server`."""
-    programs.run("pfl-server", app)
+    program.run("pfl-server", app)

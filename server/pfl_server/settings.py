@@ -12,11 +12,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
-from pfl_common.config import STRICT, Port, Why
-from pfl_common.descriptions import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
+from pfl_common.app.config import STRICT, Port, Why
 from pfl_common.errors import Refused
-from pfl_common.run import MAJORITY, Participation, Quorum
-from pfl_common.vocabularies import settle_words
+from pfl_common.spec.data_description import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
+from pfl_common.spec.run import MAJORITY, Participation, Quorum
+from pfl_common.spec.word_list import settle_words
 
 MOST_CLASSES = 20_000
 

@@ -21,17 +21,19 @@ from pathlib import Path
 
 import torch
 
-from pfl_common import codec, methods, seeding
-from pfl_common.halves import Arrivals, LocalData, Participant, Samples
-from pfl_common.messages import header_up
-from pfl_common.programs import keep_frames_warm
-from pfl_common.run import Json, Kind, Model, RunSpec, Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
-from pfl_common.update import flatten
-from pfl_server.rehearsal import rehearse
-from pfl_server.sealed import seal_with
-from pfl_server.spool import Update
+from pfl_common import methods
+from pfl_common.app.program import keep_frames_warm
+from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples
+from pfl_common.randomness import generators
+from pfl_common.spec.messages import header_up
+from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import flatten
+from pfl_server.envelopes.sealed import seal_with
+from pfl_server.run.rehearsal import rehearse
+from pfl_server.store.spool import Update
 from tests.common.sealing.members import Members, offer_of
 
 SETTINGS: dict[str, dict[str, Json]] = {
@@ -112,7 +114,7 @@ def build(name: str, sites: int, backbone: str) -> tuple[RunSpec, Participant]:
     model = Model(backbone, (3, 32, 32), tuple("abcdefghij"))
     spec = RunSpec("run-1", name, SETTINGS[name], model, 9, SEED, roster)
     template = methods.build_participant(spec)
-    seeding.initialise(template, SEED)
+    generators.initialise(template, SEED)
     return replace(spec, manifests=rehearse(methods.load(name), spec, template)), template
 
 
@@ -143,7 +145,7 @@ def write_updates(
 
 def made_up(update: State, site: str, number: int) -> State:
     """The same shapes, other numbers."""
-    chance = seeding.generator(site, number)
+    chance = generators.generator(site, number)
 
     def change(value: torch.Tensor) -> torch.Tensor:
         if value.is_floating_point():

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from pfl_common import sealing
 from pfl_common.identity.cards import EnvelopeKeys
-from pfl_common.messages import Assignment, Blob, Seal, header_up
-from pfl_common.run import Kind, Task
 from pfl_common.sealing import FRAME, TAG
+from pfl_common.spec.messages import Assignment, Blob, Seal, header_up
+from pfl_common.spec.run import Kind, Task
 from tests.client.sealed_line import OTHER, PLAIN, SITE, Post, Sent
 
 SEALED_FRAME = FRAME + TAG

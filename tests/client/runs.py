@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pfl_client.bench import DataFolder, Job
-from pfl_common import codec, methods, seeding
-from pfl_common.halves import ServerHalf
-from pfl_common.run import Json, Kind, Model, RunSpec, Task
-from pfl_common.tensors import State, load_into
-from pfl_server.rehearsal import rehearse
+from pfl_client.trainer_process.api import DataFolder, Job
+from pfl_common import methods
+from pfl_common.learning.method import ServerHalf
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State, load_into
+from pfl_server.run.rehearsal import rehearse
 
 SHAPE = (1, 6, 6)
 CLASSES = ("cat", "dog", "owl")
@@ -35,7 +37,7 @@ def pin_run(
     # Shapes do not depend on the number of epochs, and some tests ask for a task without an end.
     quick = dataclasses.replace(bare, settings={**bare.settings, "epochs": 1})
     template = methods.build_participant(quick)
-    seeding.initialise(template, bare.seed)
+    generators.initialise(template, bare.seed)
     found = methods.load(method)
     spec = dataclasses.replace(bare, manifests=rehearse(found, quick, template))
     return spec, State.of(template), found.build_server(spec)

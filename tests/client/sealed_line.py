@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from pfl_client.audit import entries
-from pfl_client.bench import DataFolder, Done, Job, Progress
-from pfl_client.daemon import Daemon
-from pfl_client.sealed import SealedEnvelopes
+from pfl_client.daemon.loop import Daemon
+from pfl_client.envelopes.sealed import SealedEnvelopes
+from pfl_client.run_folder.audit import entries
+from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress
 from pfl_common import sealing
 from pfl_common.identity.cards import EnvelopeKeys
-from pfl_common.messages import (
+from pfl_common.sealing import FRAME
+from pfl_common.spec.messages import (
     Assignment,
     Blob,
     Joined,
@@ -27,8 +28,7 @@ from pfl_common.messages import (
     header_down,
     header_of_init,
 )
-from pfl_common.run import Description, Entry, Header, Kind, Model, RunSpec, Task
-from pfl_common.sealing import FRAME
+from pfl_common.spec.run import Description, Entry, Header, Kind, Model, RunSpec, Task
 from tests.common.sealing.members import PATTERN, Members
 
 SITE, OTHER = "hospital-a", "hospital-b"

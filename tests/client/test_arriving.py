@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.arriving import Arriving, forget, lay, reached
-from pfl_common.blanks import WORTH, Blanks
-from pfl_common.messages import Blob
+from pfl_client.connection.partial_file import Arriving, forget, lay, reached
+from pfl_common.files.recycler import WORTH, Blanks
+from pfl_common.spec.messages import Blob
 
 CONTENT = bytes(range(256)) * (3 * WORTH // 256) + b"end"
 BLOB = Blob(hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client import audit as listing
-from pfl_client.audit import Audit, Book, Head, entries
-from pfl_client.declined import DiskFull
-from pfl_client.spelled import spell
-from pfl_common import speech
+from pfl_client.connection.message_values import spell
+from pfl_client.run_folder import audit as listing
+from pfl_client.run_folder.audit import Audit, Book, Head, entries
+from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import StateError
-from pfl_common.run import Description, Moments
-from pfl_common.scores import tell, vector
+from pfl_common.evaluation import tell, vector
+from pfl_common.spec.run import Description, Moments
+from pfl_common.wire import convert
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, live, pin, put_together, quick
 
 assert quick  # nobody waits here
@@ -153,7 +153,7 @@ DESCRIPTION = Description(
 
 def test_all_that_is_said_at_joining_is_listed(tmp_path: Path) -> None:
     """Class names, shapes, counts, sizes, ranges, moments, fingerprint, warnings: whatever field the message has."""
-    message = speech.say_description(DESCRIPTION)
+    message = convert.say_description(DESCRIPTION)
     said = spell(message)
     assert {field.name for field, _ in message.ListFields()} == set(said)
     for value in ("cat", "dog", "one class is small", 255.0, "ab" * 8, 8):
@@ -172,7 +172,7 @@ def test_all_that_is_said_at_joining_is_listed(tmp_path: Path) -> None:
 
 def test_scores_are_listed_by_name(tmp_path: Path) -> None:
     """Five numbers that mean something, and how many follow from them."""
-    message = speech.say_scores("000003-1-train", {"pre/test/combined": vector(3, 4, 0.5)})
+    message = convert.say_scores("000003-1-train", {"pre/test/combined": vector(3, 4, 0.5)})
     audit = open_list(tmp_path)
     audit.tell("Report", message.SerializeToString(), 900, lambda: spell(message))
     (line,) = read(tmp_path)
@@ -185,7 +185,7 @@ def test_scores_are_listed_by_name(tmp_path: Path) -> None:
 def test_diagnostics_are_listed_as_what_they_are(tmp_path: Path) -> None:
     """Apart from the scores they travel with, each with the numbers that went."""
     report = {"pre/test/combined": vector(3, 4, 0.5)} | tell({"share/p10": 0.5})
-    message = speech.say_scores("000003-1-train", report)
+    message = convert.say_scores("000003-1-train", report)
     audit = open_list(tmp_path)
     audit.tell("Report", message.SerializeToString(), 900, lambda: spell(message))
     (line,) = read(tmp_path)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client import beforehand
 from pfl_client.cli import main
+from pfl_client.onboarding import preflight
 from pfl_client.settings import ClientSettings
-from pfl_common.config import layered, settle
+from pfl_common.app.config import layered, settle
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret, write_join_file
 from tests.client.runs import write_arrays
 from tests.words import Spoken, check_clear, options_in, speak
@@ -122,7 +122,7 @@ def test_no_coordinator(folder: Path) -> None:
 
 def test_no_coordinator_within_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That it is waited for is said at once, with how long; then the same words as without waiting."""
-    monkeypatch.setattr(beforehand, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(preflight, "LOOK_SECONDS", 0.01)
     said = join("--data", folder, "--wait", "0.1")
     check_clear(said, 75, "the coordinator is not there yet, waiting for it", "for_seconds=0.1")
     assert 2 == said.text.count("no coordinator of this user runs"), "where the wait began, and as it ended"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client import clocks
+from pfl_client.connection import clock_check
 from pfl_common.errors import Unavailable
 from pfl_common.identity import Authority
 
@@ -34,7 +34,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 )
 def test_both_clocks_are_named(authority: Authority, offset: timedelta, phrases: tuple[str, ...]) -> None:
     """Ours, theirs, and which to look at."""
-    explained = clocks.explain("127.0.0.1:1", authority.ca_pem, now=NOW + offset)
+    explained = clock_check.explain("127.0.0.1:1", authority.ca_pem, now=NOW + offset)
     assert isinstance(explained, Unavailable), "a clock may be set by itself"
     for phrase in (*phrases, "to within 5 minutes", "set the clock that is wrong"):
         assert phrase in str(explained)
@@ -43,16 +43,16 @@ def test_both_clocks_are_named(authority: Authority, offset: timedelta, phrases:
 def test_clocks_that_agree_explain_nothing(authority: Authority) -> None:
     """A day ahead is nothing a certificate of a year minds."""
     for offset in (timedelta(), timedelta(days=1)):
-        assert None is clocks.explain("127.0.0.1:1", authority.ca_pem, now=NOW + offset)
+        assert None is clock_check.explain("127.0.0.1:1", authority.ca_pem, now=NOW + offset)
 
 
 def test_a_stranger_says_nothing_of_clocks(authority: Authority, tmp_path: Path) -> None:
     """Whoever another authority signed may have any clock it likes; and so may nobody at all."""
     other = Authority.open_or_create(tmp_path / "other", now=NOW)
-    assert None is clocks.explain("127.0.0.1:1", other.ca_pem, now=NOW - timedelta(days=1))
+    assert None is clock_check.explain("127.0.0.1:1", other.ca_pem, now=NOW - timedelta(days=1))
 
 
 def test_nobody_there(tmp_path: Path) -> None:
     """A port that is closed explains nothing."""
     one = Authority.open_or_create(tmp_path / "one", now=NOW)
-    assert None is clocks.explain("127.0.0.1:1", one.ca_pem, now=NOW - timedelta(days=1))
+    assert None is clock_check.explain("127.0.0.1:1", one.ca_pem, now=NOW - timedelta(days=1))

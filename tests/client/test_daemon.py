@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client import daemon as story
-from pfl_client import heart, visit
-from pfl_client.audit import entries
-from pfl_client.bench import DataFolder, Done, Job, Progress, TrainerLost
-from pfl_client.daemon import Daemon
+from pfl_client.connection.link import NotAdmitted, Unreachable
+from pfl_client.daemon import heartbeat as heart
+from pfl_client.daemon import loop as story
+from pfl_client.daemon.loop import Daemon
 from pfl_client.data import layout
-from pfl_client.declined import DiskFull
-from pfl_client.link import NotAdmitted, Unreachable
+from pfl_client.run_folder import folder as visit
+from pfl_client.run_folder.audit import entries
+from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, TrainerLost
+from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import DataError, Refused, StateError
-from pfl_common.messages import (
+from pfl_common.evaluation import REPORTS
+from pfl_common.spec.messages import (
     OPENING,
     Assignment,
     Blob,
@@ -33,9 +35,8 @@ from pfl_common.messages import (
     Scores,
     header_down,
 )
-from pfl_common.run import Description, Entry, Kind, Model, RunSpec, Task
-from pfl_common.scores import REPORTS
-from pfl_deploy.loopback import OpenEnvelopes
+from pfl_common.spec.run import Description, Entry, Kind, Model, RunSpec, Task
+from pfl_deploy.simulation.loopback import OpenEnvelopes
 
 SITE = "hospital-a"
 DESCRIPTION = Description((1, 4, 4), ("a", "b"), 8, warnings=("something is odd",))
@@ -600,7 +601,7 @@ async def test_a_large_download_goes_as_a_file(state: Path, monkeypatch: pytest.
     line, trainer = Line([assign(), FINISHED]), Trainer()
     await live(line, trainer, state)
     assert BYTES == trainer.jobs[0].down
-    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", len(BYTES) - 1)
+    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", len(BYTES) - 1)
     line, trainer = Line([assign(number=2, since=1), FINISHED]), Trainer()
     await live(line, trainer, state)
     assert isinstance(trainer.jobs[0].down, Path)

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from grpc import aio
 
-from pfl_client.dialling import Line, open_channel
-from pfl_client.link import Unreachable
+from pfl_client.connection.channel import Line, open_channel
+from pfl_client.connection.link import Unreachable
 from pfl_common.wire import coordinator_pb2 as wire
 
 LAST = "failed to connect to all addresses; last error: UNKNOWN: ipv4:192.0.2.1:7443: "

@@ -15,17 +15,18 @@ import pytest
 import pytest_asyncio
 import zmq
 
-from pfl_client import frames, ipc
-from pfl_client.bench import DataFolder, Done, Job, TrainerLost
-from pfl_client.declined import Declined, Diverged
-from pfl_client.ipc import TrainerFailed, TrainerProcess
-from pfl_client.trainer.serve import describe_fault
-from pfl_client.trainer.workbench import Workbench
+from pfl_client.trainer.loop import describe_fault
+from pfl_client.trainer.session import Workbench
+from pfl_client.trainer_process import process as ipc
+from pfl_client.trainer_process import protocol
+from pfl_client.trainer_process.api import DataFolder, Done, Job, TrainerLost
+from pfl_client.trainer_process.process import TrainerFailed, TrainerProcess
+from pfl_client.trainer_process.task_errors import Declined, Diverged
 from pfl_common.errors import DataError, UserError
-from pfl_common.run import Kind
+from pfl_common.spec.run import Kind
 from tests.client.runs import Desk
 
-SECRET = b"s" * frames.SECRET_BYTES
+SECRET = b"s" * protocol.SECRET_BYTES
 
 
 def ignore(samples: int) -> None:
@@ -184,8 +185,8 @@ def test_a_trainer_ends_with_its_daemon(tmp_path: Path) -> None:
     """A daemon killed at once leaves no trainer behind."""
     program = (
         "import asyncio, pathlib, sys\n"
-        "from pfl_client.bench import DataFolder\n"
-        "from pfl_client.ipc import TrainerProcess\n"
+        "from pfl_client.trainer_process.api import DataFolder\n"
+        "from pfl_client.trainer_process.process import TrainerProcess\n"
         "async def main():\n"
         "    trainer = TrainerProcess(pathlib.Path(sys.argv[1], 'state'))\n"
         "    try:\n"
@@ -239,7 +240,9 @@ def test_a_socket_lies_in_a_private_folder_with_a_short_path(tmp_path: Path) -> 
 
 def test_the_daemons_half_is_light() -> None:
     """Neither torch nor numpy nor the trainer is loaded with it."""
-    program = "import pfl_client.ipc, pfl_client.vault, pfl_client.outbox, sys; print(*sys.modules)"
+    light = ("trainer_process.process", "run_folder.vault", "run_folder.outbox")
+    imports = ", ".join(f"pfl_client.{module}" for module in light)
+    program = f"import {imports}, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert set() == {"torch", "numpy", "pfl_client.trainer", "pfl_client.data", "grpc"} & set(
         done.stdout.split()
@@ -269,12 +272,12 @@ def test_a_letter_is_read_as_it_was_written() -> None:
     up = os.urandom((5 << 20) // 2)
     scores, held = {"pre/test/combined": [0.1, 1 / 3]}, {"resident": 1 << 40, "device": 5}
     done = Done(scores, {"loss": float("inf")}, up, ("slot",), {"train": 1e-9}, "cuda: Card 7", held)
-    parts = frames.pack(SECRET, *frames.answer_with(done))
+    parts = protocol.pack(SECRET, *protocol.answer_with(done))
     assert [1 << 20, 1 << 20, 1 << 19] == [len(part) for part in parts[3:]]
-    letter, body = frames.unpack(SECRET, as_frames(parts))
-    assert done == frames.read_done(letter, body)
-    nan, _ = frames.unpack(
-        SECRET, as_frames(frames.pack(SECRET, frames.Finished(metrics={"loss": float("nan")})))
+    letter, body = protocol.unpack(SECRET, as_frames(parts))
+    assert done == protocol.read_done(letter, body)
+    nan, _ = protocol.unpack(
+        SECRET, as_frames(protocol.pack(SECRET, protocol.Finished(metrics={"loss": float("nan")})))
     )
     assert nan.metrics["loss"] != nan.metrics["loss"]
 
@@ -282,8 +285,10 @@ def test_a_letter_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("up", [None, b"", b"x", Path("/large/parcel")])
 def test_an_update_is_told_from_none(up: bytes | Path | None) -> None:
     """An empty update, one in a file and none at all are three things."""
-    letter, body = frames.answer_with(Done(up=up))
-    assert up == frames.read_done(*frames.unpack(SECRET, as_frames(frames.pack(SECRET, letter, body)))).up
+    letter, body = protocol.answer_with(Done(up=up))
+    assert (
+        up == protocol.read_done(*protocol.unpack(SECRET, as_frames(protocol.pack(SECRET, letter, body)))).up
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,14 +304,14 @@ def test_an_update_is_told_from_none(up: bytes | Path | None) -> None:
 )
 def test_what_is_no_letter_is_not_read(parts: list[bytes]) -> None:
     """Without the secret, or in another form, nothing is done with it."""
-    with pytest.raises(frames.Garbled):
-        frames.unpack(SECRET, as_frames(parts))
+    with pytest.raises(protocol.Garbled):
+        protocol.unpack(SECRET, as_frames(parts))
 
 
 def test_a_parcel_too_large_for_a_message_is_not_sent() -> None:
     """It belongs into a file."""
     with pytest.raises(ValueError, match="too many for a message"):
-        frames.pack(SECRET, frames.Opened(), bytes(frames.PARCEL_LIMIT + 1))
+        protocol.pack(SECRET, protocol.Opened(), bytes(protocol.PARCEL_LIMIT + 1))
 
 
 def test_errors_travel_with_their_words_and_their_kind() -> None:
@@ -316,10 +321,10 @@ def test_errors_travel_with_their_words_and_their_kind() -> None:
         pass
 
     for kind in (UserError, DataError, Declined, Diverged):
-        back = frames.rebuild(frames.explain(kind("seen", expected="this", advice="do", file="f")))
+        back = protocol.rebuild(protocol.explain(kind("seen", expected="this", advice="do", file="f")))
         said = (back.seen, back.expected, back.advice, back.file)
         assert (kind, "seen", "this", "do", "f") == (type(back), *said)
-    assert DataError is type(frames.rebuild(frames.explain(Special("seen"))))
+    assert DataError is type(protocol.rebuild(protocol.explain(Special("seen"))))
 
 
 @pytest.mark.parametrize(

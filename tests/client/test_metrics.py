@@ -18,17 +18,17 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
-from pfl_client import daemon as story
-from pfl_client import metrics
-from pfl_client.bench import Done, Job, Progress, TrainerLost
-from pfl_client.daemon import Daemon
-from pfl_client.link import Traffic, Unreachable
-from pfl_client.metrics import NUMBERS, HealthServer, SiteMetrics, Surroundings
-from pfl_client.site import _look_around
+from pfl_client.connection.link import Traffic, Unreachable
+from pfl_client.daemon import exporter
+from pfl_client.daemon import loop as story
+from pfl_client.daemon.exporter import NUMBERS, HealthServer, SiteMetrics, Surroundings
+from pfl_client.daemon.loop import Daemon
+from pfl_client.process import _look_around
+from pfl_client.trainer_process.api import Done, Job, Progress, TrainerLost
 from pfl_common.errors import DataError, Refused, StateError
 from pfl_common.identity import Keyring
-from pfl_common.messages import Blob, Joined
-from pfl_common.run import Kind
+from pfl_common.spec.messages import Blob, Joined
+from pfl_common.spec.run import Kind
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, pin, put_together
 from tests.client.test_room import Usage
 from tests.network.federation import Federation
@@ -320,7 +320,7 @@ def test_who_is_silent_is_hung_up_on(
     knock: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """After a while, and without a line in the log."""
-    monkeypatch.setattr(metrics._Quiet, "timeout", 0.1)
+    monkeypatch.setattr(exporter._Quiet, "timeout", 0.1)
     silent = [knock(), knock()]
     silent[0].sendall(b"GET /healthz HT")
     assert [b"", b""] == [line.recv(1) for line in silent]
@@ -331,14 +331,14 @@ def test_many_who_are_silent_at_once(
     served: tuple[Daemon, Traffic, str], knock: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are only so many threads: who comes when all are taken waits until the first silent one is gone."""
-    monkeypatch.setattr(metrics._Quiet, "timeout", 2.0)
-    for _ in range(metrics.MOST_AT_ONCE + 1):
+    monkeypatch.setattr(exporter._Quiet, "timeout", 2.0)
+    for _ in range(exporter.MOST_AT_ONCE + 1):
         knock()
     assert "ok\n" == fetch(f"{served[2]}/healthz")
     answering = [one.name for one in threading.enumerate() if "process_request_thread" in one.name]
-    assert len(answering) <= metrics.MOST_AT_ONCE
+    assert len(answering) <= exporter.MOST_AT_ONCE
 
 
 def test_nobody_is_heard_for_longer_than_a_probe_waits() -> None:
     """A probe that is not answered in some seconds ends the site in mid-training."""
-    assert 5.0 == metrics._Quiet.timeout
+    assert 5.0 == exporter._Quiet.timeout

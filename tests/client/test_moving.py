@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pfl_client import moving
-from pfl_client.link import Unreachable
-from pfl_client.moving import MovingLink
-from pfl_common.messages import Over
+from pfl_client.connection import moving_link
+from pfl_client.connection.link import Unreachable
+from pfl_client.connection.moving_link import MovingLink
+from pfl_common.spec.messages import Over
 from tests.client.test_daemon import FINISHED, Line
 
 
@@ -85,7 +85,7 @@ async def test_nowhere_else(here: str | None) -> None:
 
 async def test_a_call_that_hangs_at_the_old_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not waited for: as soon as another call has found the new address it is asked there too."""
-    monkeypatch.setattr(moving, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(moving_link, "LOOK_SECONDS", 0.0)
     town = Town("new")
     link = town.link("old")
     old, hanging = town.lines["old"], asyncio.Event()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.outbox import Outbox, Upload
-from pfl_common.blanks import WORTH, Blanks
-from pfl_common.run import Header, Kind
-from pfl_deploy.loopback import OpenEnvelopes
+from pfl_client.run_folder.outbox import Outbox, Upload
+from pfl_common.files.recycler import WORTH, Blanks
+from pfl_common.spec.run import Header, Kind
+from pfl_deploy.simulation.loopback import OpenEnvelopes
 
 KEY = "000003-1-train"
 HEADER = Header("run-1", 3, 1, Kind.TRAIN, "train", "up", "hospital-a", "m", ("slot",))

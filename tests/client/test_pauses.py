@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client import daemon as story
-from pfl_client import heart
-from pfl_client.bench import DataFolder
-from pfl_client.daemon import Daemon
-from pfl_client.link import Unreachable
+from pfl_client.connection.link import Unreachable
+from pfl_client.daemon import heartbeat
+from pfl_client.daemon import loop as story
+from pfl_client.daemon.loop import Daemon
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import Refused
-from pfl_common.messages import Blob, Joined, Mark, Over
-from pfl_common.run import Description, Model, RunSpec
-from pfl_deploy.loopback import OpenEnvelopes
+from pfl_common.spec.messages import Blob, Joined, Mark, Over
+from pfl_common.spec.run import Description, Model, RunSpec
+from pfl_deploy.simulation.loopback import OpenEnvelopes
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, put_together
 
 MODEL = Model("mlp", (1, 4, 4), ("a", "b"))
@@ -61,7 +61,7 @@ async def test_no_pause_outlasts_a_lease(tmp_path: Path, monkeypatch: pytest.Mon
     pauses, sleep = [], asyncio.sleep
 
     async def note(seconds: float) -> None:
-        if seconds == heart.HEARTBEAT_SECONDS:
+        if seconds == heartbeat.HEARTBEAT_SECONDS:
             await sleep(3600)  # a heart that beats is no pause; it ends with its task
         pauses.append(seconds)
         await sleep(0)
@@ -90,11 +90,11 @@ async def test_what_goes_wrong_again_and_again_is_done_in_peace(
     pauses, sleep = [], asyncio.sleep
 
     async def note(seconds: float) -> None:
-        if seconds != heart.HEARTBEAT_SECONDS:
+        if seconds != heartbeat.HEARTBEAT_SECONDS:
             pauses.append(seconds)
-        await sleep(3600 if seconds == heart.HEARTBEAT_SECONDS else 0)
+        await sleep(3600 if seconds == heartbeat.HEARTBEAT_SECONDS else 0)
 
-    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 99.0)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 99.0)
     monkeypatch.setattr(story.asyncio, "sleep", note)
     troubles = [Refused(code, "no") for code in ("size", "late", "header", "seal", "size", "size", "size")]
     line = Line([assign() for _ in troubles] + [FINISHED], troubles={"submit": troubles})
@@ -114,7 +114,7 @@ async def test_a_coordinator_that_is_away_for_long_is_not_worth_a_line_a_second(
     """The first tries are told, then one a minute, and the return."""
 
     async def no_time(seconds: float) -> None:
-        if seconds == heart.HEARTBEAT_SECONDS:
+        if seconds == heartbeat.HEARTBEAT_SECONDS:
             await asyncio.Event().wait()
 
     monkeypatch.setattr(story.asyncio, "sleep", no_time)

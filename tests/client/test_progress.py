@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.link import Traffic
-from pfl_client.progress import SiteProgress, in_bytes
-from pfl_client.watch import Watch
-from pfl_common.messages import Scores
-from pfl_common.run import Kind, Task
-from pfl_common.scores import vector
+from pfl_client.connection.link import Traffic
+from pfl_client.daemon.progress import SiteProgress, in_bytes
+from pfl_client.daemon.status import Watch
+from pfl_common.evaluation import vector
+from pfl_common.spec.messages import Scores
+from pfl_common.spec.run import Kind, Task
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, put_together, quick
 
 assert quick  # nobody waits here

@@ -12,18 +12,20 @@ from typing import NamedTuple
 
 import pytest
 
-from pfl_client import arriving, room, visit
-from pfl_client import daemon as story
-from pfl_client.audit import entries
-from pfl_client.bench import Parcel, Progress
-from pfl_client.declined import DiskFull
-from pfl_client.link import NotAdmitted, Unreachable
-from pfl_client.outbox import Outbox, Upload
-from pfl_client.vault import Vault
-from pfl_common import blanks
+from pfl_client.connection import partial_file
+from pfl_client.connection.link import NotAdmitted, Unreachable
+from pfl_client.daemon import loop as story
+from pfl_client.run_folder import folder as visit
+from pfl_client.run_folder import space as room
+from pfl_client.run_folder.audit import entries
+from pfl_client.run_folder.outbox import Outbox, Upload
+from pfl_client.run_folder.vault import Vault
+from pfl_client.trainer_process.api import Parcel, Progress
+from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import Refused
-from pfl_common.messages import Joined, Over
-from pfl_common.run import Description, Entry, Header, Kind
+from pfl_common.files import recycler
+from pfl_common.spec.messages import Joined, Over
+from pfl_common.spec.run import Description, Entry, Header, Kind
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, put_together
 
 
@@ -162,7 +164,7 @@ async def test_a_vast_download_gives_its_place_to_the_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the trainer has read, and the update of the task before, are gone when the next update is closed."""
-    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", 0)
+    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 0)
     monkeypatch.setattr(visit, "REUSED_LIMIT", 0)
     held: list[set[str]] = []
     store = Outbox.store
@@ -181,14 +183,14 @@ async def test_a_vast_download_gives_its_place_to_the_update(
 
 async def test_a_download_whose_note_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its first byte: the task is declined, the site goes on."""
-    lay, troubles = arriving.lay, [OSError(errno.ENOSPC, "full")]
+    lay, troubles = partial_file.lay, [OSError(errno.ENOSPC, "full")]
 
     def fail_first(*words: object) -> None:
         if troubles:
             raise troubles.pop()
         lay(*words)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(arriving, "lay", fail_first)
+    monkeypatch.setattr(partial_file, "lay", fail_first)
     line = Line([assign(), assign(number=2), FINISHED])
     assert FINISHED == await live(line, Trainer(), tmp_path / "state")
     assert ["disk_full"] == [reason for _, reason, _ in line.hear("decline")]  # type: ignore[misc]  # three words
@@ -197,7 +199,7 @@ async def test_a_download_whose_note_has_no_room(tmp_path: Path, monkeypatch: py
 
 async def test_old_files_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk without room for one folder more: what is done is removed, and no task fails for it."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     make = os.mkdir
 
     def refuse(path: Path, *words: int) -> None:
@@ -214,7 +216,7 @@ async def test_old_files_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest
 
 async def test_a_task_that_is_given_up_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither its download nor its update lies on among the files to be written over: their room is needed."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     commit, troubles, state = Vault.commit, [OSError(errno.ENOSPC, "full")], tmp_path / "state"
 
     def fail_first(vault: Vault, *words: object, **named: object) -> None:
@@ -240,7 +242,7 @@ async def test_what_is_kept_for_speed_goes_before_anybody_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The list of what left has no room beside them: they go, and nobody is told of a full disk."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     audit, state, seen = story.Visit.audit, tmp_path / "state", []
 
     def fail_beside_blanks(visit: story.Visit, *words: object) -> None:

@@ -12,16 +12,18 @@ from typing import TypeAlias
 
 import pytest
 
-from pfl_client import daemon, disk, visit
-from pfl_client.declined import Tampered
-from pfl_client.outbox import Outbox
-from pfl_client.sealed import SealedEnvelopes
-from pfl_client.visit import Visit
+from pfl_client.daemon import loop
+from pfl_client.envelopes.sealed import SealedEnvelopes
+from pfl_client.run_folder import folder as visit
+from pfl_client.run_folder import small_files
+from pfl_client.run_folder.folder import Visit
+from pfl_client.run_folder.outbox import Outbox
+from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common import sealing
 from pfl_common.errors import Refused
 from pfl_common.identity.cards import open_card
-from pfl_common.messages import Joined, Offer, Receipt, header_up
-from pfl_common.run import Header, Kind, RunSpec, Task
+from pfl_common.spec.messages import Joined, Offer, Receipt, header_up
+from pfl_common.spec.run import Header, Kind, RunSpec, Task
 from tests.client.forged_downloads import FORGED
 from tests.client.sealed_line import INIT, OTHER, PLAIN, SITE, Line, Place, Post, Trainer, pin
 from tests.common.sealing.members import PATTERN, Members, find_bytes, vouch
@@ -32,7 +34,7 @@ KEY = "000001-1-train"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here."""
-    monkeypatch.setattr(daemon, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(loop, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def place(post: Post, tmp_path: Path) -> Place:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a download gets to the trainer."""
     if request.param == "as a file":
-        monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", 0)
+        monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 0)
     return request.param
 
 
@@ -98,7 +100,7 @@ async def test_a_killed_daemon_leaves_nothing_open(
     place: Place, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while the trainer works on an opened file: the next start takes it away before anything else."""
-    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", 0)
+    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 0)
     joined = post.join()
     working = asyncio.Event()
 
@@ -222,14 +224,14 @@ async def test_the_first_model_lasts_before_its_note_says_so(
 ) -> None:
     """The note is believed for ever after: a power loss must not leave it beside a torn model."""
     synced = []
-    sync = disk.sync
+    sync = small_files.sync
 
     def watch(path: Path) -> None:
         if path.name == "init.raw":
             synced.append((path.read_bytes(), (path.parent / "init.json").exists()))
         sync(path)
 
-    monkeypatch.setattr(disk, "sync", watch)
+    monkeypatch.setattr(small_files, "sync", watch)
     await place.live()
     await place.live(joined=post.join(b"another"))
     assert [(INIT, False), (b"another", False)] == synced

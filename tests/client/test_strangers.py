@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import pytest
 
-from pfl_client.dialling import Stranger
-from pfl_client.link import Traffic, Unreachable
-from pfl_client.transport import GrpcLink
-from pfl_server.enrolment import EnrolmentServer
+from pfl_client.connection.channel import Stranger
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import Traffic, Unreachable
+from pfl_server.network.enrolment import EnrolmentServer
 from tests.network.federation import HASTY, Federation
 
 SAID = "something else answers in the coordinator's place"

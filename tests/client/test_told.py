@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client import daemon as story
-from pfl_common.messages import Assignment, Gathering, Over
-from pfl_common.run import Kind
+from pfl_client.daemon import loop as story
+from pfl_common.spec.messages import Assignment, Gathering, Over
+from pfl_common.spec.run import Kind
 from tests.client.test_daemon import FINISHED, Line, Trainer, assign, live
 
 

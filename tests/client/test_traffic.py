@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.link import Traffic
-from pfl_client.moving import MovingLink
-from pfl_client.transport import GrpcLink
-from pfl_server.transport import GrpcServer
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import Traffic
+from pfl_client.connection.moving_link import MovingLink
+from pfl_server.network.server import GrpcServer
 from tests.network.federation import Federation
 from tests.network.file_desk import upload
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pfl_client import disk
-from pfl_client.declined import DiskFull
-from pfl_client.vault import FolderLock, Owner, ServingModel, Vault
+from pfl_client.run_folder import small_files
+from pfl_client.run_folder.vault import FolderLock, Owner, ServingModel, Vault
+from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import StateError
-from pfl_common.messages import Mark
+from pfl_common.spec.messages import Mark
 
 OWNER = Owner("run-1", "abc", "hospital-a")
 STEPS = ("write", "sync", "settle", "move", "remove")
@@ -45,7 +45,7 @@ def break_after(monkeypatch: pytest.MonkeyPatch, steps: int, error: BaseExceptio
     asked = 0
 
     def wrap(name: str) -> None:
-        genuine = getattr(disk, name)
+        genuine = getattr(small_files, name)
 
         def step(*arguments: object) -> None:
             nonlocal asked
@@ -57,7 +57,7 @@ def break_after(monkeypatch: pytest.MonkeyPatch, steps: int, error: BaseExceptio
                 arguments[0].write_bytes(arguments[1][: len(arguments[1]) // 2])
             raise error
 
-        monkeypatch.setattr(disk, name, step)
+        monkeypatch.setattr(small_files, name, step)
 
     for name in STEPS:
         wrap(name)
@@ -160,9 +160,11 @@ def test_what_the_pointer_names_lasts_before_it_is_named(
     """After a power loss the new pointer must not name a file that was never on the disk."""
     vault, done = Vault(tmp_path, OWNER), []
     for name in STEPS:
-        genuine = getattr(disk, name)
+        genuine = getattr(small_files, name)
         monkeypatch.setattr(
-            disk, name, lambda *a, name=name, genuine=genuine: (done.append((name, a[-1])), genuine(*a))
+            small_files,
+            name,
+            lambda *a, name=name, genuine=genuine: (done.append((name, a[-1])), genuine(*a)),
         )
     put(vault, Mark(1, 1), "one", since=0)
     names = [name for name, _ in done]
@@ -246,7 +248,7 @@ def test_two_daemons_cannot_use_one_folder(tmp_path: Path) -> None:
 def test_a_killed_daemon_leaves_no_lock(tmp_path: Path) -> None:
     """The system gives the lock back when its process ends, however it ends."""
     program = (
-        "import sys, pathlib; from pfl_client.vault import FolderLock\n"
+        "import sys, pathlib; from pfl_client.run_folder.vault import FolderLock\n"
         "lock = FolderLock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -284,7 +286,7 @@ def test_a_serving_model_keeps_the_one_before(tmp_path: Path) -> None:
 def test_a_state_of_nothing_is_not_worth_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who keeps nothing of its own loses nothing in a power cut; the same site with one number waits for the disk."""
     synced: list[str] = []
-    monkeypatch.setattr(disk, "_sync", lambda path, flags: synced.append(path.name))
+    monkeypatch.setattr(small_files, "_sync", lambda path, flags: synced.append(path.name))
     vault = Vault(tmp_path / "vault", OWNER)
     synced.clear()
     save_file({}, vault.draft)

@@ -6,11 +6,11 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from pfl_client.bench import DataFolder
-from pfl_client.sealed import SealedEnvelopes
-from pfl_client.site import own_secret
-from pfl_common.run import Description
-from pfl_deploy.loopback import OpenEnvelopes
+from pfl_client.envelopes.sealed import SealedEnvelopes
+from pfl_client.process import own_secret
+from pfl_client.trainer_process.api import DataFolder
+from pfl_common.spec.run import Description
+from pfl_deploy.simulation.loopback import OpenEnvelopes
 from tests.client.test_daemon import DESCRIPTION, FINISHED, Line, Trainer, put_together
 from tests.common.sealing.members import Members
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.vault import Owner, Vault
-from pfl_client.visit import Visit
+from pfl_client.run_folder.folder import Visit
+from pfl_client.run_folder.vault import Owner, Vault
 from pfl_common.errors import StateError
-from pfl_common.messages import Mark
-from pfl_common.run import RunSpec
-from pfl_deploy.loopback import OpenEnvelopes
+from pfl_common.spec.messages import Mark
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.simulation.loopback import OpenEnvelopes
 from tests.client.test_daemon import SITE, pin
 
 

@@ -8,7 +8,7 @@ from threading import Barrier, BrokenBarrierError, Thread
 
 import pytest
 
-from pfl_common.blanks import WORTH, Blanks
+from pfl_common.files.recycler import WORTH, Blanks
 
 
 def write(path: Path, size: int) -> Path:

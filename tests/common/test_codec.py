@@ -12,11 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_common import codec
 from pfl_common.errors import Refused
-from pfl_common.run import Entry
-from pfl_common.tensors import State
-from pfl_common.update import Up, Weighted, flatten, unflatten
+from pfl_common.spec.run import Entry
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import Up, Weighted, flatten, unflatten
 
 torch.set_num_threads(1)
 

@@ -7,14 +7,14 @@ import io
 import pytest
 import torch
 
-from pfl_common import codec
-from pfl_common.columns import columns
 from pfl_common.errors import Refused
-from pfl_common.parcels import Held, lay_out, stretches
-from pfl_common.run import Entry
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
-from pfl_common.update import Weighted
+from pfl_common.spec.run import Entry
+from pfl_common.tensors import codec
+from pfl_common.tensors.fused import columns
+from pfl_common.tensors.layout import Held, lay_out, stretches
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Weighted
 
 NAMES = ("a", "b.c", "b.d", "e")
 

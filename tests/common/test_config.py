@@ -9,9 +9,9 @@ import pytest
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from pfl_common.config import alias_table, dump, parse_pairs, refuse_idle, settle
+from pfl_common.app.config import alias_table, dump, parse_pairs, refuse_idle, settle
 from pfl_common.errors import SettingError, nearest
-from pfl_common.halves import STRICT, Settings
+from pfl_common.learning.method import STRICT, Settings
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from pfl_common.defaults import showing
+from pfl_common.app.help import showing
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from pfl_common.descriptions import check
 from pfl_common.errors import Refused
-from pfl_common.run import NOT_SUMMED, Description, Moments
+from pfl_common.spec.data_description import check
+from pfl_common.spec.run import NOT_SUMMED, Description, Moments
 
 PICTURES = Description(
     (3, 40, 48), ("cat", "dog"), 7, sizes=((40, 48, 5), (100, 200, 2)), low=0, high=255, data="ab" * 32

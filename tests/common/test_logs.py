@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 import structlog
 
-from pfl_common import logs
+from pfl_common.app import logs
 from pfl_common.errors import SettingError
 
 
@@ -36,7 +36,7 @@ def test_a_full_disk_does_not_end_a_program(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_daemon_loads_nothing_for_colours() -> None:
     """An idle site pays for every module; a traceback in colours is worth none of them."""
-    found = "import pfl_client.cli, pfl_client.site, sys; print({'rich', 'pygments'} & set(sys.modules))"
+    found = "import pfl_client.cli, pfl_client.process, sys; print({'rich', 'pygments'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
     assert "set()" == done.stdout.strip()
 

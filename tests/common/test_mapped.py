@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_common import mapped
-from pfl_common.tensors import State
+from pfl_common.tensors import mapped
+from pfl_common.tensors.state import State
 
 torch.set_num_threads(1)
 
@@ -94,10 +94,10 @@ MEASURE = """
 import re, sys
 from pathlib import Path
 import torch
-from pfl_common import mapped
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
-from pfl_common.update import Weighted
+from pfl_common.tensors import mapped
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import Weighted
 torch.set_num_threads(1)
 def anonymous():
     return int(re.search(r"^RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text(), re.M)[1])

@@ -7,7 +7,7 @@ import io
 import pytest
 import structlog
 
-from pfl_common import logs, programs
+from pfl_common.app import logs, program
 from pfl_common.errors import DataError
 
 NAME = "train/cat/patient-smith.png"
@@ -56,6 +56,6 @@ def test_an_error_names_its_file_on_a_terminal_alone(monkeypatch: pytest.MonkeyP
         raise DataError("file 3 of cat is no image", advice="repair it", file=NAME)
 
     with pytest.raises(SystemExit):
-        programs.run("pfl-client", fail)
+        program.run("pfl-client", fail)
     assert "what to do: repair it" in screen.getvalue()
     assert terminal == (NAME in screen.getvalue())

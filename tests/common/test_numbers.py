@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from pfl_common.numbers import Number, Summed, fill, fill_choice, fill_one
+from pfl_common.metric import Number, Summed, fill, fill_choice, fill_one
 
 BYTES = Number("pfl_bytes", "counter", "Bytes that crossed.", ("direction", "kind"))
 ROUND = Number("pfl_round", "gauge", "Round under way.")

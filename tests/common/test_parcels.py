@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_common import parcels
 from pfl_common.errors import Refused
-from pfl_common.parcels import Held, Window, lay_out, open_file
-from pfl_common.run import Entry
+from pfl_common.spec.run import Entry
+from pfl_common.tensors import layout
+from pfl_common.tensors.layout import Held, Window, lay_out, open_file
 
 MANIFEST = (
     Entry("extra.v", "uint8", (3,), "extra"),
@@ -25,7 +25,7 @@ def test_tensors_lie_one_after_the_other() -> None:
     """Without gaps, in the manifest's order; an absent group takes no place."""
     assert [0, 3, 43] == [place.offset for place in lay_out(MANIFEST, ["extra"]).values()]
     assert {"sum.w": 0, "weight.w": 40} == {n: place.offset for n, place in lay_out(MANIFEST, []).items()}
-    assert [48, 51] == [parcels.size_of(MANIFEST, groups) for groups in ([], ["extra"])]
+    assert [48, 51] == [layout.size_of(MANIFEST, groups) for groups in ([], ["extra"])]
 
 
 def test_a_group_nobody_pinned_is_refused() -> None:
@@ -33,7 +33,7 @@ def test_a_group_nobody_pinned_is_refused() -> None:
     with pytest.raises(Refused, match="does not have"):
         lay_out(MANIFEST, ["extra", "other"])
     with pytest.raises(Refused, match="does not have"):
-        parcels.size_of(MANIFEST, ["extra", "other"])
+        layout.size_of(MANIFEST, ["extra", "other"])
 
 
 def test_words_of_a_peer_are_not_kept() -> None:
@@ -42,7 +42,7 @@ def test_words_of_a_peer_are_not_kept() -> None:
     tracemalloc.start()
     try:
         for number in range(32):
-            for ask in (lay_out, parcels.size_of):
+            for ask in (lay_out, layout.size_of):
                 with pytest.raises(Refused) as refused:
                     ask(MANIFEST, ["extra", f"{number:0{size}d}"])
                 assert len(str(refused.value)) < 400
@@ -90,7 +90,7 @@ def test_blocks_together_are_the_tensor(block: int) -> None:
 def test_a_whole_tensor_has_memory_of_its_own() -> None:
     """It stays when the next one is read."""
     places, source = lay_out(MANIFEST, ["extra"]), Held(CONTENT)
-    one, other = (parcels.read(source, places[name]) for name in ("sum.w", "extra.v"))
+    one, other = (layout.read(source, places[name]) for name in ("sum.w", "extra.v"))
     assert torch.equal(torch.arange(10.0).reshape(2, 5), one)
     assert [0, 1, 2] == other.tolist()
-    assert 7 == int(parcels.read(source, places["weight.w"]))
+    assert 7 == int(layout.read(source, places["weight.w"]))

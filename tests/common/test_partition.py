@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common.partition import (
+from pfl_common.learning.partition import (
     floating,
     has_batch_norm,
     held_back,

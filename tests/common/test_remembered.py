@@ -2,8 +2,8 @@
 
 import pytest
 
-from pfl_common import remembered as module
-from pfl_common.remembered import remembered
+from pfl_common.spec import memo as module
+from pfl_common.spec.memo import remembered
 
 
 def test_the_same_object_is_asked_once_and_an_equal_one_again() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from pfl_common.errors import SettingError
-from pfl_common.run import (
+from pfl_common.spec.run import (
     Description,
     Entry,
     Header,

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_common import scores
+from pfl_common import evaluation
 
 NAME = "pre/test/combined"
 
 
 def summed(*sites: tuple[int, int, float]) -> dict[str, float]:
-    return scores.summary(scores.add({NAME: scores.vector(*site)} for site in sites)[NAME])
+    return evaluation.summary(evaluation.add({NAME: evaluation.vector(*site)} for site in sites)[NAME])
 
 
 def test_one_vector() -> None:
     """3 of 4 right: accuracy 0.75, its square, the loss, and a one in bin 75."""
-    values = scores.vector(3, 4, 0.5)
+    values = evaluation.vector(3, 4, 0.5)
     assert [3.0, 4.0, 0.75, 0.5625, 0.5] == values[:5]
     assert [75] == [place for place, held in enumerate(values[5:]) if held]
-    assert scores.WIDTH == len(values)
+    assert evaluation.WIDTH == len(values)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_one_vector() -> None:
 )
 def test_bins_round_to_the_nearest_percent(correct: int, samples: int, place: int) -> None:
     """Half a percent goes up."""
-    assert 1.0 == scores.vector(correct, samples, 0.0)[5 + place]
+    assert 1.0 == evaluation.vector(correct, samples, 0.0)[5 + place]
 
 
 def test_three_sites_by_hand() -> None:
@@ -81,36 +81,36 @@ def test_nobody_is_right() -> None:
 
 def test_sites_with_different_views() -> None:
     """Each name is summed over the sites that report it."""
-    total = scores.add(
-        [{NAME: scores.vector(1, 2, 0.0)}, {"pre/validation/combined": scores.vector(2, 2, 0.0)}]
+    total = evaluation.add(
+        [{NAME: evaluation.vector(1, 2, 0.0)}, {"pre/validation/combined": evaluation.vector(2, 2, 0.0)}]
     )
-    assert [1.0, 1.0] == [scores.summary(values)["sites"] for _, values in sorted(total.items())]
+    assert [1.0, 1.0] == [evaluation.summary(values)["sites"] for _, values in sorted(total.items())]
 
 
 def changed(place: int, value: float) -> list[float]:
-    values = scores.vector(3, 4, 0.5)
+    values = evaluation.vector(3, 4, 0.5)
     values[place] = value
     return values
 
 
 def test_an_honest_report() -> None:
     """What `vector` makes is taken, for every point, split and view."""
-    scores.check(
+    evaluation.check(
         {
-            f"{point}/{split}/combined": scores.vector(5, 7, 1.25)
+            f"{point}/{split}/combined": evaluation.vector(5, 7, 1.25)
             for point in ("pre", "post")
             for split in ("test", "shifted", "validation")
         }
     )
-    scores.check({})
+    evaluation.check({})
 
 
 @pytest.mark.parametrize(
     "values",
     [
         [],
-        scores.vector(3, 4, 0.5)[:-1],
-        [*scores.vector(3, 4, 0.5), 0.0],
+        evaluation.vector(3, 4, 0.5)[:-1],
+        [*evaluation.vector(3, 4, 0.5), 0.0],
         changed(4, math.nan),
         changed(4, math.inf),
         changed(0, 5.0),
@@ -121,13 +121,13 @@ def test_an_honest_report() -> None:
         changed(3, 0.5),
         changed(5 + 75, 0.0),
         changed(5 + 99, 1.0),
-        [0.0] * scores.WIDTH,
+        [0.0] * evaluation.WIDTH,
     ],
 )
 def test_numbers_that_no_evaluation_gives(values: list[float]) -> None:
     """A made-up vector would spoil the sum, or end the run with a division by nothing."""
     with pytest.raises(ValueError, match=NAME):
-        scores.check({NAME: values})
+        evaluation.check({NAME: values})
 
 
 @pytest.mark.parametrize(
@@ -136,41 +136,41 @@ def test_numbers_that_no_evaluation_gives(values: list[float]) -> None:
 def test_names_that_no_evaluation_has(name: str) -> None:
     """Names become labels of metrics: not anything a peer says."""
     with pytest.raises(ValueError, match="expected point/split/view"):
-        scores.check({name: scores.vector(3, 4, 0.5)})
+        evaluation.check({name: evaluation.vector(3, 4, 0.5)})
 
 
 def test_too_many_evaluations() -> None:
     """A report is small."""
-    many = {f"pre/test/v{n}": scores.vector(3, 4, 0.5) for n in range(scores.MOST + 1)}
+    many = {f"pre/test/v{n}": evaluation.vector(3, 4, 0.5) for n in range(evaluation.MOST + 1)}
     with pytest.raises(ValueError, match="49 evaluations"):
-        scores.check(many)
+        evaluation.check(many)
 
 
 def test_a_number_of_three_sites_by_hand() -> None:
     """1, 2 and 6: sums 9 and 41, mean 3, variance 41/3 - 9 = 14/3."""
-    total = scores.add(scores.tell({"share/p10": value}) for value in (1.0, 2.0, 6.0))
+    total = evaluation.add(evaluation.tell({"share/p10": value}) for value in (1.0, 2.0, 6.0))
     assert {"told/share/p10": [9.0, 41.0, 3.0]} == total
-    assert (3.0, pytest.approx(math.sqrt(14 / 3))) == scores.spread(total["told/share/p10"])
-    assert {"share/p10": [9.0, 41.0, 3.0]} == scores.told(total)
-    assert {} == scores.evaluations(total)
+    assert (3.0, pytest.approx(math.sqrt(14 / 3))) == evaluation.spread(total["told/share/p10"])
+    assert {"share/p10": [9.0, 41.0, 3.0]} == evaluation.told(total)
+    assert {} == evaluation.evaluations(total)
 
 
 def test_equal_numbers_have_no_spread() -> None:
     """Rounding must not make a variance negative."""
-    (values,) = scores.add([scores.tell({"loss": 0.1})] * 3).values()
-    assert scores.spread(values) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-8))
+    (values,) = evaluation.add([evaluation.tell({"loss": 0.1})] * 3).values()
+    assert evaluation.spread(values) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-8))
 
 
 def test_what_is_told_is_taken() -> None:
     """As methods call their numbers, tensors' names too; what no coordinator would take stays at the site."""
     fitting = {"loss": -1.5, "marked/encoder.layer1.0.conv1.weight": 0.0, "share/p10": 1e30, "scale": -1e-200}
     odd = {"odd": math.nan, "endless": -math.inf, "vast": 2e30, "two words": 1.0, "a/b/c": 1.0, "x" * 33: 1.0}
-    told = scores.tell(fitting | odd)
-    scores.check(told | {NAME: scores.vector(3, 4, 0.5)})
-    assert fitting.keys() == scores.told(told).keys()
-    many = scores.tell({f"marked/{n}": 1.0 for n in range(1000)})
-    scores.check(many)
-    assert scores.MOST_TOLD == len(many)
+    told = evaluation.tell(fitting | odd)
+    evaluation.check(told | {NAME: evaluation.vector(3, 4, 0.5)})
+    assert fitting.keys() == evaluation.told(told).keys()
+    many = evaluation.tell({f"marked/{n}": 1.0 for n in range(1000)})
+    evaluation.check(many)
+    assert evaluation.MOST_TOLD == len(many)
 
 
 @pytest.mark.parametrize(
@@ -189,19 +189,19 @@ def test_what_is_told_is_taken() -> None:
         [2.0, math.inf, 1.0],
         [2.0, 4.0, math.nan],
         [1e31, 1e62, 1.0],
-        scores.vector(3, 4, 0.5),
+        evaluation.vector(3, 4, 0.5),
     ],
 )
 def test_numbers_that_no_training_tells(values: list[float]) -> None:
     """More than one site's weight, a square that is another number's, what is no number or too large for a sum."""
     with pytest.raises(ValueError, match="told/loss"):
-        scores.check({"told/loss": values})
+        evaluation.check({"told/loss": values})
 
 
 def test_an_evaluation_is_no_told_number() -> None:
     """Neither can pass for the other."""
     with pytest.raises(ValueError, match=NAME):
-        scores.check({NAME: [2.0, 4.0, 1.0]})
+        evaluation.check({NAME: [2.0, 4.0, 1.0]})
 
 
 @pytest.mark.parametrize(
@@ -210,20 +210,23 @@ def test_an_evaluation_is_no_told_number() -> None:
 def test_names_that_no_number_has(name: str) -> None:
     """A family and a part, of letters that need no care on a page."""
     with pytest.raises(ValueError, match="expected told/family"):
-        scores.check({f"told/{name}": [2.0, 4.0, 1.0]})
+        evaluation.check({f"told/{name}": [2.0, 4.0, 1.0]})
 
 
 def test_too_many_told_numbers() -> None:
     """They are counted by themselves: evaluations have as much room as without them."""
-    many = {f"told/marked/{n}": [2.0, 4.0, 1.0] for n in range(scores.MOST_TOLD)}
-    scores.check(many | {f"pre/test/v{n}": scores.vector(3, 4, 0.5) for n in range(scores.MOST)})
+    many = {f"told/marked/{n}": [2.0, 4.0, 1.0] for n in range(evaluation.MOST_TOLD)}
+    evaluation.check(many | {f"pre/test/v{n}": evaluation.vector(3, 4, 0.5) for n in range(evaluation.MOST)})
     with pytest.raises(ValueError, match="0 evaluations and 257 told numbers"):
-        scores.check(many | {"told/one_more": [2.0, 4.0, 1.0]})
+        evaluation.check(many | {"told/one_more": [2.0, 4.0, 1.0]})
 
 
 def test_told_numbers_of_one_site_alone_are_made_up() -> None:
     """Whoever tells nothing has no say in what the others tell, and a view's name is no number's."""
-    view = {NAME: scores.vector(3, 4, 0.5)}
-    honest, own = scores.tell({"loss": 1.0}), scores.tell({"loss": 1.0, "made/up": 1.0, "made/combined": 1.0})
-    assert [view | honest] * 2 == scores.agreed([view | honest, view | own])
-    assert [view, view, view | honest] == scores.agreed([view, view, view | honest])
+    view = {NAME: evaluation.vector(3, 4, 0.5)}
+    honest, own = (
+        evaluation.tell({"loss": 1.0}),
+        evaluation.tell({"loss": 1.0, "made/up": 1.0, "made/combined": 1.0}),
+    )
+    assert [view | honest] * 2 == evaluation.agreed([view | honest, view | own])
+    assert [view, view, view | honest] == evaluation.agreed([view, view, view | honest])

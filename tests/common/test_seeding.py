@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pfl_common import seeding
+from pfl_common.randomness import generators
 
 torch.set_num_threads(1)
 
@@ -31,14 +31,14 @@ def draw(generator: torch.Generator) -> list[float]:
 
 def test_the_same_words_give_the_same_draws() -> None:
     """A purpose has its own chance, and a second asking starts it anew."""
-    assert draw(seeding.generator(1, "a", "shuffle")) == draw(seeding.generator(1, "a", "shuffle"))
-    assert draw(seeding.generator(1, "a", "shuffle")) != draw(seeding.generator(1, "b", "shuffle"))
+    assert draw(generators.generator(1, "a", "shuffle")) == draw(generators.generator(1, "a", "shuffle"))
+    assert draw(generators.generator(1, "a", "shuffle")) != draw(generators.generator(1, "b", "shuffle"))
 
 
 def test_a_generator_leaves_the_global_one_alone() -> None:
     """Drawing for one purpose moves nothing else."""
     before = torch.get_rng_state()
-    draw(seeding.generator(1))
+    draw(generators.generator(1))
 
     assert torch.equal(before, torch.get_rng_state())
 
@@ -46,11 +46,11 @@ def test_a_generator_leaves_the_global_one_alone() -> None:
 def test_a_scope_seeds_and_restores() -> None:
     """Inside, layers draw by the words; outside, nothing happened."""
     before = torch.get_rng_state()
-    with seeding.scope(1, "dropout"):
+    with generators.scope(1, "dropout"):
         first = torch.rand(3)
     torch.rand(1)
     moved = torch.get_rng_state()
-    with seeding.scope(1, "dropout"):
+    with generators.scope(1, "dropout"):
         second = torch.rand(3)
 
     assert torch.equal(first, second)
@@ -61,7 +61,7 @@ def test_a_scope_seeds_and_restores() -> None:
 def test_a_scope_that_fails_restores_too() -> None:
     """An error inside does not leak a seed."""
     before = torch.get_rng_state()
-    with pytest.raises(ArithmeticError), seeding.scope(1):
+    with pytest.raises(ArithmeticError), generators.scope(1):
         torch.rand(3)
         raise ArithmeticError
 
@@ -71,8 +71,8 @@ def test_a_scope_that_fails_restores_too() -> None:
 def test_first_values_do_not_depend_on_other_layers() -> None:
     """With one more layer, or in another order, a network starts alike where the names are the same."""
     one, two = build("encoder", "head"), build("extra", "head", "norm", "encoder")
-    seeding.initialise(one, 3)
-    seeding.initialise(two, 3)
+    generators.initialise(one, 3)
+    generators.initialise(two, 3)
 
     assert values(one) == {name: value for name, value in values(two).items() if name in values(one)}
 
@@ -83,9 +83,9 @@ def test_first_values_do_not_depend_on_what_was() -> None:
     with torch.no_grad():
         two["norm"].running_mean.add_(1)
         two["norm"].weight.add_(1)
-    seeding.initialise(one, 3)
+    generators.initialise(one, 3)
     torch.rand(5)
-    seeding.initialise(two, 3)
+    generators.initialise(two, 3)
 
     assert values(one) == values(two)
 
@@ -93,8 +93,8 @@ def test_first_values_do_not_depend_on_what_was() -> None:
 def test_seed_and_name_decide() -> None:
     """Another seed gives other values; two layers of one shape are not twins."""
     one, two = build("encoder", "extra"), build("encoder", "extra")
-    seeding.initialise(one, 3)
-    seeding.initialise(two, 4)
+    generators.initialise(one, 3)
+    generators.initialise(two, 4)
 
     assert not torch.equal(one["encoder"].weight, two["encoder"].weight)
     assert not torch.equal(one["encoder"].weight, one["extra"].weight)
@@ -103,7 +103,7 @@ def test_seed_and_name_decide() -> None:
 def test_initialising_leaves_the_global_generator_alone() -> None:
     """Building a method must not change the next draw of a data loader."""
     module, before = build("encoder", "head", "norm"), torch.get_rng_state()
-    seeding.initialise(module, 3)
+    generators.initialise(module, 3)
 
     assert torch.equal(before, torch.get_rng_state())
 
@@ -111,7 +111,7 @@ def test_initialising_leaves_the_global_generator_alone() -> None:
 def test_first_values_are_those_of_the_specification() -> None:
     """Weights and biases of a linear layer lie evenly in ±1/sqrt(inputs)."""
     layer = nn.Sequential(nn.Linear(16, 400))
-    seeding.initialise(layer, 3)
+    generators.initialise(layer, 3)
     drawn: Tensor = torch.cat([layer[0].weight.detach().reshape(-1), layer[0].bias.detach()])
 
     assert drawn.abs().max() <= 0.25
@@ -122,7 +122,7 @@ def test_threads_are_pinned() -> None:
     """The number asked for is the number used."""
     before = torch.get_num_threads()
     try:
-        seeding.pin_threads(2)
+        generators.pin_threads(2)
         assert 2 == torch.get_num_threads()
     finally:
-        seeding.pin_threads(before)
+        generators.pin_threads(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pfl_common import sources
+from pfl_common.app import code_digest
 
 
 def test_a_changed_line_is_another_digest(tmp_path: Path) -> None:
@@ -18,18 +18,19 @@ def test_a_changed_line_is_another_digest(tmp_path: Path) -> None:
     (there / "__pycache__").mkdir()
     (there / "__pycache__" / "a.pyc").write_bytes(b"cache")
     (there / "page.html").write_text("a page")
-    assert sources.digest_of(here) == sources.digest_of(there)
+    assert code_digest.digest_of(here) == code_digest.digest_of(there)
     (there / "inside" / "b.py").write_text("b = 3\n")
-    assert sources.digest_of(here) != sources.digest_of(there)
+    assert code_digest.digest_of(here) != code_digest.digest_of(there)
     (there / "inside" / "b.py").write_text("b = 2\n")
     (there / "inside" / "b.py").rename(there / "inside" / "c.py")
-    assert sources.digest_of(here) != sources.digest_of(there)
+    assert code_digest.digest_of(here) != code_digest.digest_of(there)
 
 
 def test_the_products_own_digest_is_of_all_three_packages() -> None:
     """It is found without importing what a coordinator must not load."""
-    top = Path(sources.__file__).parents[2]
+    top = Path(code_digest.__file__).parents[2]
     folders = [
-        top / room / name for room, name in zip(("common", "server", "client"), sources.PACKAGES, strict=True)
+        top / room / name
+        for room, name in zip(("common", "server", "client"), code_digest.PACKAGES, strict=True)
     ]
-    assert sources.digest_of(*folders) == sources.digest()
+    assert code_digest.digest_of(*folders) == code_digest.digest()

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pfl_common import codec, mapped, sums
-from pfl_common.run import Manifest
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
-from pfl_common.update import Up, Weighted, flatten
+from pfl_common.spec.run import Manifest
+from pfl_common.tensors import codec, mapped, summing
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Up, Weighted, flatten
 
 torch.set_num_threads(1)
 
@@ -207,7 +207,7 @@ def test_a_parcel_adds_the_same_bits_as_its_terms(drawn: dict, seed: int, block:
     """Read block by block from its bytes, an update counts for exactly what its tensors would."""
     whole, parts = Sum(), None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "BLOCK", block)
+        patch.setattr(summing, "BLOCK", block)
         parts = Sum()
         for site in range(3):
             up = Up(
@@ -234,7 +234,11 @@ def test_a_long_parcel_adds_the_same_bits(kind: str, spread: str) -> None:
     """More than one block of the size that is really used; rows that are longer than it too."""
     whole, parts = Sum(), Sum()
     for site in range(2):
-        shapes = {"wide": (2, sums.BLOCK + 9), "long": (sums.BLOCK + 11, 1), "rows": (3, sums.BLOCK // 2 - 1)}
+        shapes = {
+            "wide": (2, summing.BLOCK + 9),
+            "long": (summing.BLOCK + 11, 1),
+            "rows": (3, summing.BLOCK // 2 - 1),
+        }
         up = Up({name: term(site, shape, spread, (kind, "float32")) for name, shape in shapes.items()})
         whole.add(up.summed)
         parts.add_parcel(*write_parcel(up))
@@ -285,7 +289,7 @@ def test_a_mean_in_a_file_is_the_mean(drawn: dict, seed: int, block: int) -> Non
     plain = Sum()
     plain.add({name: term(seed, *words) for name, words in drawn.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "BLOCK", block)
+        patch.setattr(summing, "BLOCK", block)
         patch.setattr(mapped, "LARGE", 0)
         total = Sum()
         total.add({name: term(seed, *words) for name, words in drawn.items()})
@@ -336,7 +340,7 @@ def test_blocks_do_not_show(
     monkeypatch: pytest.MonkeyPatch, block: int, shape: tuple[int, ...], weight_shape: tuple[int, ...]
 ) -> None:
     """Where a block ends changes no bit, also within a row and for a last block that is not full."""
-    monkeypatch.setattr(sums, "BLOCK", block)
+    monkeypatch.setattr(summing, "BLOCK", block)
     terms = draw(5, shape, weight_shape, whole=True)
 
     expected, result = oracle(terms), fold(terms)
@@ -346,7 +350,7 @@ def test_blocks_do_not_show(
 
 def test_a_value_longer_than_the_real_block() -> None:
     """The block as it is set is smaller than the models we train."""
-    terms = draw(6, (sums.BLOCK + 3,), (), whole=False, sites=2)
+    terms = draw(6, (summing.BLOCK + 3,), (), whole=False, sites=2)
 
     assert np.array_equal(oracle(terms)[0], fold(terms).totals["w"].numpy())
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load
 
-from pfl_common import tensorfile
+from pfl_common.tensors import safetensors_file
 
 torch.set_num_threads(1)
 
@@ -27,7 +27,7 @@ def draw(dtype: torch.dtype, shape: list[int], seed: int) -> torch.Tensor:
 tensors = st.dictionaries(
     st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=5).filter("__metadata__".__ne__),
     st.tuples(
-        st.sampled_from(sorted(tensorfile.NAMES, key=str)),
+        st.sampled_from(sorted(safetensors_file.NAMES, key=str)),
         st.lists(st.integers(0, 4), max_size=3),
         st.integers(0, 99),
     ),
@@ -42,8 +42,8 @@ def test_the_library_reads_what_was_written(drawn: dict, order: object) -> None:
     shuffled = list(state.items())
     order.shuffle(shuffled)
     one, other = io.BytesIO(), io.BytesIO()
-    tensorfile.write(state, one)
-    tensorfile.write(dict(shuffled), other)
+    safetensors_file.write(state, one)
+    safetensors_file.write(dict(shuffled), other)
     assert one.getvalue() == other.getvalue()
     back = load(one.getvalue())
     assert state.keys() == back.keys()
@@ -56,8 +56,8 @@ def test_more_than_a_piece(tmp_path: Path) -> None:
     """A tensor longer than what is written at a time, crosswise in memory."""
     long = torch.arange(700_002.0).reshape(2, -1).T
     with (tmp_path / "file").open("wb") as raw:
-        out = tensorfile.Hashed(raw)
-        tensorfile.write({"long": long}, out)
+        out = safetensors_file.Hashed(raw)
+        safetensors_file.write({"long": long}, out)
     content = (tmp_path / "file").read_bytes()
     assert hashlib.sha256(content).hexdigest() == out.digest
     assert torch.equal(long, load(content)["long"])
@@ -68,7 +68,7 @@ def test_what_is_said_of_them(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("one", "other")]
     for file, about in zip(files, ({"a": "1", "b": "ü"}, {"b": "ü", "a": "1"}), strict=True):
         with file.open("wb") as out:
-            tensorfile.write({"w": torch.ones(1)}, out, about)
+            safetensors_file.write({"w": torch.ones(1)}, out, about)
     assert files[0].read_bytes() == files[1].read_bytes()
     with safe_open(files[0], "pt") as file:
         assert {"a": "1", "b": "ü"} == file.metadata()
@@ -78,5 +78,5 @@ def test_a_type_the_format_lacks() -> None:
     """It is an error that names the tensor, before anything is written."""
     out = io.BytesIO()
     with pytest.raises(TypeError, match=r"'odd' is torch\.complex64"):
-        tensorfile.write({"odd": torch.ones(1, dtype=torch.complex64)}, out)
+        safetensors_file.write({"odd": torch.ones(1, dtype=torch.complex64)}, out)
     assert b"" == out.getvalue()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common.tensors import State, flat, load_into
+from pfl_common.tensors.state import State, flat, load_into
 
 torch.set_num_threads(1)
 

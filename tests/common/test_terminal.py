@@ -8,8 +8,8 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 import structlog
 
-from pfl_common import logs
-from pfl_common.terminal import console, takes_colours
+from pfl_common.app import logs
+from pfl_common.app.terminal import console, takes_colours
 
 
 class Terminal(io.StringIO):

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from pfl_common import scores
-from pfl_common.messages import Receipt, Scores
-from pfl_common.run import ClientId, RunSpec
+from pfl_common import evaluation
+from pfl_common.spec.messages import Receipt, Scores
+from pfl_common.spec.run import ClientId, RunSpec
 from pfl_deploy.cli import main
-from pfl_server.course import Course
-from pfl_server.journal import Journal
-from pfl_server.sampling import Draw
+from pfl_server.decisions.sampling import Draw
+from pfl_server.store.journal import Journal
+from pfl_server.telemetry.course import Course
 from tests.deploy.processes import write_site
 from tests.words import Spoken, check_clear, speak
 
@@ -77,8 +77,8 @@ def report(run: str | Path, out: Path, *words: str | Path) -> tuple[dict[str, ob
 
 def measured(*accuracies: float, samples: int = 100) -> Scores:
     """What the sites of these accuracies say together."""
-    return scores.add(
-        {"pre/test/combined": scores.vector(round(a * samples), samples, 1.0 - a)} for a in accuracies
+    return evaluation.add(
+        {"pre/test/combined": evaluation.vector(round(a * samples), samples, 1.0 - a)} for a in accuracies
     )
 
 

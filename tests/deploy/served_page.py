@@ -13,8 +13,8 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from pfl_common.messages import Event, Point, RunStatus, SiteStatus
-from pfl_server import page
+from pfl_common.spec.messages import Event, Point, RunStatus, SiteStatus
+from pfl_server.status import page
 from tests.deploy.browser import Browser
 
 NAMES = ("hospital_a", "hospital_b", "hospital_c")

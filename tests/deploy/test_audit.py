@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pfl_client.audit import Audit, entries
-from pfl_deploy import audit as auditing
+from pfl_client.run_folder.audit import Audit, entries
 from pfl_deploy.cli import main
-from pfl_deploy.simulate import simulate
+from pfl_deploy.operator import audit as auditing
+from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
 from tests.deploy.processes import Machine, write_site
 from tests.words import Spoken, check_clear, speak

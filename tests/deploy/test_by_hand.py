@@ -14,10 +14,10 @@ import torch
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from safetensors import safe_open
 
-from pfl_common.halves import Participant
+from pfl_common.learning.method import Participant
 from pfl_common.methods import build_participant
-from pfl_common.run import RunSpec
-from pfl_common.tensors import State, load_into
+from pfl_common.spec.run import RunSpec
+from pfl_common.tensors.state import State, load_into
 from tests.deploy.processes import Machine, write_site
 
 NAMES = ("hospital_a", "hospital_b")

@@ -12,14 +12,14 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from pfl_common.run import RunSpec
+from pfl_common.spec.run import RunSpec
 from pfl_deploy.cli import main
 from pfl_deploy.datasets import sources
 from pfl_deploy.datasets.archives import Pin
 from pfl_deploy.datasets.domains import Sizes
 from pfl_deploy.datasets.labelled import Source
-from pfl_deploy.showing import show_sites
-from pfl_deploy.splitting import OF_DIGITS, OF_LABELLED, PARTITIONS, SOURCES, Plan
+from pfl_deploy.datasets.split import OF_DIGITS, OF_LABELLED, PARTITIONS, SOURCES, Plan
+from pfl_deploy.simulation.tables import show_sites
 from tests.deploy.processes import write_site
 from tests.words import Spoken, check_clear, speak
 
@@ -355,8 +355,8 @@ def test_a_split_into_a_file(here: Path) -> None:
 
 def test_a_simulation_waits_for_everybody(tmp_path: Path) -> None:
     """Nobody is ever away in one process: on a busy machine the same sites count as on an idle one."""
-    from pfl_deploy import showing
+    from pfl_deploy.simulation import tables
 
     given = {name: None for name in ("config", "set_", "spec", "method", "rounds")}
-    settings, _ = showing.server_settings(given, folders=[tmp_path], state=tmp_path)
+    settings, _ = tables.server_settings(given, folders=[tmp_path], state=tmp_path)
     assert 1.0 == settings.quorum

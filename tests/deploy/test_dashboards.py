@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl_deploy.dashboards import DASHBOARDS as MADE
-from pfl_deploy.dashboards import write_all
-from pfl_deploy.dashboards.building import write
+from pfl_deploy.monitoring.dashboards import DASHBOARDS as MADE
+from pfl_deploy.monitoring.dashboards import write_all
+from pfl_deploy.monitoring.dashboards.build import write
 from tests.deploy.schemas import find_faults
 from tests.deploy.watching import (
     ALERTS,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.config import settle
-from pfl_common.run import RunSpec
-from pfl_deploy.simulate import simulate
-from pfl_server.journal import Journal
+from pfl_common.app.config import settle
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
+from pfl_server.store.journal import Journal
 from tests.deploy.processes import Machine, write_site
 
 A, B = "hospital_a", "hospital_b"

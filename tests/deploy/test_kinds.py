@@ -15,9 +15,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from pfl_common.config import settle
-from pfl_common.run import RunSpec
-from pfl_deploy.simulate import Result, simulate
+from pfl_common.app.config import settle
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.simulation.simulate import Result, simulate
 from pfl_server.settings import ServerSettings
 from tests.client.data.written import write_table, write_texts, write_windows
 from tests.deploy.processes import Machine

@@ -14,10 +14,10 @@ import pytest
 import typer
 
 from pfl_client import cli as client_cli
-from pfl_common.config import settle
-from pfl_server import checks
+from pfl_common.app.config import settle
 from pfl_server import cli as server_cli
-from pfl_server.coordinator import DRAIN_SECONDS
+from pfl_server.process import DRAIN_SECONDS
+from pfl_server.run import setting_checks
 from pfl_server.settings import ServerSettings
 from tests.deploy.kubernetes_manifests import meaning, page, policies
 from tests.deploy.kubernetes_manifests.mounts import flags
@@ -165,7 +165,7 @@ def test_the_coordinators_settings(items: list[Object]) -> None:
     """What a coordinator is told it understands, and it never begins another run by being started again."""
     text = coordinator_toml(items)
     settings = settle(ServerSettings, tomllib.loads(text), what="pfl-server")
-    checks.check_words(settings)
+    setting_checks.check_words(settings)
     assert settings.advertise
     assert not settings.new_run
 

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from pfl_common import methods
-from pfl_deploy import method_pages
-from pfl_deploy.method_pages import FOLDER, write_index, write_page, write_pages
-from pfl_server.explaining import read_words
-from pfl_server.figures import NETWORKS, read_kept
+from pfl_deploy.reference import method_pages
+from pfl_deploy.reference.method_pages import FOLDER, write_index, write_page, write_pages
+from pfl_server.method_help.costs import NETWORKS, read_kept
+from pfl_server.method_help.explanation import read_words
 from tests.common.methods.tested import FILE, find_items, predict
 
-ADVICE = "make them again: python -m pfl_deploy.method_pages"
+ADVICE = "make them again: python -m pfl_deploy.reference.method_pages"
 
 
 def test_pages_are_those_that_would_be_made_now() -> None:
@@ -35,7 +35,9 @@ def test_figures_are_of_every_method() -> None:
 def test_what_tests_know_is_of_today(name: str) -> None:
     """The worked examples are those that are marked now, and all of them held; bytes are predicted as in the test."""
     row = json.loads(FILE.read_text())[name]
-    advice = "run python -m tests.common.methods.tested, then python -m pfl_deploy.method_pages --words"
+    advice = (
+        "run python -m tests.common.methods.tested, then python -m pfl_deploy.reference.method_pages --words"
+    )
     assert find_items().get(name, []) == row["items"], advice
     assert predict(name) == row["predicted"], advice
     assert row["passed"] == row["marked"]

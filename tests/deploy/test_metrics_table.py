@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pfl_client import metrics as site
-from pfl_deploy.metrics_table import render
-from pfl_server import metrics as coordinator
+from pfl_client.daemon import exporter as site
+from pfl_deploy.monitoring.metrics_table import render
+from pfl_server.status import exporter as coordinator
 
 TABLE = Path(__file__).parents[2] / "deploy" / "prometheus" / "metrics.md"
 
 
 def test_the_table_is_what_the_code_declares() -> None:
-    """After a change: python -m pfl_deploy.metrics_table > deploy/prometheus/metrics.md."""
+    """After a change: python -m pfl_deploy.monitoring.metrics_table > deploy/prometheus/metrics.md."""
     assert render() == TABLE.read_text()
 
 

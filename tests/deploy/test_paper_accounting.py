@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from pfl_common import methods
-from pfl_common.run import Json, RunSpec
-from pfl_deploy.reporting.traffic import count_content
-from pfl_server import figures
-from pfl_server.figures import Network
+from pfl_common.spec.run import Json, RunSpec
+from pfl_deploy.report.sources.traffic import count_content
+from pfl_server.method_help import costs
+from pfl_server.method_help.costs import Network
 
 ENCODER, PROJECTOR = 11_176_512, 264_448
 NORMS = 9_600 + 1_536
@@ -27,10 +27,10 @@ def count(name: str, classes: int, settings: dict[str, Json], *, projector: bool
     """Megabytes that a site takes and gives in one round, as a report counts them."""
     network = Network("resnet18", classes=classes)
     method = methods.load(name)
-    spec = figures.describe(method, network, settings)
+    spec = costs.describe(method, network, settings)
     spec = dataclasses.replace(spec, model=dataclasses.replace(spec.model, encoder_projector=projector))
-    pinned: RunSpec = dataclasses.replace(spec, manifests=figures.pin(method, spec))
-    phase = figures.usual_phase(method, spec)
+    pinned: RunSpec = dataclasses.replace(spec, manifests=costs.pin(method, spec))
+    phase = costs.usual_phase(method, spec)
     crossed = count_content(pinned, phase, charge=methods.count_charged(pinned))
     return crossed.total / MIB
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.config import settle
-from pfl_common.run import RunSpec
-from pfl_deploy.simulate import simulate
+from pfl_common.app.config import settle
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
 from tests.deploy.processes import Machine, write_site
 

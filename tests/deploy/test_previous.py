@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pfl_common import sources
+from pfl_common.app import code_digest
 from pfl_deploy.cli import main
-from pfl_deploy.simulate import find_sites, open_host
+from pfl_deploy.simulation.simulate import find_sites, open_host
 from pfl_server.settings import ServerSettings
 from tests.deploy.processes import write_site
 from tests.words import Spoken, check_clear, speak
@@ -59,7 +59,7 @@ def change_data(here: Path) -> None:
 
 def change_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a file of the product were another."""
-    monkeypatch.setattr(sources, "digest", lambda: "0" * 64)
+    monkeypatch.setattr(code_digest, "digest", lambda: "0" * 64)
 
 
 def leave_unfinished(here: Path) -> None:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from pfl_common.errors import StateError
-from pfl_common.run import Model, RunSpec
-from pfl_deploy.replaying import Recording, Screenplay
-from pfl_server.sampling import Draw
+from pfl_common.spec.run import Model, RunSpec
+from pfl_deploy.simulation.replay import Recording, Screenplay
+from pfl_server.decisions.sampling import Draw
 
 
 def played(

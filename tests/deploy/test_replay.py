@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pfl_client.bench import Done, Job, Progress
-from pfl_client.declined import Diverged
-from pfl_common.config import settle
-from pfl_common.run import Participation
+from pfl_client.trainer_process.api import Done, Job, Progress
+from pfl_client.trainer_process.task_errors import Diverged
+from pfl_common.app.config import settle
+from pfl_common.spec.run import Participation
 from pfl_deploy.cli import main
-from pfl_deploy.loopback import LoopbackBench
-from pfl_deploy.recorded import take_copy
-from pfl_deploy.simulate import find_sites, simulate
-from pfl_server import sampling
-from pfl_server.journal import Journal
+from pfl_deploy.simulation.loopback import LoopbackBench
+from pfl_deploy.simulation.recording import take_copy
+from pfl_deploy.simulation.simulate import find_sites, simulate
+from pfl_server.decisions import sampling
 from pfl_server.settings import ServerSettings
+from pfl_server.store.journal import Journal
 from tests.deploy.killing import Federation, Mortals
 from tests.deploy.processes import write_site
 from tests.words import check_clear, speak

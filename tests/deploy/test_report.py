@@ -17,19 +17,19 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pfl_common.run import Kind, RunSpec
-from pfl_common.scores import vector
+from pfl_common.evaluation import vector
 from pfl_common.sealing import sealed_size
-from pfl_deploy.reporting import finding
-from pfl_deploy.reporting.charts import scale_to, thin
-from pfl_deploy.reporting.drawings import distribution
-from pfl_deploy.reporting.facts import tell
-from pfl_deploy.reporting.measures import read_measures
-from pfl_deploy.reporting.record import read_record, subject_of
-from pfl_server.course import Course
-from pfl_server.curve import Curve
-from pfl_server.journal import Journal
-from pfl_server.sampling import Draw
+from pfl_common.spec.run import Kind, RunSpec
+from pfl_deploy.report import find_run
+from pfl_deploy.report.charts.model import scale_to, thin
+from pfl_deploy.report.charts.select import distribution
+from pfl_deploy.report.facts import tell
+from pfl_deploy.report.sources.coordinator import read_record, subject_of
+from pfl_deploy.report.sources.evaluations import read_measures
+from pfl_server.decisions.sampling import Draw
+from pfl_server.store.journal import Journal
+from pfl_server.telemetry.course import Course
+from pfl_server.telemetry.history import Curve
 from tests.deploy.reported import (
     ROUNDS,
     SITES,
@@ -437,13 +437,13 @@ def test_without_matplotlib_it_says_what_to_install(
 ) -> None:
     """Before anything is written; without pictures nothing is missing."""
     for name in [
-        name for name in sys.modules if name.startswith(("matplotlib", "pfl_deploy.reporting.pictures"))
+        name for name in sys.modules if name.startswith(("matplotlib", "pfl_deploy.report.charts.png"))
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    import pfl_deploy.reporting
+    import pfl_deploy.report
 
-    monkeypatch.delattr(pfl_deploy.reporting, "pictures", raising=False)
+    monkeypatch.delattr(pfl_deploy.report, "pictures", raising=False)
     said = pfl("report", played.run("fedavg"), "--out", tmp_path / "out")
     check_clear(said, 2, "matplotlib", "pip install 'pfl-net[reports]'", "--no-pictures")
     assert not (tmp_path / "out").exists()
@@ -467,9 +467,9 @@ def test_unfinished_or_other_runs_are_not_set_beside(played: Played, spec: RunSp
     Book(tmp_path, replace(plain, id="fedavg-101-aaaa"), sites=("one", "two")).close("stopped")
     record = read_record(run)
     own = subject_of(record)
-    assert {} == finding.find_plain_runs(finding.find_run(str(run)), own)
+    assert {} == find_run.find_plain_runs(find_run.find_run(str(run)), own)
     right = write_run(tmp_path, replace(plain, id="fedavg-102-aaaa"))
-    assert {"fedavg": right} == finding.find_plain_runs(finding.find_run(str(run)), own)
+    assert {"fedavg": right} == find_run.find_plain_runs(find_run.find_run(str(run)), own)
 
 
 @pytest.mark.parametrize(

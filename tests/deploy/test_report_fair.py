@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.run import Entry, Model, Participation, RunSpec
+from pfl_common.spec.run import Entry, Model, Participation, RunSpec
 from tests.deploy.reported import Book, Page, measured, report
 
 MODEL = Model("cnn", (1, 8, 8), ("x", "y"))

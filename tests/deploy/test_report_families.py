@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pfl_common import methods
-from pfl_deploy.reporting.charts import LineChart
-from pfl_deploy.reporting.drawings import MOST_BANDED, draw_all, draw_family
-from pfl_deploy.reporting.story import Asked, gather
+from pfl_deploy.report.charts.model import LineChart
+from pfl_deploy.report.charts.select import MOST_BANDED, draw_all, draw_family
+from pfl_deploy.report.make import Asked, gather
 from tests.deploy.processes import write_site
 from tests.deploy.reported import SITES, Page, pfl, report
 from tests.words import check_clear

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.run import RunSpec
-from pfl_server.course import Course
+from pfl_common.spec.run import RunSpec
+from pfl_server.telemetry.course import Course
 from tests.deploy.browser import Browser, browsing
 from tests.deploy.reported import SITES, Book, Played, measured, play, report
 from tests.deploy.served_page import FAINT, overflow

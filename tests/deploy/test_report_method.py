@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from pfl_common import methods
-from pfl_common.halves import Participant
+from pfl_common.learning.method import Participant
+from pfl_common.learning.partition import of_type
 from pfl_common.methods import build_participant
-from pfl_common.partition import of_type
-from pfl_common.run import RunSpec
-from pfl_deploy.reporting.charts import scale_around
-from pfl_deploy.reporting.drawings import draw_all
-from pfl_deploy.reporting.story import Asked, gather
-from pfl_server.course import Course
-from pfl_server.journal import Journal
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.report.charts.model import scale_around
+from pfl_deploy.report.charts.select import draw_all
+from pfl_deploy.report.make import Asked, gather
+from pfl_server.store.journal import Journal
+from pfl_server.telemetry.course import Course
 from tests.deploy.processes import write_site
 from tests.deploy.reported import SITES, Book, Page, pfl, report
 from tests.words import check_clear

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common import models, scores
+from pfl_common import evaluation, models
 from pfl_common.methods import build_participant
-from pfl_common.run import Model, RunSpec
 from pfl_common.sealing import sealed_size
+from pfl_common.spec.run import Model, RunSpec
 from tests.deploy.reported import SITES, Book, Page, Played, pfl, play, report
 from tests.deploy.test_report_fair import SPEC
 from tests.words import check_clear
@@ -29,7 +29,7 @@ def write(folder: Path) -> Path:
         book.commit(number)
     for task, correct in (("000002-1-train", (9, 16, 49)), ("000002-1-finish", (8, 14, 49))):
         each = zip(correct, (10, 20, 70), strict=True)
-        summed = scores.add({"pre/test/combined": scores.vector(c, n, 0.5)} for c, n in each)
+        summed = evaluation.add({"pre/test/combined": evaluation.vector(c, n, 0.5)} for c, n in each)
         book.journal.sum_up([task], summed)
     return book.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import RunFailed
-from pfl_deploy.simulate import simulate
+from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
 from tests.deploy.processes import Machine, write_site
 from tests.words import Spoken, check_clear

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.messages import DECLINES
-from pfl_server.calls import REFUSALS
+from pfl_common.spec.messages import DECLINES
+from pfl_server.network.rpc import REFUSALS
 from tests.deploy.watching import DEPLOY, PROMETHEUS
 
 ROOMS = tuple(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pfl_client.settings import ClientSettings
 from pfl_common import methods
-from pfl_common.config import Why, dump, field_of, is_number, settle, span
+from pfl_common.app.config import Why, dump, field_of, is_number, settle, span
 from pfl_common.errors import SettingError
-from pfl_common.halves import Settings
+from pfl_common.learning.method import Settings
 from pfl_server.settings import ServerSettings
 
 KINDS: list[type[Any]] = [ServerSettings, ClientSettings, Settings] + [

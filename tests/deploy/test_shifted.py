@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pfl_deploy.showing import show_sites
+from pfl_deploy.simulation.tables import show_sites
 from tests.deploy.processes import write_site
 from tests.deploy.reported import Page, pfl, report
 from tests.words import Spoken, check_clear

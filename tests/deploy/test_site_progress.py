@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pfl_client.audit import entries
+from pfl_client.run_folder.audit import entries
 from tests.deploy.processes import PROGRAMS, Machine, write_site
 
 ROUNDS = 3

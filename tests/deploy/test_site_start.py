@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import SettingError
-from pfl_deploy.simulate import simulate
+from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
 from tests.deploy.processes import Machine, write_site
 

@@ -10,9 +10,9 @@ import pytest
 from pydantic import JsonValue
 from rich.console import Console
 
-from pfl_common.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
-from pfl_deploy.operating import show
-from pfl_deploy.standing import tell_ago, tell_rounds, tell_sentence, tell_stop
+from pfl_common.spec.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
+from pfl_deploy.operator.commands import show
+from pfl_deploy.operator.status_text import tell_ago, tell_rounds, tell_sentence, tell_stop
 
 SITES = tuple(SiteStatus(name, "here", 0.0, "waiting") for name in ("a", "b"))
 GATHERING = RunStatus("", "dualfed", "gathering", 0, 5, 0, sites=SITES[:1], spec={"sites": 2})

@@ -16,9 +16,15 @@ from typing import Any
 
 import pytest
 
-from pfl_common.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
-from pfl_deploy.standing import tell_place, tell_rounds, tell_sentence, tell_troubles, tell_warnings
-from pfl_server.meter import PHASES
+from pfl_common.spec.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
+from pfl_deploy.operator.status_text import (
+    tell_place,
+    tell_rounds,
+    tell_sentence,
+    tell_troubles,
+    tell_warnings,
+)
+from pfl_server.telemetry.counters import PHASES
 from tests.deploy.browser import Browser, browsing
 from tests.deploy.processes import Machine, write_site
 from tests.deploy.served_page import (

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pfl_common import errors
-from pfl_common.config import settle
-from pfl_deploy.demo import story
-from pfl_server import coordinator
+from pfl_common.app.config import settle
+from pfl_deploy.demo import make
+from pfl_server import process as coordinator
 from pfl_server.settings import ServerSettings
 from tests.deploy import commands
 from tests.deploy.tools import tool
@@ -123,7 +123,7 @@ def kinds(root: type[errors.PflError]) -> Iterator[type[errors.PflError]]:
 
 def test_the_table_of_exit_codes_is_the_programs() -> None:
     """Each code an error ends a program with is in the table, and no other: 0 is none, 1 nobody chose."""
-    assert story.Interrupted in set(kinds(errors.PflError))
+    assert make.Interrupted in set(kinds(errors.PflError))
     codes = {
         getattr(kind, "exit_code", 1) for kind in kinds(errors.PflError) if kind.__module__[:4] == "pfl_"
     }

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pfl_common import methods
-from pfl_common.config import settle
-from pfl_common.run import RunSpec
-from pfl_deploy.simulate import simulate
+from pfl_common.app.config import settle
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
 from tests.deploy.killing import Federation, Mortals
 from tests.deploy.personal import WORDS, assert_personal_state_is_real

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.audit import entries
+from pfl_client.run_folder.audit import entries
 from pfl_common import methods
-from pfl_deploy.reporting.drawings import draw_all
-from pfl_deploy.reporting.story import Asked, gather
+from pfl_deploy.report.charts.select import draw_all
+from pfl_deploy.report.make import Asked, gather
 from tests.deploy.processes import Machine, write_site
 from tests.deploy.reported import SITES, Page, deviation, pfl, report
 from tests.words import check_clear

@@ -15,9 +15,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pfl_client.audit import entries
+from pfl_client.run_folder.audit import entries
 from pfl_common.identity import read_join_file, write_join_file
-from pfl_server.journal import Journal
+from pfl_server.store.journal import Journal
 from tests.deploy.processes import Machine, write_site
 from tests.network.cutting_proxy import CuttingProxy, Mark, Way
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pfl_client import metrics as of_site
-from pfl_common.numbers import Number
-from pfl_server import metrics as of_coordinator
+from pfl_client.daemon import exporter as of_site
+from pfl_common.metric import Number
+from pfl_server.status import exporter as of_coordinator
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS, GRAFANA = DEPLOY / "prometheus", DEPLOY / "grafana"

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,23 +19,22 @@ PACKAGES = {
     "pfl_client": "client",
     "pfl_deploy": "deploy",
 }
-FOLDERS = {
-    *PACKAGES,
-    "pfl_client.data",
-    "pfl_client.trainer",
-    "pfl_common.identity",
-    "pfl_common.learning",
-    "pfl_common.methods",
-    "pfl_common.models",
-    "pfl_common.wire",
-}
 # Modules that no contract names but that a violation needs as a neighbour.
 NEIGHBOURS = (
     "pfl_common.methods.first",
     "pfl_common.methods.second",
-    "pfl_common.between",
-    "pfl_server.training",
+    "pfl_common.learning.between",
+    "pfl_common.randomness.generators",
+    "pfl_common.wire.coordinator_pb2",
+    "pfl_client.daemon.loop",
+    "pfl_client.trainer.loop",
+    "pfl_server.run.training",
 )
+
+
+def is_folder(module: str) -> bool:
+    """Whether a module of the real house is a package; one that is only planted is a file."""
+    return (TOP / PACKAGES[module.split(".")[0]] / Path(*module.split("."))).is_dir()
 
 
 def read_settings() -> dict[str, Any]:  # parsed TOML has no narrower type
@@ -49,17 +49,20 @@ def list_contracts() -> list[dict[str, Any]]:  # parsed TOML has no narrower typ
 
 
 def name_modules() -> set[str]:
-    """Every module of ours that a contract names, and the neighbours."""
-    named = {
-        part.strip()
-        for contract in list_contracts()
-        for words in contract.values()
-        if isinstance(words, list)
-        for entry in words
-        for part in entry.split("|")
-    }
+    """Every folder and module of ours that a contract names, and the neighbours."""
+    named = {name for contract in list_contracts() for name in _named_in(contract)}
     ours = {name for name in named if name.split(".")[0] in PACKAGES and "*" not in name}
     return ours | set(PACKAGES) | set(NEIGHBOURS)
+
+
+def _named_in(contract: dict[str, Any]) -> Iterator[str]:
+    for container in contract.get("containers", [""]):
+        for key, words in contract.items():
+            if isinstance(words, list):
+                for entry in words:
+                    for part in entry.split("|"):
+                        inside = container and key == "layers"
+                        yield f"{container}.{part.strip()}" if inside else part.strip()
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,15 @@ class Skeleton:
             path = self.file_of(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
+            for folder in path.parents[: len(name.split(".")) - 1]:
+                (folder / "__init__.py").touch()
+        # A rule about a foreign package that nobody imports is an error.
+        self.plant("pfl_client.trainer.loop", 'import zmq\n\n__all__ = ["zmq"]\n')
 
     def file_of(self, module: str) -> Path:
         """Where a module's text lies."""
         path = self.top / PACKAGES[module.split(".")[0]] / Path(*module.split("."))
-        return path / "__init__.py" if module in FOLDERS else path.with_suffix(".py")
+        return path / "__init__.py" if is_folder(module) else path.with_suffix(".py")
 
     def plant(self, module: str, text: str) -> None:
         """Write into one module."""

@@ -60,7 +60,7 @@ def list_modules() -> list[PurePath]:
     return [
         path
         for path in list_files()
-        if path.suffix == ".py" and path.parts[0] in rooms and "wire" not in path.parts
+        if path.suffix == ".py" and path.parts[0] in rooms and not path.stem.endswith("_pb2")
     ]
 
 

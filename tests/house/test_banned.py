@@ -63,7 +63,7 @@ def test_what_was_promised_is_banned() -> None:
 @pytest.mark.parametrize("name", BANNED)
 def test_a_banned_name_is_caught(skeleton: Skeleton, name: str) -> None:
     """Used once, anywhere, it fails the build."""
-    skeleton.plant("pfl_server.training", use(name))
+    skeleton.plant("pfl_server.run.training", use(name))
     assert "TID251" in find_rules(skeleton)
 
 
@@ -71,25 +71,25 @@ def test_a_banned_name_is_caught(skeleton: Skeleton, name: str) -> None:
 def test_a_banned_name_is_caught_behind_its_module(skeleton: Skeleton, name: str) -> None:
     """Written out in full, as it mostly is, it fails the build as well."""
     module = name.partition(".")[0]
-    skeleton.plant("pfl_client.daemon", f"import {module}\n\n{name}(3)\n")
+    skeleton.plant("pfl_client.daemon.loop", f"import {module}\n\n{name}(3)\n")
     assert "TID251" in find_rules(skeleton)
 
 
 @pytest.mark.parametrize("name", GLOBAL_GENERATORS)
 def test_only_seeding_touches_the_global_generator(skeleton: Skeleton, name: str) -> None:
     """The one module that is allowed to passes."""
-    skeleton.plant("pfl_common.seeding", use(name))
+    skeleton.plant("pfl_common.randomness.generators", use(name))
     assert set() == find_rules(skeleton)
 
 
 @pytest.mark.parametrize(("rule", "text"), RULES)
 def test_a_rule_of_manner_is_caught(skeleton: Skeleton, rule: str, text: str) -> None:
     """Prints, left-over code, bare ignores and their like fail the build."""
-    skeleton.plant("pfl_server.training", text)
+    skeleton.plant("pfl_server.run.training", text)
     assert rule in find_rules(skeleton)
 
 
 def test_generated_code_is_left_alone(skeleton: Skeleton) -> None:
     """What protoc writes is not ours to mend."""
-    skeleton.plant("pfl_common.wire", "import pickle\n")
+    skeleton.plant("pfl_common.wire.coordinator_pb2", "import pickle\n")
     assert set() == find_rules(skeleton)

@@ -36,7 +36,7 @@ def test_the_site_knows_no_server_and_stays_light() -> None:
     assert set() == load(HELP.format(package="pfl_client")) & {"pfl_server", "pfl_deploy", "torch", "numpy"}
 
 
-@pytest.mark.parametrize("module", ["daemon", "transport", "ipc"])
+@pytest.mark.parametrize("module", ["daemon.loop", "connection.grpc_link", "trainer_process.process"])
 def test_the_daemon_really_stays_light(module: str) -> None:
     """Contracts read the text; this looks at the process, where a package's first file is loaded as well."""
     assert set() == load(f"import pfl_client.{module}; {LOADED}") & {

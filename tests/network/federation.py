@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pfl_client.dialling import Patience
-from pfl_client.transport import GrpcLink
+from pfl_client.connection.channel import Patience
+from pfl_client.connection.grpc_link import GrpcLink
 from pfl_common.identity import Addresses, Authority, Found, KeyPair, Keyring, Ledger, new_secret
-from pfl_server.calls import Callers
-from pfl_server.enrolment import EnrolmentServer
-from pfl_server.sealed import call_book
-from pfl_server.transport import GrpcServer
+from pfl_server.envelopes.sealed import call_book
+from pfl_server.network.enrolment import EnrolmentServer
+from pfl_server.network.rpc import Callers
+from pfl_server.network.server import GrpcServer
 from tests.network.file_desk import FileDesk
 
 HASTY = Patience(

@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from pfl_common.errors import Refused
-from pfl_common.messages import (
+from pfl_common.spec.messages import (
     Assignment,
     Blob,
     Joined,
@@ -20,8 +20,8 @@ from pfl_common.messages import (
     Scores,
     SiteStatus,
 )
-from pfl_common.run import ClientId, Description, Header, Kind, Task
-from pfl_server.desk import Incoming
+from pfl_common.spec.run import ClientId, Description, Header, Kind, Task
+from pfl_server.sites.service import Incoming
 
 RUN = "run-1"
 QUOTA = 64 << 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.admission import Admission, Admitted, find_data
+from pfl_client.onboarding.admission import Admission, Admitted, find_data
 from pfl_client.settings import ClientSettings
 from pfl_common.errors import SettingError, StateError
 from pfl_common.identity import discovery, write_join_file

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.bulk import Carrier
-from pfl_client.link import Unreachable
-from pfl_common import speech
+from pfl_client.connection.bulk import Carrier
+from pfl_client.connection.link import Unreachable
 from pfl_common.errors import Refused
-from pfl_common.speech import BESIDE_BYTES
+from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_server.bulk import Bulk
+from pfl_common.wire.convert import BESIDE_BYTES
+from pfl_server.network.bulk import Bulk
 from tests.network.federation import Federation
 from tests.network.file_desk import train, upload
 
@@ -120,7 +120,7 @@ async def test_too_much_beside_an_offer_is_refused(federation: Federation) -> No
             (9, 8, "too_short"),
             (9, 10, "too_large"),
         ):
-            request = speech.say_offer(upload("hospital_a", bytes(size)))
+            request = convert.say_offer(upload("hospital_a", bytes(size)))
             request.content = bytes(sent)
             with pytest.raises(Refused) as refused:
                 await link._ask("Offer", request, pb.OfferAnswer)

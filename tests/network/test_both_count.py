@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.link import Traffic
-from pfl_client.transport import GrpcLink
-from pfl_common import speech
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import Traffic
 from pfl_common.errors import Refused
-from pfl_common.run import Kind
-from pfl_common.speech import BESIDE_BYTES, CARRYING_BYTES
+from pfl_common.spec.run import Kind
+from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_server.meter import Meter
+from pfl_common.wire.convert import BESIDE_BYTES, CARRYING_BYTES
+from pfl_server.telemetry.counters import Meter
 from tests.network.federation import Federation
 from tests.network.file_desk import train, upload
 
@@ -115,7 +115,7 @@ async def test_an_offer_of_what_is_half_there(federation: Federation, tmp_path: 
 @pytest.mark.parametrize("of", [b"1" * len(CONTENT), CONTENT + b"1", CONTENT[1:]])
 async def test_an_offer_with_a_parcel_that_is_refused(federation: Federation, of: bytes) -> None:
     """Other bytes, too few, too many: they have crossed."""
-    request = speech.say_offer(upload(SITE, of))
+    request = convert.say_offer(upload(SITE, of))
     request.content = CONTENT
     async with federation.link(SITE) as link:
         await link.heartbeat("000001-1-train", 1)
@@ -180,5 +180,5 @@ def test_only_what_can_be_ours_is_taken_apart() -> None:
         (pb.NextTaskAnswer(nothing=pb.Done()), (Kind.TRAIN, 0)),
         (pb.HeartbeatRequest(key="k"), (Kind.TRAIN, 0)),
     ):
-        assert expected == speech.weigh_parcel(said.SerializeToString(), type(said))
-    assert (Kind.TRAIN, 0) == speech.weigh_parcel(b"\xff\xff", pb.OfferRequest)
+        assert expected == convert.weigh_parcel(said.SerializeToString(), type(said))
+    assert (Kind.TRAIN, 0) == convert.weigh_parcel(b"\xff\xff", pb.OfferRequest)

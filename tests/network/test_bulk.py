@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from grpc.aio import AioRpcError
 
-from pfl_client.arriving import lay
-from pfl_client.dialling import Patience
-from pfl_client.link import Unreachable
-from pfl_client.transport import GrpcLink
-from pfl_common import speech
-from pfl_common.blanks import WORTH, Blanks
+from pfl_client.connection.channel import Patience
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import Unreachable
+from pfl_client.connection.partial_file import lay
 from pfl_common.errors import Refused
-from pfl_common.messages import Offer, Receipt
-from pfl_server.bulk import Bulk
-from pfl_server.desk import Incoming
-from pfl_server.transport import GrpcServer
+from pfl_common.files.recycler import WORTH, Blanks
+from pfl_common.spec.messages import Offer, Receipt
+from pfl_common.wire import convert
+from pfl_server.network.bulk import Bulk
+from pfl_server.network.server import GrpcServer
+from pfl_server.sites.service import Incoming
 from tests.network.cutting_proxy import CuttingProxy
 from tests.network.federation import Federation
 from tests.network.file_desk import QUOTA, blob_of, upload
@@ -275,9 +275,9 @@ async def test_an_older_stream_of_the_same_upload_is_over(federation: Federation
     (tmp_path / "up").write_bytes(content)
     async with federation.link("hospital_a") as link:
         await link._offer(offer)
-        said = speech.say_store(offer.key, 0)
-        metadata = ((speech.STORE_METADATA, said), *link._line.sign("Store", said))
-        old = link._line.channel.stream_unary(f"/{speech.BULK}/Store")(metadata=metadata, timeout=10)
+        said = convert.say_store(offer.key, 0)
+        metadata = ((convert.STORE_METADATA, said), *link._line.sign("Store", said))
+        old = link._line.channel.stream_unary(f"/{convert.BULK}/Store")(metadata=metadata, timeout=10)
         await old.write(content[: 1 << 20])
         assert await link._offer(offer) in (0, 1 << 20)
         with suppress(AioRpcError):
@@ -313,9 +313,9 @@ async def test_a_silent_stream_is_given_up_by_the_coordinator(federation: Federa
     federation.port = await federation.start_control()
     async with federation.link("hospital_a") as link:
         await link._offer(upload("hospital_a", b"update"))
-        said = speech.say_store("000001-1-train", 0)
-        metadata = ((speech.STORE_METADATA, said), *link._line.sign("Store", said))
-        silent = link._line.channel.stream_unary(f"/{speech.BULK}/Store")(metadata=metadata, timeout=10)
+        said = convert.say_store("000001-1-train", 0)
+        metadata = ((convert.STORE_METADATA, said), *link._line.sign("Store", said))
+        silent = link._line.channel.stream_unary(f"/{convert.BULK}/Store")(metadata=metadata, timeout=10)
         assert "stalled" == await silent.details()
 
 
@@ -338,10 +338,10 @@ async def test_little_is_on_its_way_to_a_site_that_does_not_read(federation: Fed
     """What a broken line would lose, and a site would hold in memory, stays small however fast the line once was."""
     blob, read = federation.desk.lay(os.urandom(MODEL_BYTES)), 0
     async with federation.link("hospital_a") as link:
-        request = speech.say_fetch(blob.digest, 0)
+        request = convert.say_fetch(blob.digest, 0)
         await link.leave()  # the first call of a line begins its session
         signed = link._line.sign("Fetch", request)
-        stream = link._line.channel.unary_stream(f"/{speech.BULK}/Fetch")(
+        stream = link._line.channel.unary_stream(f"/{convert.BULK}/Fetch")(
             request, metadata=signed, timeout=30
         )
         while read < CUT_BYTES:

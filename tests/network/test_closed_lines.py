@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.messages import SiteStatus
 from pfl_common.models import catalogue
-from pfl_server.books import Books
-from pfl_server.fleet import Fleet
+from pfl_common.spec.messages import SiteStatus
+from pfl_server.sites.fleet import Fleet
+from pfl_server.store.run_store import Books
 from tests.network.federation import Federation
 from tests.server.federation import build_spec, build_tiny, open_run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.enrolment import enrol_invited, enrol_same_user
-from pfl_client.link import NotAdmitted, Unreachable
-from pfl_client.transport import GrpcLink
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import NotAdmitted, Unreachable
+from pfl_client.onboarding.enrolment import enrol_invited, enrol_same_user
 from pfl_common.errors import UserError
 from pfl_common.identity import Addresses, Invitation, Keyring, new_secret
 from tests.network.federation import HASTY, Federation

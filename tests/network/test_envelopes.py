@@ -13,20 +13,20 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from safetensors.numpy import load_file
 
-from pfl_client.bench import MESSAGE_LIMIT, DataFolder, Done, Job, Progress
-from pfl_client.daemon import Daemon
-from pfl_client.sealed import SealedEnvelopes
-from pfl_common.config import settle
-from pfl_common.messages import Blob, Offer, Receipt
-from pfl_common.run import ClientId, RunSpec
+from pfl_client.daemon.loop import Daemon
+from pfl_client.envelopes.sealed import SealedEnvelopes
+from pfl_client.trainer_process.api import MESSAGE_LIMIT, DataFolder, Done, Job, Progress
+from pfl_common.app.config import settle
 from pfl_common.sealing import content
-from pfl_deploy.loopback import LoopbackBench, LoopbackLink
-from pfl_deploy.simulate import Result, simulate
-from pfl_server.desk import Desk
-from pfl_server.hosting import RunHost
-from pfl_server.sealed import seal_with
+from pfl_common.spec.messages import Blob, Offer, Receipt
+from pfl_common.spec.run import ClientId, RunSpec
+from pfl_deploy.simulation.loopback import LoopbackBench, LoopbackLink
+from pfl_deploy.simulation.simulate import Result, simulate
+from pfl_server.envelopes.sealed import seal_with
+from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
-from pfl_server.spool import Spool
+from pfl_server.sites.service import Desk
+from pfl_server.store.spool import Spool
 from tests.common.sealing.members import Members
 from tests.deploy.processes import write_site
 
@@ -210,7 +210,7 @@ def test_sealed_and_open_runs_end_alike_and_nothing_leaks(
     federation: Federation, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints and each site's own state are equal to the byte; at the coordinator lies nothing of an update."""
-    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", limit)
+    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", limit)
     alone, ledger = federation.in_the_open(), Ledger()
     with mock.patch.object(content, "AESGCM", ledger.cipher):
         run, canaries = federation.sealed(alone.spec)

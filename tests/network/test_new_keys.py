@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client import admission
-from pfl_client.admission import Admission, Admitted
-from pfl_client.link import NotAdmitted
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import NotAdmitted
+from pfl_client.onboarding import admission
+from pfl_client.onboarding.admission import Admission, Admitted
+from pfl_client.process import Site
 from pfl_client.settings import ClientSettings
-from pfl_client.site import Site
-from pfl_client.transport import GrpcLink
 from pfl_common.errors import Refused, UserError
 from pfl_common.identity import write_join_file
-from pfl_common.messages import Over
-from pfl_common.run import Description
+from pfl_common.spec.messages import Over
+from pfl_common.spec.run import Description
 from tests.network.federation import HASTY, Federation
 
 DIGITS = Description((1, 28, 28), ("0", "1"), 120)

@@ -12,15 +12,15 @@ import pytest
 from grpc import aio
 from structlog.testing import capture_logs
 
-from pfl_client.dialling import open_channel
-from pfl_client.enrolment import enrol_invited
-from pfl_client.link import NotAdmitted, Unreachable
-from pfl_client.operator import OperatorLink
-from pfl_common import speech
+from pfl_client.connection.channel import open_channel
+from pfl_client.connection.link import NotAdmitted, Unreachable
+from pfl_client.connection.operator_link import OperatorLink
+from pfl_client.onboarding.enrolment import enrol_invited
 from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair, Keyring, new_secret
-from pfl_common.run import Description
-from pfl_server.events import Record
+from pfl_common.spec.run import Description
+from pfl_common.wire import convert
+from pfl_server.telemetry.event_log import Record
 from tests.network.federation import HASTY, Federation
 from tests.network.file_desk import upload
 
@@ -97,7 +97,7 @@ async def test_the_operator_and_a_site_in_each_others_place(
     credentials = grpc.ssl_channel_credentials(keyring.ca_pem, operator.key_pem, operator.certificate_pem)
     async with open_channel(federation.addresses.control, credentials) as channel:
         with pytest.raises(aio.AioRpcError):
-            await channel.unary_unary(f"/{speech.COORDINATOR}/Leave")(b"", timeout=10)
+            await channel.unary_unary(f"/{convert.COORDINATOR}/Leave")(b"", timeout=10)
     assert [
         ("warning", "not_the_operator", "hospital_a", "127.0.0.1"),
         ("warning", "not_a_site", "the operator", "127.0.0.1"),
@@ -109,7 +109,7 @@ async def test_what_is_no_request(federation: Federation, log: list[MutableMappi
     credentials = grpc.ssl_channel_credentials(federation.authority.ca_pem)
     async with open_channel(federation.addresses.enrolment, credentials) as channel:
         with pytest.raises(aio.AioRpcError) as error:
-            await channel.unary_unary(f"/{speech.ENROLMENT}/Enrol")(b"\xff\xff", timeout=10)
+            await channel.unary_unary(f"/{convert.ENROLMENT}/Enrol")(b"\xff\xff", timeout=10)
     assert "bad_request" == error.value.details()
     assert {"bad_request": 1} == federation.office.meter.refusals
     assert [("warning", "bad_request", "unknown", "127.0.0.1")] == refused(log)

@@ -12,17 +12,17 @@ from typing import TypeAlias
 
 import pytest
 
-from pfl_client.link import Unreachable
-from pfl_client.transport import GrpcLink
-from pfl_common import speech
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import Unreachable
 from pfl_common.errors import Refused
-from pfl_common.messages import Offer, Receipt
+from pfl_common.spec.messages import Offer, Receipt
+from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_server.bulk import Bulk
-from pfl_server.calls import Callers
-from pfl_server.errands import SiteLost
-from pfl_server.sealed import call_book
-from pfl_server.transport import GrpcServer
+from pfl_server.envelopes.sealed import call_book
+from pfl_server.network.bulk import Bulk
+from pfl_server.network.rpc import Callers
+from pfl_server.network.server import GrpcServer
+from pfl_server.sites.assignment import SiteLost
 from tests.network.federation import HASTY
 from tests.server import forgeries, sealed_scene
 from tests.server.forgeries import Forge
@@ -55,9 +55,9 @@ async def link(scene: SealedScene) -> AsyncIterator[GrpcLink]:
 
 async def send_beside(link: GrpcLink, offer: Offer, parcel: Path) -> Receipt:
     """All in one call, also what no site of ours would send so."""
-    request = speech.say_offer(offer)
+    request = convert.say_offer(offer)
     request.content = parcel.read_bytes()
-    return speech.hear_receipt((await link._ask("Offer", request, pb.OfferAnswer)).receipt)
+    return convert.hear_receipt((await link._ask("Offer", request, pb.OfferAnswer)).receipt)
 
 
 async def send_in_a_stream(link: GrpcLink, offer: Offer, parcel: Path) -> Receipt:
@@ -111,7 +111,7 @@ async def test_what_is_wrong_with_it_ends_the_task(
     asked = scene.ask()
     await scene.take()
     offer, raw = forge(scene)
-    assert 10_000 < len(raw) < speech.BESIDE_BYTES
+    assert 10_000 < len(raw) < convert.BESIDE_BYTES
     (scene.mail / "up").write_bytes(raw)
     assert code == await refusal(lambda: send(link, offer, scene.mail / "up"))
     assert {code: 1} == scene.fleet.refusals
@@ -152,8 +152,8 @@ async def test_too_much_is_refused_before_room_is_made(
     scene.ask()
     await scene.take()
     offer, _ = scene.offer()
-    (scene.mail / "up").write_bytes(bytes(speech.BESIDE_BYTES + 1))
-    long = replace(offer, key="k" * speech.CARRYING_BYTES)
+    (scene.mail / "up").write_bytes(bytes(convert.BESIDE_BYTES + 1))
+    long = replace(offer, key="k" * convert.CARRYING_BYTES)
     (scene.mail / "none").touch()
     for one, file, words in ((offer, "up", "with an offer"), (long, "none", "in an offer")):
         with pytest.raises(Refused, match=rf"^too_large.* bytes {words}"):

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from grpc import aio
 
-from pfl_client.link import Unreachable
-from pfl_client.transport import GrpcLink
-from pfl_common import speech
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import Unreachable
 from pfl_common.errors import Refused
 from pfl_common.identity import Authority
-from pfl_common.run import Description
+from pfl_common.spec.run import Description
+from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_server.calls import Callers
-from pfl_server.sealed import call_book
-from pfl_server.transport import GrpcServer
+from pfl_server.envelopes.sealed import call_book
+from pfl_server.network.rpc import Callers
+from pfl_server.network.server import GrpcServer
 from tests.network.federation import HASTY, Federation
 from tests.network.file_desk import train, upload
 from tests.network.opening_proxy import OpeningProxy
@@ -89,7 +89,7 @@ async def test_a_call_of_a_stranger(federation: Federation, middle: tuple[Openin
     """Without a signature nobody is a site, whatever passes TLS; a call heard before is no call either."""
     _, link = middle
     await link.leave()
-    method = link._line.channel.unary_unary(f"/{speech.COORDINATOR}/Leave")
+    method = link._line.channel.unary_unary(f"/{convert.COORDINATOR}/Leave")
     body = pb.LeaveRequest().SerializeToString()
     heard = link._line.sign("Leave", body)
     await method(body, metadata=heard, timeout=10)

@@ -10,17 +10,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pfl_client.dialling import Patience, open_channel
-from pfl_client.link import NotAdmitted, Unreachable
-from pfl_client.operator import OperatorLink
-from pfl_client.transport import GrpcLink
-from pfl_common import speech
+from pfl_client.connection.channel import Patience, open_channel
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import NotAdmitted, Unreachable
+from pfl_client.connection.operator_link import OperatorLink
 from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import KeyPair, Keyring
-from pfl_common.messages import Mark, Over
-from pfl_common.run import Description, Moments
+from pfl_common.spec.messages import Mark, Over
+from pfl_common.spec.run import Description, Moments
+from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_server.transport import GrpcServer
+from pfl_server.network.server import GrpcServer
 from tests.network.cutting_proxy import CuttingProxy
 from tests.network.federation import HASTY, Federation
 from tests.network.file_desk import train, upload
@@ -156,8 +156,8 @@ async def test_who_asks_for_a_path_gets_nothing(federation: Federation, tmp_path
     (federation.desk.folder.parent / "outside").write_bytes(b"secret")
     async with federation.link("hospital_a") as link:
         await link.leave()
-        asked = speech.say_fetch("../outside", 0)
-        fetch = link._line.channel.unary_stream(f"/{speech.BULK}/Fetch")
+        asked = convert.say_fetch("../outside", 0)
+        fetch = link._line.channel.unary_stream(f"/{convert.BULK}/Fetch")
         call = fetch(asked, metadata=link._line.sign("Fetch", asked), timeout=10)
         assert grpc.StatusCode.FAILED_PRECONDITION is await call.code()
         assert "bad_request" == await call.details()
@@ -172,7 +172,7 @@ async def test_site_and_operator_have_their_own_calls(federation: Federation) ->
     async with OperatorLink(address, operator, ca_pem=ca_pem, patience=HASTY) as link:
         assert federation.desk.status() == await link.status()
         with pytest.raises(NotAdmitted, match="a call by the operator"):
-            await link._line.ask(f"{speech.COORDINATOR}/Leave", pb.LeaveRequest(), pb.Done, seconds=10)
+            await link._line.ask(f"{convert.COORDINATOR}/Leave", pb.LeaveRequest(), pb.Done, seconds=10)
         async with OperatorLink(address, site, ca_pem=ca_pem, patience=HASTY) as wrong:
             with pytest.raises(NotAdmitted, match="a call by the site hospital_a"):
                 await wrong.status()
@@ -198,7 +198,7 @@ async def test_the_port_is_closed_to_whom_the_authority_does_not_know(
         grpc.ssl_channel_credentials(ours, foreign.key_pem, foreign.certificate_pem),
     ):
         async with open_channel(federation.addresses.control, credentials) as channel:
-            call = channel.unary_unary(f"/{speech.COORDINATOR}/Leave")(b"", timeout=10)
+            call = channel.unary_unary(f"/{convert.COORDINATOR}/Leave")(b"", timeout=10)
             assert grpc.StatusCode.UNAVAILABLE is await call.code()
     assert [] == federation.desk.said
 

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from pfl_common import codec, methods, seeding
-from pfl_common.messages import Blob, Offer, Over, Receipt, header_up
+from pfl_common import methods
+from pfl_common.evaluation import tell, vector
 from pfl_common.models import Backbone
-from pfl_common.run import (
+from pfl_common.randomness import generators
+from pfl_common.spec.messages import Blob, Offer, Over, Receipt, header_up
+from pfl_common.spec.run import (
     ClientId,
     Description,
     Entry,
@@ -26,15 +28,15 @@ from pfl_common.run import (
     RunSpec,
     Task,
 )
-from pfl_common.scores import tell, vector
-from pfl_common.tensors import State
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.books import Books, build_template, open_books
-from pfl_server.errands import SiteLost
-from pfl_server.fleet import Prepare
-from pfl_server.journal import Journal
-from pfl_server.rehearsal import rehearse
-from pfl_server.spool import Spool
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.run.rehearsal import rehearse
+from pfl_server.sites.assignment import SiteLost
+from pfl_server.sites.fleet import Prepare
+from pfl_server.store.journal import Journal
+from pfl_server.store.run_store import Books, build_template, open_books
+from pfl_server.store.spool import Spool
 
 SITES = ("a", "b", "c")
 SHAPE = (2,)
@@ -96,7 +98,7 @@ def make_update(spec: RunSpec, *words: int | str, around: State | None = None) -
     """Numbers that follow from the words, near those of a download if there is one."""
     values = {}
     for entry in spec.manifests["train/train/up"]:
-        chance = seeding.generator(entry.name, *words)
+        chance = generators.generator(entry.name, *words)
         if entry.name.startswith("weight."):
             values[entry.name] = torch.randint(1, 99, entry.shape, generator=chance)
         else:

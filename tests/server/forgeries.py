@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from pfl_common.identity.cards import EnvelopeKeys
-from pfl_common.messages import Blob, Offer, Seal
-from pfl_common.run import Kind
+from pfl_common.spec.messages import Blob, Offer, Seal
+from pfl_common.spec.run import Kind
 from tests.common.sealing.members import offer_of, vouch
 from tests.server.federation import build_header
 from tests.server.scene import TASK

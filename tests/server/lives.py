@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from pfl_common.run import Kind, RunSpec
-from pfl_common.tensors import State
-from pfl_server.books import Books
-from pfl_server.training import Training
+from pfl_common.spec.run import Kind, RunSpec
+from pfl_common.tensors.state import State
+from pfl_server.run.training import Training
+from pfl_server.store.run_store import Books
 from tests.server.federation import ScriptedFleet, open_run
 
 TICK = 0.001

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Assignment, Blob, Mark, Offer, Receipt, SiteStatus
-from pfl_common.run import Kind, RunSpec, Task
-from pfl_server.books import Books
-from pfl_server.desk import Incoming
-from pfl_server.downloads import Downloads
-from pfl_server.fleet import Fleet
+from pfl_common.spec.messages import Assignment, Blob, Mark, Offer, Receipt, SiteStatus
+from pfl_common.spec.run import Kind, RunSpec, Task
+from pfl_server.sites.downloads import Downloads
+from pfl_server.sites.fleet import Fleet
+from pfl_server.sites.service import Incoming
+from pfl_server.store.run_store import Books
 from tests.server.federation import build_header, make_update, open_run, write_parcel
 
 TASK = Task(Kind.TRAIN, 1, 2)

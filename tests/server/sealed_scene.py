@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from pfl_common.identity.cards import EnvelopeKeys
-from pfl_common.messages import Offer, Receipt
 from pfl_common.models import Backbone, catalogue
-from pfl_common.run import RunSpec, Task
 from pfl_common.sealing import FRAME, TAG
-from pfl_common.tensors import State
-from pfl_server.sealed import seal_with
+from pfl_common.spec.messages import Offer, Receipt
+from pfl_common.spec.run import RunSpec, Task
+from pfl_common.tensors.state import State
+from pfl_server.envelopes.sealed import seal_with
 from tests.common.sealing.members import PATTERN, Members, find_bytes, offer_of
 from tests.server import federation
 from tests.server.federation import build_header, build_spec, make_update, write_parcel

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import RunFailed
-from pfl_common.run import Kind
-from pfl_server.reception import Reception
-from pfl_server.shelf import Shelf
-from pfl_server.training import Training
+from pfl_common.spec.run import Kind
+from pfl_server.run.training import Training
+from pfl_server.sites.gathering import Reception
+from pfl_server.store.shelf import Shelf
 from tests.server.federation import DESCRIPTION, ScriptedFleet, build_spec, open_run
 from tests.server.lives import TICK, play
 from tests.server.scene import Scene, refusal

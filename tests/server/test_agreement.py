@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pfl_common.errors import DataError, Refused
-from pfl_common.run import Description, Model, Values
-from pfl_server.agreement import agree, common_classes, default_backbone, fits, odd_ones
-from pfl_server.inputs import Wish
+from pfl_common.spec.run import Description, Model, Values
+from pfl_server.decisions.input_choice import Wish
+from pfl_server.decisions.model_choice import agree, common_classes, default_backbone, fits, odd_ones
 
 
 def image(size: int, *classes: str, channels: int = 3) -> Description:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.messages import header_down
-from pfl_common.run import Kind, Task
-from pfl_server.ahead import Ahead
-from pfl_server.books import Books
+from pfl_common.spec.messages import header_down
+from pfl_common.spec.run import Kind, Task
+from pfl_server.sites.ahead import Ahead
+from pfl_server.store.run_store import Books
 from tests.server.federation import build_spec, open_run
 from tests.server.lives import play
 
@@ -61,7 +61,7 @@ async def test_replies_of_each_sites_own_are_not_prepared(books: Books) -> None:
 def test_in_a_run_each_broadcast_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all rounds: one for newcomers, one for each following round, one for the end; none twice."""
     closed: list[str] = []
-    from pfl_deploy.loopback import OpenEnvelopes
+    from pfl_deploy.simulation.loopback import OpenEnvelopes
 
     post = OpenEnvelopes.post
 

@@ -11,10 +11,10 @@ import torch
 
 from pfl_common import methods, models
 from pfl_common.errors import RunFailed
-from pfl_common.run import Description, Model, RunSpec
-from pfl_server import opening
-from pfl_server.appetite import NO_MEMORY, estimate, lacks_memory
-from pfl_server.rehearsal import count_samples
+from pfl_common.spec.run import Description, Model, RunSpec
+from pfl_server.run import freeze as opening
+from pfl_server.run.memory_estimate import NO_MEMORY, estimate, lacks_memory
+from pfl_server.run.rehearsal import count_samples
 from pfl_server.settings import ServerSettings
 from tests.server.federation import build_spec
 

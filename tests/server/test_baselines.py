@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import SettingError
-from pfl_common.run import Model, Participation, RunSpec
-from pfl_common.scores import vector
-from pfl_server.baselines import find_baselines as find
-from pfl_server.baselines import look_up
-from pfl_server.journal import Journal
+from pfl_common.evaluation import vector
+from pfl_common.spec.run import Model, Participation, RunSpec
+from pfl_server.store.baselines import find_baselines as find
+from pfl_server.store.baselines import look_up
+from pfl_server.store.journal import Journal
 from tests.server.federation import CLASSES, SHAPE
 from tests.server.test_numbers import read, run_to_the_end, value
 

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from pfl_common.errors import StateError
-from pfl_common.run import RunSpec
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server import opening
-from pfl_server.books import Books
-from pfl_server.opening import begin, freeze
-from pfl_server.runs import Runs
-from pfl_server.sampling import Draw
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run import freeze as opening
+from pfl_server.run.freeze import begin, freeze
 from pfl_server.settings import ServerSettings
+from pfl_server.store.run_store import Books
+from pfl_server.store.state_folder import Runs
 from tests.server.federation import DESCRIPTION
 
 SITES = {"b": DESCRIPTION, "a": DESCRIPTION}

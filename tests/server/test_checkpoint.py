@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 from pfl_common.errors import StateError
-from pfl_common.run import Entry, Kind, Task
-from pfl_common.tensors import State
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.checkpoint import Checkpoints
-from pfl_server.spool import Spool
+from pfl_common.spec.run import Entry, Kind, Task
+from pfl_common.tensors.state import State
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.store.checkpoints import Checkpoints
+from pfl_server.store.spool import Spool
 from tests.server.federation import build_header, build_offer, pin_spec, write_parcel
 
 SPEC = pin_spec((Entry("show.w", "float32", (2,)),))

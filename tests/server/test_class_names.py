@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pfl_server import class_names
-from pfl_server.class_names import (
-    MOST_COMPARED,
-    MOST_REMARKS,
-    alone,
-    find_near,
-    remark,
-    tell_alone,
-)
+from pfl_server.decisions import class_names
+from pfl_server.decisions.class_names import MOST_COMPARED, MOST_REMARKS, alone, find_near, remark, tell_alone
 
 
 @pytest.mark.parametrize(

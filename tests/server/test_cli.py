@@ -13,14 +13,15 @@ import pytest
 
 from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server import checks, cli
-from pfl_server.explaining import read_words
-from pfl_server.figures import NETWORKS, Network, measure, read_kept
-from pfl_server.listing import shorten
-from pfl_server.opening import begin
-from pfl_server.runs import Runs
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server import cli
+from pfl_server.method_help.costs import NETWORKS, Network, measure, read_kept
+from pfl_server.method_help.explanation import read_words
+from pfl_server.method_help.listing import shorten
+from pfl_server.run import setting_checks
+from pfl_server.run.freeze import begin
 from pfl_server.settings import ServerSettings
+from pfl_server.store.state_folder import Runs
 from tests.server.federation import DESCRIPTION
 from tests.words import Spoken, check_clear, options_in, speak
 
@@ -205,9 +206,9 @@ def test_a_set_that_is_no_table_stays_wrong_beside_a_flag(tmp_path: Path) -> Non
 
 def test_small_images_are_taken_by_a_backbone_that_takes_them(settled: list[dict[str, Any]]) -> None:
     """The network itself is asked."""
-    checks.check_words(ServerSettings(image_size=4, backbone="mlp"))
-    checks.check_words(ServerSettings(image_size=16, backbone="cnn"))
-    checks.check_words(ServerSettings(image_size=8))
+    setting_checks.check_words(ServerSettings(image_size=4, backbone="mlp"))
+    setting_checks.check_words(ServerSettings(image_size=16, backbone="cnn"))
+    setting_checks.check_words(ServerSettings(image_size=8))
 
 
 def test_one_method_is_explained() -> None:

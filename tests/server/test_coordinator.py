@@ -9,9 +9,9 @@ import pytest
 
 from pfl_common.errors import RunFailed, StateError
 from pfl_common.identity.errors import WrongProof
-from pfl_server.coordinator import Coordinator
-from pfl_server.reading import Reading
+from pfl_server.process import Coordinator
 from pfl_server.settings import ServerSettings
+from pfl_server.telemetry.counter_reading import Reading
 
 
 @pytest.fixture

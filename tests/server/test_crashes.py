@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pfl_common.run import Participation, RunSpec
-from pfl_server.books import Books
-from pfl_server.training import Training
+from pfl_common.spec.run import Participation, RunSpec
+from pfl_server.run.training import Training
+from pfl_server.store.run_store import Books
 from tests.server.federation import ScriptedFleet, build_spec, open_run
 
 STEPS = {

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from pfl_common.run import Kind
-from pfl_common.scores import add, vector
-from pfl_server.course import Course
-from pfl_server.curve import MOST, Curve
+from pfl_common.evaluation import add, vector
+from pfl_common.spec.run import Kind
+from pfl_server.telemetry.course import Course
+from pfl_server.telemetry.history import MOST, Curve
 
 
 def went(number: int, *, fold: float = 1.0, work: float = 4.0) -> Course:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pfl_server.course import Course
-from pfl_server.damage import find_damage
-from pfl_server.journal import Journal
-from pfl_server.reading import Reading
-from pfl_server.sampling import Draw
-from pfl_server.tables import SCHEMA, STRUCTURED
+from pfl_server.decisions.sampling import Draw
+from pfl_server.store.journal import Journal
+from pfl_server.store.journal_check import find_damage
+from pfl_server.store.journal_schema import SCHEMA, STRUCTURED
+from pfl_server.telemetry.counter_reading import Reading
+from pfl_server.telemetry.course import Course
 
 ROUNDS = 40
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import RunFailed
-from pfl_common.run import MAJORITY, Model, Quorum, Values
-from pfl_server.divergence import LIMIT, Divergence, Outcome, Rate, tell_end, tell_scaling
-from pfl_server.sampling import Draw
-from pfl_server.training import Training
+from pfl_common.spec.run import MAJORITY, Model, Quorum, Values
+from pfl_server.decisions.divergence import LIMIT, Divergence, Outcome, Rate, tell_end, tell_scaling
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.training import Training
 from tests.server.federation import ScriptedFleet, build_spec, open_run
 from tests.server.lives import TICK, play, trained
 

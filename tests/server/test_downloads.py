@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_common import codec
 from pfl_common.errors import Refused
-from pfl_common.messages import Blob, header_down
-from pfl_common.run import Entry, Header, Kind, Task
-from pfl_common.tensors import State
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server import downloads as downloads_module
-from pfl_server import shelf as shelf_module
-from pfl_server.downloads import AT_ONCE, Downloads
+from pfl_common.spec.messages import Blob, header_down
+from pfl_common.spec.run import Entry, Header, Kind, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.envelopes import Posted
-from pfl_server.shelf import Shelf
+from pfl_server.sites import downloads as downloads_module
+from pfl_server.sites.downloads import AT_ONCE, Downloads
+from pfl_server.store import shelf as shelf_module
+from pfl_server.store.shelf import Shelf
 from tests.server.federation import build_spec, open_run
 
 STATE = State({"w": torch.arange(3.0)})

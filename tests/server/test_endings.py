@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_common import blanks
 from pfl_common.errors import RunFailed, StateError
-from pfl_common.messages import Over
-from pfl_common.run import Kind, RunSpec, Task
-from pfl_common.tensors import flat
-from pfl_server.training import ATTEMPTS, Training
+from pfl_common.files import recycler
+from pfl_common.spec.messages import Over
+from pfl_common.spec.run import Kind, RunSpec, Task
+from pfl_common.tensors.state import flat
+from pfl_server.run.training import ATTEMPTS, Training
 from tests.server.federation import ScriptedFleet, build_spec, open_run
 from tests.server.lives import TICK, Script, last_state, play, trained
 
@@ -57,7 +57,7 @@ def test_when_it_is_over_no_updates_are_kept_to_be_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """No other will come: they would take their room for good."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     books = open_run(tmp_path, build_spec(rounds=6))
     lost = {(site, 6, attempt): "left" for site in "abc" for attempt in range(1, ATTEMPTS + 1)}
     fleet, kept = ScriptedFleet(books, lost if ending == "failed" else {}), []

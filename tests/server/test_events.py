@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pfl_common.messages import Event
-from pfl_server.course import Course
-from pfl_server.events import MOST, Events
-from pfl_server.refusals import LONGEST_WORDS
+from pfl_common.spec.messages import Event
+from pfl_server.telemetry.course import Course
+from pfl_server.telemetry.event_log import MOST, Events
+from pfl_server.telemetry.rejections import LONGEST_WORDS
 
 
 def test_the_newest_come_first_and_old_ones_go() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pfl_common import methods
-from pfl_server.figures import NETWORKS, SAMPLES, Alive, Figures, measure, read_kept
+from pfl_server.method_help.costs import NETWORKS, SAMPLES, Alive, Figures, measure, read_kept
 
 torch.set_num_threads(1)
 
@@ -68,7 +68,7 @@ def test_more_passes_multiply_more(fedavg: Figures) -> None:
 def test_the_kept_figures_are_those_of_today(name: str) -> None:
     """Bytes and multiply-adds to the last one; memory as near as another release of torch may bring it."""
     kept, now = read_kept()[CNN.words][name], measure(name, CNN)
-    advice = f"{name} costs otherwise than the file says: python -m pfl_deploy.method_pages"
+    advice = f"{name} costs otherwise than the file says: python -m pfl_deploy.reference.method_pages"
     assert (kept.down, kept.up, kept.kept, kept.products) == (now.down, now.up, now.kept, now.products), (
         advice
     )

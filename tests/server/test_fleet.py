@@ -12,14 +12,14 @@ from time import time
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import NOT_SINCE, OPENING, Assignment, Joined, Mark, Over, Receipt
-from pfl_common.run import Description, Kind, Task
-from pfl_common.scores import vector
-from pfl_common.tensors import State
-from pfl_server import fleet as fleet_module
-from pfl_server.errands import SiteLost
-from pfl_server.fleet import FORGOTTEN_SECONDS
-from pfl_server.sampling import Draw
+from pfl_common.evaluation import vector
+from pfl_common.spec.messages import NOT_SINCE, OPENING, Assignment, Joined, Mark, Over, Receipt
+from pfl_common.spec.run import Description, Kind, Task
+from pfl_common.tensors.state import State
+from pfl_server.decisions.sampling import Draw
+from pfl_server.sites import fleet as fleet_module
+from pfl_server.sites.assignment import SiteLost
+from pfl_server.sites.fleet import FORGOTTEN_SECONDS
 from tests.server.federation import DESCRIPTION, build_spec, open_run
 from tests.server.scene import TASK, Scene, refusal
 

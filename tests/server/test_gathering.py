@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import DataError, Refused, SettingError
-from pfl_common.messages import Gathering, Joined
-from pfl_common.run import Description
-from pfl_server import reception
-from pfl_server.books import Books
-from pfl_server.fleet import Fleet
-from pfl_server.gathering import Verdict, check_classes, judge
-from pfl_server.reception import Reception, Rules
+from pfl_common.spec.messages import Gathering, Joined
+from pfl_common.spec.run import Description
+from pfl_server.decisions.site_check import Verdict, check_classes, judge
 from pfl_server.settings import ServerSettings
+from pfl_server.sites import gathering as reception
+from pfl_server.sites.fleet import Fleet
+from pfl_server.sites.gathering import Reception, Rules
+from pfl_server.store.run_store import Books
 from tests.server.federation import DESCRIPTION, build_spec, open_run
 
 TABLE = DESCRIPTION
@@ -228,7 +228,7 @@ async def test_what_a_site_found_odd_reaches_the_operator(capsys: pytest.Capture
 
 def test_a_list_of_classes_as_it_is_typed(tmp_path: Path) -> None:
     """With commas, as TOML has it, or in a file."""
-    from pfl_common.config import settle
+    from pfl_common.app.config import settle
 
     plain, lines = tmp_path / "classes.json", tmp_path / "classes.txt"
     plain.write_text('["cat (big)", "dog, small"]')
@@ -250,7 +250,7 @@ def test_a_list_of_classes_as_it_is_typed(tmp_path: Path) -> None:
 
 def test_a_list_of_classes_with_an_empty_name_is_refused(tmp_path: Path) -> None:
     """A name that got lost, in a shell's empty variable for one, is not as if nothing had been said."""
-    from pfl_common.config import settle
+    from pfl_common.app.config import settle
 
     files = {name: tmp_path / name for name in ("empty.txt", "blank.txt", "none.json", "one_less.json")}
     for file, text in zip(files.values(), ("", "\n \n", "[]", '["cat", "", "dog"]'), strict=True):
@@ -264,7 +264,7 @@ def test_a_list_of_classes_with_an_empty_name_is_refused(tmp_path: Path) -> None
 
 def test_many_classes_are_typed_at_once() -> None:
     """Longer than the name of any file."""
-    from pfl_common.config import settle
+    from pfl_common.app.config import settle
 
     names = tuple(f"stage {number}" for number in range(100))
     assert names == settle(ServerSettings, {"classes": ",".join(names)}, what="pfl-server").classes

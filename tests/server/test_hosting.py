@@ -9,14 +9,14 @@ import pytest
 import structlog
 
 from pfl_common.errors import Refused
-from pfl_common.run import Description
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.hosting import RunHost
-from pfl_server.journal import Journal
-from pfl_server.opening import begin
-from pfl_server.reading import Reading
+from pfl_common.spec.run import Description
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.run.freeze import begin
+from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
-from pfl_server.view import View
+from pfl_server.status.view import View
+from pfl_server.store.journal import Journal
+from pfl_server.telemetry.counter_reading import Reading
 
 
 async def test_stopped_before_it_began(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pfl_common.errors import Refused, SettingError
-from pfl_common.run import ClientId, Description, Model, Moments
-from pfl_server.agreement import agree, fits
-from pfl_server.inputs import Range, Wish, explain, parse_range
+from pfl_common.spec.run import ClientId, Description, Model, Moments
+from pfl_server.decisions.input_choice import Range, Wish, explain, parse_range
+from pfl_server.decisions.model_choice import agree, fits
 
 PICTURES = Description((3, 40, 48), ("cat", "dog"), 5, sizes=((40, 48, 5),), high=255)
 WIDE = replace(PICTURES, values="wide", high=4095)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.messages import Receipt
-from pfl_common.numbers import Summed
-from pfl_server.course import Course
-from pfl_server.journal import Journal
-from pfl_server.meter import Meter
-from pfl_server.observing import count_on
-from pfl_server.reading import Reading
-from pfl_server.sampling import Draw
-from pfl_server.scribe import Page
+from pfl_common.metric import Summed
+from pfl_common.spec.messages import Receipt
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.observer import count_on
+from pfl_server.store.journal import Journal
+from pfl_server.store.journal_thread import Page
+from pfl_server.telemetry.counter_reading import Reading
+from pfl_server.telemetry.counters import Meter
+from pfl_server.telemetry.course import Course
 
 DRAW = Draw(("a", "b"), frozenset({"b"}))
 OTHER = Draw(("c",), frozenset())

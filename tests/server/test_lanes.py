@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Offer
-from pfl_common.run import ClientId
-from pfl_server.bulk import Bulk
-from pfl_server.calls import Callers
-from pfl_server.desk import Desk, Incoming
-from pfl_server.meter import Meter
+from pfl_common.spec.messages import Offer
+from pfl_common.spec.run import ClientId
+from pfl_server.network.bulk import Bulk
+from pfl_server.network.rpc import Callers
+from pfl_server.sites.service import Desk, Incoming
+from pfl_server.telemetry.counters import Meter
 from tests.network.file_desk import upload
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pfl_common.numbers import Summed
-from pfl_server.meter import Meter, Spell
-from pfl_server.reading import Reading
+from pfl_common.metric import Summed
+from pfl_server.telemetry.counter_reading import Reading
+from pfl_server.telemetry.counters import Meter, Spell
 
 
 def count() -> tuple[Meter, Reading]:

@@ -8,11 +8,13 @@ from io import BytesIO
 import pytest
 import torch
 
-from pfl_common import codec, methods, seeding
-from pfl_common.run import Kind, RunSpec, Task, parcel_key
-from pfl_common.update import flatten
-from pfl_server import figures
-from pfl_server.figures import NETWORKS, Network
+from pfl_common import methods
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Kind, RunSpec, Task, parcel_key
+from pfl_common.tensors import codec
+from pfl_common.tensors.update import flatten
+from pfl_server.method_help import costs
+from pfl_server.method_help.costs import NETWORKS, Network
 from tests.common.methods.predicted import CONSTANT, PREDICTED, SHARE, SIZES, TINY, Sizes
 
 torch.set_num_threads(1)
@@ -54,13 +56,13 @@ QUICK = {"pfedme": {"K_in": 1}}
 def measure(name: str, network: Network) -> tuple[int, int]:
     """Bytes up and down that the rehearsal pins."""
     method = methods.load(name)
-    return pinned(figures.describe(method, network, QUICK.get(name, {})))
+    return pinned(costs.describe(method, network, QUICK.get(name, {})))
 
 
 def pinned(spec: RunSpec) -> tuple[int, int]:
     """The same of a run, in the phase of most rounds, with everything that may come in each of them."""
     method = methods.load(spec.method)
-    manifests, phase = figures.pin(method, spec), figures.usual_phase(method, spec)
+    manifests, phase = costs.pin(method, spec), costs.usual_phase(method, spec)
     parcels = [manifests[parcel_key(Kind.TRAIN, phase, way)] for way in ("up", "down")]
     once = ONCE.get(spec.method, set())
     up, down = (codec.size_of(parcel, {e.group for e in parcel if e.group} - once) for parcel in parcels)
@@ -77,9 +79,11 @@ def test_bytes_on_the_network_of_the_papers(name: str) -> None:
 @pytest.mark.parametrize("name", methods.names())
 def test_bytes_with_batch_norm(name: str) -> None:
     """Up and down on ResNet-18, and the same as the file of figures has."""
-    kept = figures.read_kept()[NETWORKS[1].words][name]
+    kept = costs.read_kept()[NETWORKS[1].words][name]
     counted = measure(name, NETWORKS[1])
-    assert (kept.up, kept.down) == counted, "make the pages again: python -m pfl_deploy.method_pages"
+    assert (kept.up, kept.down) == counted, (
+        "make the pages again: python -m pfl_deploy.reference.method_pages"
+    )
     for size, predict in zip(counted, PREDICTED[name], strict=True):
         assert 4 * predict(SIZES[NETWORKS[1]]) == pytest.approx(size, rel=SHARE, abs=CONSTANT)
 
@@ -88,7 +92,7 @@ def test_the_projector_that_the_paper_charges_for() -> None:
     """Beside a FedAvg that trains and sends a projector, DualFed sends 0.977 (ResNet-18, seven classes)."""
     network = dataclasses.replace(NETWORKS[1], classes=7)
     method = methods.load("fedavg")
-    spec = figures.describe(method, network, {"bn_policy": "local_stats"})
+    spec = costs.describe(method, network, {"bn_policy": "local_stats"})
     with_projector = dataclasses.replace(spec, model=dataclasses.replace(spec.model, encoder_projector=True))
     assert 0.977 == pytest.approx(measure("dualfed", network)[1] / pinned(with_projector)[1], abs=0.0005)
 
@@ -97,15 +101,15 @@ def test_the_projector_that_the_paper_charges_for() -> None:
 def test_the_codec_writes_as_many_bytes_as_the_manifest_says(name: str) -> None:
     """What a newcomer gets and what it sends, encoded."""
     method = methods.load(name)
-    spec = figures.describe(method, NETWORKS[0], {"batch": 2, **QUICK.get(name, {})})
-    manifests, phase = figures.pin(method, spec), figures.usual_phase(method, spec)
+    spec = costs.describe(method, NETWORKS[0], {"batch": 2, **QUICK.get(name, {})})
+    manifests, phase = costs.pin(method, spec), costs.usual_phase(method, spec)
     task = Task(Kind.TRAIN, 1, spec.rounds, phase=phase)
     participant = methods.build_participant(spec)
-    seeding.initialise(participant, spec.seed)
+    generators.initialise(participant, spec.seed)
     half = method.build_server(spec)
     down = half.welcome(half.start(participant, spec.seed))
-    data = figures.make_up(spec, 4)
-    with seeding.scope(0, "test"):
+    data = costs.make_up(spec, 4)
+    with generators.scope(0, "test"):
         participant.receive(down, task)
         participant.learn(data, task)
         up = flatten(participant.report(data, task))

@@ -16,16 +16,16 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as read_older_text
 
-from pfl_common.config import settle
-from pfl_common.messages import RunStatus
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_deploy.simulate import play
-from pfl_server import hosting
-from pfl_server.hosting import RunHost
-from pfl_server.journal import Journal
-from pfl_server.metrics import NUMBERS, CoordinatorMetrics
+from pfl_common.app.config import settle
+from pfl_common.spec.messages import RunStatus
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_deploy.simulation.simulate import play
+from pfl_server.run import host as hosting
+from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
-from pfl_server.view import View
+from pfl_server.status.exporter import NUMBERS, CoordinatorMetrics
+from pfl_server.status.view import View
+from pfl_server.store.journal import Journal
 from tests.deploy.processes import write_site
 from tests.deploy.tools import tool
 

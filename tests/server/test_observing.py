@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from pfl_common.messages import Scores
-from pfl_common.run import Kind, Task
-from pfl_common.scores import add, evaluations, tell, vector
-from pfl_server.books import Books
-from pfl_server.events import Record
-from pfl_server.observing import Observer
-from pfl_server.room import Room
-from pfl_server.sampling import Draw
-from pfl_server.training import Training
+from pfl_common.evaluation import add, evaluations, tell, vector
+from pfl_common.spec.messages import Scores
+from pfl_common.spec.run import Kind, Task
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.observer import Observer
+from pfl_server.run.training import Training
+from pfl_server.store.disk_wait import Room
+from pfl_server.store.run_store import Books
+from pfl_server.telemetry.event_log import Record
 from tests.server.federation import ScriptedFleet, build_spec, open_run
 from tests.server.lives import TICK
 

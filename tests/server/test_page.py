@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pfl_common.messages import Event, Point, RunStatus, SiteStatus
-from pfl_server import page
+from pfl_common.spec.messages import Event, Point, RunStatus, SiteStatus
+from pfl_server.status import page
 
 STATUS = RunStatus(
     "run-1",

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import pytest
 
-from pfl_server import page
-from pfl_server.meter import PHASES
+from pfl_server.status import page
+from pfl_server.telemetry.counters import PHASES
 
 CSS = page.assets()["status.css"].decode()
 KEPT_APART = (*PHASES, "counted")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.messages import Joined, Over, RunStatus
-from pfl_common.run import Description
-from pfl_server import reception as module
-from pfl_server.books import Books
-from pfl_server.fleet import Fleet
-from pfl_server.reception import Reception
+from pfl_common.spec.messages import Joined, Over, RunStatus
+from pfl_common.spec.run import Description
+from pfl_server.sites import gathering as module
+from pfl_server.sites.fleet import Fleet
+from pfl_server.sites.gathering import Reception
+from pfl_server.store.run_store import Books
 from tests.server.federation import DESCRIPTION, build_spec, open_run
 
 

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from pfl_common.errors import Refused
-from pfl_server.events import MOST, Events, Record
-from pfl_server.refusals import LONGEST_WORDS, MOST_APART, MOST_SHOWN, Caller, Refusals
+from pfl_server.telemetry.event_log import MOST, Events, Record
+from pfl_server.telemetry.rejections import LONGEST_WORDS, MOST_APART, MOST_SHOWN, Caller, Refusals
 
 STRANGER = Caller("192.0.2.7")
 SITE = Caller("192.0.2.8", "hospital_a")

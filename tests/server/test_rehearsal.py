@@ -9,16 +9,18 @@ from types import ModuleType
 import pytest
 import torch
 
-from pfl_common import codec, methods, sources
-from pfl_common.halves import Averaging, Participant, Settings
+from pfl_common import methods
+from pfl_common.app import code_digest
+from pfl_common.learning.method import Averaging, Participant, Settings
 from pfl_common.methods import Method, fedavg
-from pfl_common.run import ClientId, Description, Kind, Manifest, RunSpec, Task
-from pfl_common.tensors import State
-from pfl_server import opening
-from pfl_server.books import build_template
-from pfl_server.observing import describe
-from pfl_server.rehearsal import rehearse
+from pfl_common.spec.run import ClientId, Description, Kind, Manifest, RunSpec, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_server.run import freeze
+from pfl_server.run.observer import describe
+from pfl_server.run.rehearsal import rehearse
 from pfl_server.settings import ServerSettings
+from pfl_server.store.run_store import build_template
 from tests.server.federation import DESCRIPTION, build_spec
 
 WEIGHTS = {"encoder.1.weight", "encoder.1.bias", "head.weight", "head.bias"}
@@ -97,18 +99,18 @@ def test_a_large_model_is_rehearsed_apart(tmp_path: Path, monkeypatch: pytest.Mo
     """In a process of its own, which takes its memory along, the shapes are found to be the same."""
     settings = ServerSettings(method="fedcac", backbone="mlp", state=tmp_path)
     sites = {"a": DESCRIPTION, "b": DESCRIPTION}
-    here = opening.freeze(settings, sites, run="run-1")
-    monkeypatch.setattr(opening, "REHEARSED_HERE", 0)
-    assert here == opening.freeze(settings, sites, run="run-1")
+    here = freeze.freeze(settings, sites, run="run-1")
+    monkeypatch.setattr(freeze, "REHEARSED_HERE", 0)
+    assert here == freeze.freeze(settings, sites, run="run-1")
 
 
 def test_a_run_is_pinned_to_its_data_and_to_the_code(tmp_path: Path) -> None:
     """The fingerprints of the sites that gave one, and the digest of the product's own files."""
     settings = ServerSettings(method="fedavg", backbone="mlp", state=tmp_path)
     sites = {"b": replace(DESCRIPTION, data="0b"), "a": replace(DESCRIPTION, data="0a"), "c": DESCRIPTION}
-    spec = opening.freeze(settings, sites, run="run-1")
+    spec = freeze.freeze(settings, sites, run="run-1")
     assert {"a": "0a", "b": "0b"} == spec.data
-    assert sources.digest() == spec.versions["code"]
+    assert code_digest.digest() == spec.versions["code"]
     assert spec == RunSpec.from_json(spec.to_json())
 
 
@@ -116,6 +118,6 @@ def test_what_was_chosen_by_the_data_is_a_fact_of_the_run(tmp_path: Path) -> Non
     """It stands in the specification, and among what people see of it."""
     picture = Description((3, 300, 400), ("a", "b"), 6, sizes=((300, 400, 6),), high=255)
     settings = ServerSettings(method="fedavg", backbone="mlp", state=tmp_path)
-    spec = opening.freeze(settings, {"a": picture, "b": picture}, run="run-1")
+    spec = freeze.freeze(settings, {"a": picture, "b": picture}, run="run-1")
     assert "168x224 (height x width): 300x400 is the most common size" in spec.chosen["image size"]
     assert spec.chosen == describe(spec)["chosen"]

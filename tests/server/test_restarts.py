@@ -11,16 +11,16 @@ from time import time
 
 import pytest
 
-from pfl_common.run import Task
-from pfl_server import training as training_module
-from pfl_server.books import Books
-from pfl_server.course import Course
-from pfl_server.events import Record
-from pfl_server.journal import Journal
-from pfl_server.meter import Meter
-from pfl_server.observing import count_on
-from pfl_server.stage import OUTCOMES
-from pfl_server.training import Training
+from pfl_common.spec.run import Task
+from pfl_server.run import training as training_module
+from pfl_server.run.attempt import OUTCOMES
+from pfl_server.run.observer import count_on
+from pfl_server.run.training import Training
+from pfl_server.store.journal import Journal
+from pfl_server.store.run_store import Books
+from pfl_server.telemetry.counters import Meter
+from pfl_server.telemetry.course import Course
+from pfl_server.telemetry.event_log import Record
 from tests.server.federation import ScriptedFleet, build_spec, open_run
 from tests.server.lives import TICK, Script
 

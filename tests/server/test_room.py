@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common import blanks
 from pfl_common.errors import Refused
-from pfl_common.messages import Receipt
-from pfl_common.run import Kind, Task
-from pfl_server import room
-from pfl_server.reception import Reception
-from pfl_server.room import Room, is_full
-from pfl_server.scribe import Page
-from pfl_server.training import Training
+from pfl_common.files import recycler
+from pfl_common.spec.messages import Receipt
+from pfl_common.spec.run import Kind, Task
+from pfl_server.run.training import Training
+from pfl_server.sites.gathering import Reception
+from pfl_server.store import disk_wait
+from pfl_server.store.disk_wait import Room, is_full
+from pfl_server.store.journal_thread import Page
 from tests.server.federation import ScriptedFleet, build_spec, measure, open_run
 from tests.server.scene import Scene, refusal
 
@@ -27,7 +27,7 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long here."""
-    monkeypatch.setattr(room, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(disk_wait, "FIRST_PAUSE", 0.001)
 
 
 def limit(scene: Scene, pages: int) -> None:
@@ -68,7 +68,7 @@ async def test_what_is_kept_for_speed_goes_before_anybody_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tried again at once when something was given back; only then is there a pause."""
-    monkeypatch.setattr(room, "FIRST_PAUSE", 0.002)
+    monkeypatch.setattr(disk_wait, "FIRST_PAUSE", 0.002)
     place, troubles, kept, pauses = Room(tmp_path), [FULL, FULL, FULL], [5], []
     place.give_back = lambda: kept.pop() if kept else 0
     pause = asyncio.sleep
@@ -82,7 +82,7 @@ async def test_what_is_kept_for_speed_goes_before_anybody_waits(
             raise troubles.pop()
         return "written"
 
-    monkeypatch.setattr(room.asyncio, "sleep", sleep)
+    monkeypatch.setattr(disk_wait.asyncio, "sleep", sleep)
     assert "written" == await place.have(write)
     assert [(1, 0.002), (0, 0.004)] == pauses
 
@@ -163,8 +163,8 @@ async def test_a_checkpoint_that_only_old_updates_are_in_the_way_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are given back, and the round closes without a pause."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
-    monkeypatch.setattr(room, "FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr(recycler, "WORTH", 1)
+    monkeypatch.setattr(disk_wait, "FIRST_PAUSE", 1000.0)
     books = open_run(tmp_path, build_spec(rounds=6))
     save, seen = books.checkpoints.save, []
 

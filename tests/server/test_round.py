@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_server.round import Abandon, Arrived, Close, Event, Fold, Lost, Order, Refuse, Round, TimeUp
+from pfl_server.decisions.round import (
+    Abandon,
+    Arrived,
+    Close,
+    Event,
+    Fold,
+    Lost,
+    Order,
+    Refuse,
+    Round,
+    TimeUp,
+)
 
 A, B, C = Arrived("a", "1"), Arrived("b", "2"), Arrived("c", "3")
 FOLD_A, FOLD_B, FOLD_C = Fold("a", "1"), Fold("b", "2"), Fold("c", "3")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import StateError
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.opening import begin
-from pfl_server.runs import Runs
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.run.freeze import begin
 from pfl_server.settings import ServerSettings
+from pfl_server.store.state_folder import Runs
 from tests.server.federation import DESCRIPTION
 
 SITES = {"b": DESCRIPTION, "a": DESCRIPTION}
@@ -164,8 +164,8 @@ def test_after_the_end(tmp_path: Path, runs: Runs, status: str) -> None:
 def test_a_second_coordinator_is_kept_out(tmp_path: Path, runs: Runs) -> None:
     """Another process is told that the folder is in use; when the first lets go, it is not."""
     code = (
-        "import sys; from pathlib import Path; from pfl_server.runs import Runs\n"
-        "from pfl_deploy.loopback import OpenEnvelopes\n"
+        "import sys; from pathlib import Path; from pfl_server.store.state_folder import Runs\n"
+        "from pfl_deploy.simulation.loopback import OpenEnvelopes\n"
         "from pfl_common.errors import StateError\n"
         "try: Runs(Path(sys.argv[1]), OpenEnvelopes())\n"
         "except StateError as error: sys.exit(error.seen)\n"
@@ -205,8 +205,8 @@ def test_the_very_run_of_a_specification(tmp_path: Path, runs: Runs) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.runs import Runs
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.store.state_folder import Runs
 runs = Runs(Path(sys.argv[1]), OpenEnvelopes())
 sys.stdout.write("held")
 sys.stdout.flush()

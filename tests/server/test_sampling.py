@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from pfl_common.errors import RunFailed
-from pfl_common.run import MAJORITY, Participation, Quorum
-from pfl_server.sampling import Draw, draw
+from pfl_common.spec.run import MAJORITY, Participation, Quorum
+from pfl_server.decisions.sampling import Draw, draw
 
 
 def names(count: int) -> list[str]:

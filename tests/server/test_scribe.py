@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from pfl_common.errors import StateError
-from pfl_server.journal import Journal
-from pfl_server.scribe import Page, Scribe, entry
+from pfl_server.store.journal import Journal
+from pfl_server.store.journal_thread import Page, Scribe, entry
 
 SECONDS = 20.0
 """Far more than anything here takes."""

@@ -13,9 +13,9 @@ from unittest import mock
 import pytest
 
 from pfl_common import sealing
-from pfl_common.messages import Blob, Offer
 from pfl_common.sealing import FRAME, TAG
-from pfl_server.errands import SiteLost
+from pfl_common.spec.messages import Blob, Offer
+from pfl_server.sites.assignment import SiteLost
 from tests.common.sealing.members import PATTERN, Members, find_bytes, offer_of, vouch
 from tests.server import troubled_cards
 from tests.server.forgeries import FORGED, Forge

@@ -12,10 +12,10 @@ import torch
 
 from pfl_common import sealing
 from pfl_common.errors import Refused
-from pfl_common.messages import Assignment, Seal
-from pfl_common.run import Kind, Task
-from pfl_common.tensors import State
-from pfl_server.downloads import Downloads
+from pfl_common.spec.messages import Assignment, Seal
+from pfl_common.spec.run import Kind, Task
+from pfl_common.tensors.state import State
+from pfl_server.sites.downloads import Downloads
 from tests.common.sealing.members import Members
 from tests.server import federation, troubled_cards
 from tests.server.scene import TASK, refusal

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.config import settle
+from pfl_common.app.config import settle
 from pfl_common.errors import SettingError
-from pfl_common.run import MAJORITY, RunSpec
+from pfl_common.spec.run import MAJORITY, RunSpec
 from pfl_server.settings import HERE_ONLY, ServerSettings
 
 

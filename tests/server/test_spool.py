@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_common import blanks
 from pfl_common.errors import Refused
-from pfl_common.run import Entry, Header, Kind, RunSpec, Task
-from pfl_common.tensors import State
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.spool import Spool
+from pfl_common.files import recycler
+from pfl_common.spec.run import Entry, Header, Kind, RunSpec, Task
+from pfl_common.tensors.state import State
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.store.spool import Spool
 from tests.server.federation import build_header, build_offer, digest_of, pin_spec, write_parcel
 
 TASK = Task(Kind.TRAIN, 3, 9, attempt=2)
@@ -170,7 +170,7 @@ def test_a_full_disk_is_no_reason_to_keep_an_update(
     tmp_path: Path, spool: Spool, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What cannot be kept to be written over is removed."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     name = admit(spool, "a", parcel(tmp_path, spec))
 
     def refuse(*words: object, **named: object) -> None:

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from pfl_common.numbers import Summed
-from pfl_server.desk import Incoming
-from pfl_server.errands import SiteLost
-from pfl_server.fleet import Fleet
+from pfl_common.metric import Summed
+from pfl_server.sites.assignment import SiteLost
+from pfl_server.sites.fleet import Fleet
+from pfl_server.sites.service import Incoming
 from tests.server.federation import DESCRIPTION
 from tests.server.scene import TASK, Scene
 

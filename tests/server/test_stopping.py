@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.messages import Over
-from pfl_server.sampling import Draw
-from pfl_server.training import Training
+from pfl_common.spec.messages import Over
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.training import Training
 from tests.server.federation import ScriptedFleet, build_spec, open_run
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pfl_common.identity import Authority
-from pfl_server import surroundings
-from pfl_server.coordinator import find_ends
-from pfl_server.surroundings import LOOK_SECONDS, Surroundings
+from pfl_server.process import find_ends
+from pfl_server.status import probe
+from pfl_server.status.probe import LOOK_SECONDS, Surroundings
 from tests.client.sealed_line import Members
 
 
@@ -125,7 +125,7 @@ async def test_nobody_waits_for_a_look_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one waits shortly, the next ones not at all, and one look is under way at a time."""
-    monkeypatch.setattr(surroundings, "FIRST_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(probe, "FIRST_LOOK_SECONDS", 0.01)
     now, looks, done = 0.0, 0, threading.Event()
 
     def ends(sites: object) -> dict[str, float]:

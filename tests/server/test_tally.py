@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_common.run import Kind, Task
-from pfl_common.tensors import State
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.round import Arrived, Fold, Round
-from pfl_server.spool import Spool
-from pfl_server.tally import PlainTally
+from pfl_common.spec.run import Kind, Task
+from pfl_common.tensors.state import State
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.decisions.round import Arrived, Fold, Round
+from pfl_server.store.fold import PlainTally
+from pfl_server.store.spool import Spool
 from tests.server.federation import build_header, build_offer, build_spec, make_update, write_parcel
 
 TASK = Task(Kind.TRAIN, 1, 2)
@@ -61,12 +61,12 @@ MEASURE = """
 import re, sys
 from pathlib import Path
 import torch
-from pfl_common import parcels
-from pfl_common.run import Entry, Kind, Task
-from pfl_common.tensors import State
-from pfl_deploy.loopback import OpenEnvelopes
-from pfl_server.spool import Spool
-from pfl_server.tally import PlainTally
+from pfl_common.tensors import layout
+from pfl_common.spec.run import Entry, Kind, Task
+from pfl_common.tensors.state import State
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.store.spool import Spool
+from pfl_server.store.fold import PlainTally
 from tests.server.federation import build_header, build_offer, pin_spec, write_parcel
 torch.set_num_threads(1)
 folder, sites = Path(sys.argv[1]), int(sys.argv[2])

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from pfl_common.errors import RunFailed
-from pfl_common.halves import Arrivals, Averaging
-from pfl_common.messages import Over
-from pfl_common.run import Kind, Participation, RunSpec, Task
-from pfl_common.scores import add
-from pfl_common.sums import Sum
-from pfl_common.tensors import State, flat
-from pfl_common.update import Weighted
-from pfl_server.errands import SiteLost
-from pfl_server.fleet import Prepare
-from pfl_server.training import ATTEMPTS, Training
+from pfl_common.evaluation import add
+from pfl_common.learning.method import Arrivals, Averaging
+from pfl_common.spec.messages import Over
+from pfl_common.spec.run import Kind, Participation, RunSpec, Task
+from pfl_common.tensors.state import State, flat
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Weighted
+from pfl_server.run.training import ATTEMPTS, Training
+from pfl_server.sites.assignment import SiteLost
+from pfl_server.sites.fleet import Prepare
 from tests.server.federation import ScriptedFleet, build_spec, make_update, measure, open_run
 from tests.server.lives import TICK, last_state, play, rounds, trained
 

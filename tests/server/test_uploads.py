@@ -10,11 +10,11 @@ from hashlib import sha256
 import pytest
 import torch
 
-from pfl_common import blanks
-from pfl_common.messages import Blob, Mark, Offer
-from pfl_common.run import Kind, Task
-from pfl_server.errands import SiteLost
-from pfl_server.sampling import Draw
+from pfl_common.files import recycler
+from pfl_common.spec.messages import Blob, Mark, Offer
+from pfl_common.spec.run import Kind, Task
+from pfl_server.decisions.sampling import Draw
+from pfl_server.sites.assignment import SiteLost
 from tests.server.federation import build_header, make_update, write_parcel
 from tests.server.scene import TASK, Scene, refusal
 
@@ -49,7 +49,7 @@ async def test_an_update_is_written_over_one_that_is_not_needed_any_more(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The very same file, whose pages are warm; as long as its bytes have not come, it counts as nothing."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     places = []
     for number in (1, 2):
         task = replace(TASK, round=number)
@@ -68,7 +68,7 @@ async def test_blanks_give_way_to_an_upload_that_has_no_room(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is kept for speed alone is no reason to send a site away."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     scene.ask()
     await scene.take()
     (scene.folder / "old").write_bytes(b"old")
@@ -86,7 +86,7 @@ async def test_what_is_written_over_is_not_promised_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bytes are on the disk already; a shorter one leaves the rest to be promised, until that comes too."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
+    monkeypatch.setattr(recycler, "WORTH", 1)
     scene.ask("b")
     scene.ask()
     await scene.take()
@@ -121,8 +121,8 @@ async def test_who_is_given_up_while_room_is_made_leaves_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that is begun for nobody would lie there until the next start."""
-    monkeypatch.setattr(blanks, "WORTH", 1)
-    asked, lay, loop = scene.ask(), blanks.Blanks.lay, asyncio.get_running_loop()
+    monkeypatch.setattr(recycler, "WORTH", 1)
+    asked, lay, loop = scene.ask(), recycler.Blanks.lay, asyncio.get_running_loop()
     await scene.take()
     (scene.folder / "old").write_bytes(b"o" * 30)
     assert scene.books.spool.blanks.give(scene.folder / "old")
@@ -134,7 +134,7 @@ async def test_who_is_given_up_while_room_is_made_leaves_nothing(
     async def give_up() -> None:
         scene.fleet.give_up("a", "deadline")
 
-    monkeypatch.setattr(blanks.Blanks, "lay", slow)
+    monkeypatch.setattr(recycler.Blanks, "lay", slow)
     assert "late" == await refusal(lambda: scene.fleet.offer("a", scene.prepare_offer()[0]))
     with pytest.raises(SiteLost, match="deadline"):
         await asked

@@ -12,11 +12,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pfl_common.errors import UserError
-from pfl_common.messages import Point, RunStatus, SiteStatus
-from pfl_common.scores import add, summary, vector
-from pfl_server.meter import Meter
-from pfl_server.stage import Watch
-from pfl_server.web import WebServer, _listen
+from pfl_common.evaluation import add, summary, vector
+from pfl_common.spec.messages import Point, RunStatus, SiteStatus
+from pfl_server.run.attempt import Watch
+from pfl_server.status.http import WebServer, _listen
+from pfl_server.telemetry.counters import Meter
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import structlog
 
-from pfl_client.bench import DataFolder
-from pfl_client.data import arrays, pictures, vocabulary
-from pfl_client.data.declared import FILE, Declared, read_declared
+from pfl_client.data import arrays, images, vocabulary
+from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.findings import BadFile, Findings, recognise
 from pfl_client.data.fingerprint import fingerprint
 from pfl_client.data.hold_out import hold_out
 from pfl_client.data.layout import ArrayFiles, PictureFolders, find
-from pfl_common import descriptions
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, Refused
-from pfl_common.halves import LocalData, Samples
-from pfl_common.run import Description, RunSpec
+from pfl_common.learning.method import LocalData, Samples
+from pfl_common.spec import data_description
+from pfl_common.spec.run import Description, RunSpec
 
 log = structlog.get_logger(__name__)
 
@@ -46,9 +46,9 @@ def describe(folder: DataFolder) -> Description:
             log.info("data", site=folder.site, told_of_columns=f"the names of {len(stored.columns)} columns")
         read = arrays.describe(stored, found, folder)
     else:
-        seen = pictures.inspect(found, folder)
-        pictures.tell(seen.bad, folder)
-        read = pictures.conclude(seen, folder, declared)
+        seen = images.inspect(found, folder)
+        images.tell(seen.bad, folder)
+        read = images.conclude(seen, folder, declared)
     _check(read)
     log.info(
         "data", site=folder.site, recognised=recognise(read), samples=read.samples, classes=len(read.classes)
@@ -59,7 +59,7 @@ def describe(folder: DataFolder) -> Description:
 def _check(read: Description) -> None:
     """What the coordinator would refuse as a lie is told here, before anybody is asked."""
     try:
-        descriptions.check(read)
+        data_description.check(read)
     except Refused as refused:
         seen, _, expected = refused.words.partition("; expected: ")
         advice = f'check --data; where {FILE} says a "range", "values" or "vocabulary", check those'
@@ -81,7 +81,7 @@ def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     found = find(folder)
     if isinstance(found, ArrayFiles):
         return _local(arrays.load(arrays.read(found, read_declared(folder.path)), folder, spec), folder, spec)
-    return _local(pictures.load(found, folder, spec), folder, spec)
+    return _local(images.load(found, folder, spec), folder, spec)
 
 
 def look_through(path: Path, *, site: str = "") -> Findings:
@@ -108,11 +108,11 @@ def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -
 
 
 def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Declared) -> Findings:
-    seen = pictures.inspect(found, folder, whole=True)
+    seen = images.inspect(found, folder, whole=True)
     layout = "images in one folder per class, divided by this program" if found.divided else "images in parts"
     whole = Findings(layout, None, seen.counts, tuple(seen.bad))
     try:
-        said = pictures.conclude(seen, folder, declared)
+        said = images.conclude(seen, folder, declared)
         _check(said)
     except DataError as error:
         return replace(whole, error=error)

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.bench import DataFolder
-from pfl_client.data import forms, pixels, scaling, vocabulary
-from pfl_client.data.declared import Declared
+from pfl_client.data import decoding, forms, scaling, vocabulary
+from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import KIND_OF_VALUES
 from pfl_client.data.forms import Column, Form
 from pfl_client.data.layout import PARTS, SHIFTED, ArrayFiles
-from pfl_client.data.remarks import number_classes, remark
 from pfl_client.data.scaling import Floats, Scale, Wide
-from pfl_client.data.spread import Spread
+from pfl_client.data.value_spread import Spread
 from pfl_client.data.vocabulary import Numbers, Vocabulary
-from pfl_common.descriptions import FEWEST_SUMMED, alike, kind_of
+from pfl_client.data.warnings import number_classes, remark
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from pfl_common.halves import Samples
-from pfl_common.run import NOT_SUMMED, Description, Moments, RunSpec
+from pfl_common.learning.method import Samples
+from pfl_common.spec.data_description import FEWEST_SUMMED, alike, kind_of
+from pfl_common.spec.run import NOT_SUMMED, Description, Moments, RunSpec
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ def _fit(x: Column, form: Form, folder: DataFolder, *, spec: RunSpec) -> Tensor:
     if form.is_image and len(shape) == 3 and shape[0] in (1, 3):
         scale = Scale.of(spec.model)
         if form.values == "bytes":
-            return pixels.fit_all(torch.from_numpy(x), shape)
+            return decoding.fit_all(torch.from_numpy(x), shape)
         if form.values == "wide" and scale is not None:
-            return pixels.fit_all(_narrow(cast(Wide, x), scale), shape)
+            return decoding.fit_all(_narrow(cast(Wide, x), scale), shape)
         return _fit_floats(x, scale, spec)
     if tuple(x.shape[1:]) != shape:
         raise DataError(
@@ -157,7 +157,7 @@ def _narrow(x: Wide, scale: Scale) -> Tensor:
 def _fit_floats(x: Column, scale: Scale | None, spec: RunSpec) -> Tensor:
     fitted = torch.empty((len(x), *spec.model.shape))
     for place, picture in enumerate(x):
-        fitted[place] = pixels.fit_floats(scale.to_unit(picture) if scale else picture, spec.model.shape)
+        fitted[place] = decoding.fit_floats(scale.to_unit(picture) if scale else picture, spec.model.shape)
     return torch.from_numpy(scaling.standardise(fitted.numpy(), spec.model, channels=True))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pfl_common.errors import DataError
-from pfl_common.run import Description
+from pfl_common.spec.run import Description
 
 KIND_OF_VALUES = {
     "bytes": "pictures of 8 bits",

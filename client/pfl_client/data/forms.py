@@ -11,11 +11,11 @@ from typing import Literal, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pfl_client.data.declared import EXAMPLE, Declared
+from pfl_client.data.declaration import EXAMPLE, Declared
 from pfl_client.data.findings import KIND_OF_VALUES
-from pfl_common.descriptions import MOST_TOKENS
 from pfl_common.errors import DataError
-from pfl_common.run import InputKind, Values
+from pfl_common.spec.data_description import MOST_TOKENS
+from pfl_common.spec.run import InputKind, Values
 
 CHANNELS = (1, 3)
 SMALLEST_SIDE = 8

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pfl_common import draws
-from pfl_common.halves import Samples
+from pfl_common.learning.method import Samples
+from pfl_common.randomness import hashed
 
 
 def hold_out(
@@ -33,7 +33,7 @@ def _draw(count: int, share: float, *words: str) -> list[int]:
     """As many of a class as its share says, but of two or more at least one on either side."""
     most = count - 1
     wanted = min(max(round(share * count), 1), most)
-    ranked = sorted(range(count), key=lambda place: draws.derive("hold out", *words, place))
+    ranked = sorted(range(count), key=lambda place: hashed.derive("hold out", *words, place))
     return ranked[:wanted]
 
 

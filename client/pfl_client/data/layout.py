@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pfl_client.bench import DataFolder
-from pfl_client.data.division import divide
 from pfl_client.data.findings import show
+from pfl_client.data.split import divide
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 
 SHIFTED = "shifted"

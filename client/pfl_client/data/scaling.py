@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pfl_common.descriptions import MOST_MOMENTS, WHITEST
-from pfl_common.run import Model, Moments
+from pfl_common.spec.data_description import MOST_MOMENTS, WHITEST
+from pfl_common.spec.run import Model, Moments
 
 BLOCK = 1 << 20
 """Numbers that are summed at a time: in float64 they take twice the room of the samples."""

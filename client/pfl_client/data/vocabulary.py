@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from pfl_client.bench import DataFolder
-from pfl_client.data.declared import Declared, Hashed
+from pfl_client.data.declaration import Declared, Hashed
 from pfl_client.data.layout import ArrayFiles
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from pfl_common.run import FIRST_WORD, PADDING, UNKNOWN, Model, Numbering
-from pfl_common.vocabularies import settle_words
+from pfl_common.spec.run import FIRST_WORD, PADDING, UNKNOWN, Model, Numbering
+from pfl_common.spec.word_list import settle_words
 
 log = structlog.get_logger(__name__)
 

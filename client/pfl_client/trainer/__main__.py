@@ -2,7 +2,7 @@
 
 import sys
 
-from pfl_client.trainer.serve import main
+from pfl_client.trainer.loop import main
 
 if __name__ == "__main__":
     main(sys.argv[1])

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pfl_common.errors import IdentityError, Refused
-from pfl_common.identity import cards, certificates, private
+from pfl_common.files import private
+from pfl_common.identity import cards, certificates
 from pfl_common.identity.cards import Card, EnvelopeKeys
 from pfl_common.identity.certificates import KeyPair
 from pfl_common.identity.names import check_site_name

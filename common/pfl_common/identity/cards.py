@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives.serialization import (
 from pfl_common.errors import IdentityError, Refused
 from pfl_common.identity import certificates
 from pfl_common.identity.errors import BadRequest
+from pfl_common.identity.json_record import Record, Unreadable, written
 from pfl_common.identity.names import is_site_name
-from pfl_common.identity.records import Record, Unreadable, written
 
 COORDINATOR = "coordinator"
 LARGEST_CARD = 4096

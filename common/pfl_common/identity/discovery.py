@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pfl_common.errors import IdentityError, Unavailable
-from pfl_common.identity import private, proofs, records
+from pfl_common.files import private
+from pfl_common.identity import json_record, proofs
 from pfl_common.identity.join_file import Addresses
-from pfl_common.identity.processes import boot_of, process_mark
-from pfl_common.identity.records import Record, Unreadable
+from pfl_common.identity.json_record import Record, Unreadable
+from pfl_common.identity.process_identity import boot_of, process_mark
 
 _SHORTEST_PREFIX = 4
 
@@ -80,7 +81,7 @@ def publish(found: Found, folder: Path | None = None) -> Path:
     place = private.make_folder(folder or coordinators_folder())
     path = place / f"{found.federation_id}.json"
     with private.locked(place):
-        private.write(path, records.dump(fields))
+        private.write(path, json_record.dump(fields))
     return path
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pfl_common.errors import IdentityError
-from pfl_common.identity import certificates, private, proofs, records
+from pfl_common.files import private
+from pfl_common.identity import certificates, json_record, proofs
 from pfl_common.identity.errors import (
     BadRequest,
     InvitationExpired,
@@ -20,8 +21,8 @@ from pfl_common.identity.errors import (
     WrongProof,
 )
 from pfl_common.identity.join_file import Addresses, Invitation
+from pfl_common.identity.json_record import Record, Unreadable
 from pfl_common.identity.names import check_site_name, is_site_name
-from pfl_common.identity.records import Record, Unreadable
 
 INVITATION_DAYS = 7
 WRONG_PROOFS_ALLOWED = 10
@@ -155,11 +156,11 @@ class Ledger:
         fields: dict[str, object] = {
             "site": name,
             "key": entry.key.hex(),
-            "expires": records.written(entry.expires),
+            "expires": json_record.written(entry.expires),
             "used_by": entry.used_by,
             "wrong_proofs": entry.wrong_proofs,
         }
-        private.write(self._path(name), records.dump(fields))
+        private.write(self._path(name), json_record.dump(fields))
 
 
 def _fingerprint(csr_pem: bytes) -> str:

@@ -11,9 +11,10 @@ from datetime import datetime
 from pathlib import Path
 
 from pfl_common.errors import IdentityError
-from pfl_common.identity import certificates, private, proofs, records
+from pfl_common.files import private
+from pfl_common.identity import certificates, json_record, proofs
+from pfl_common.identity.json_record import Record, Unreadable
 from pfl_common.identity.names import check_site_name
-from pfl_common.identity.records import Record, Unreadable
 
 LARGEST = 1 << 16
 
@@ -74,13 +75,13 @@ def write_join_file(invitation: Invitation, path: Path, *, replace: bool = False
         "site": invitation.site,
         "enrolment": invitation.addresses.enrolment,
         "control": invitation.addresses.control,
-        "expires": records.written(invitation.expires),
+        "expires": json_record.written(invitation.expires),
         "ca": invitation.ca_pem.decode("ascii"),
         "secret": invitation.secret.hex(),
     }
     write = private.write if replace else private.create
     try:
-        write(path, records.dump(fields | {"checksum": _checksum(fields)}))
+        write(path, json_record.dump(fields | {"checksum": _checksum(fields)}))
     except FileExistsError:
         raise IdentityError(
             f"{path} exists already",

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from pfl_common.errors import IdentityError
-from pfl_common.identity import cards, certificates, private
+from pfl_common.files import private
+from pfl_common.identity import cards, certificates
 from pfl_common.identity.cards import EnvelopeKeys
 from pfl_common.identity.errors import BadRequest
 from pfl_common.identity.names import check_site_name

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from pfl_common import seeding
 from pfl_common.errors import TooFewSamples
-from pfl_common.halves import LocalData, Participant, Samples
+from pfl_common.learning.method import LocalData, Participant, Samples
+from pfl_common.randomness import generators
 
 AT_ONCE = 256
 """Samples in one pass without gradients."""
@@ -31,7 +31,7 @@ def hold_out(data: LocalData, share: float) -> tuple[LocalData, Samples]:
             expected="at least 2, of which one is held out to weigh other sites' models on",
             advice="give this site more data, or choose a method that holds nothing out (pfl-server --list-methods)",
         )
-    order = torch.randperm(count, generator=seeding.generator(data.seed, data.site, "validation"))
+    order = torch.randperm(count, generator=generators.generator(data.seed, data.site, "validation"))
     held_out = max(1, floor(share * count))
     return replace(data, train=_pick(data.train, order[held_out:])), _pick(data.train, order[:held_out])
 

@@ -6,9 +6,9 @@ import copy
 
 from torch import Tensor, nn
 
-from pfl_common.halves import Participant
-from pfl_common.partition import BnPolicy, travelling
-from pfl_common.tensors import State, load_into
+from pfl_common.learning.method import Participant
+from pfl_common.learning.partition import BnPolicy, travelling
+from pfl_common.tensors.state import State, load_into
 
 
 def build_second(participant: Participant) -> nn.ModuleDict:

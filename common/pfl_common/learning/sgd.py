@@ -9,9 +9,9 @@ from typing import Any, TypeAlias  # Any: torch's parameter groups hold tensors 
 import torch
 from torch import Tensor, nn
 
-from pfl_common.halves import Batch, LocalData, Participant, Tail
-from pfl_common.partition import has_batch_norm
-from pfl_common.run import Task
+from pfl_common.learning.method import Batch, LocalData, Participant, Tail
+from pfl_common.learning.partition import has_batch_norm
+from pfl_common.spec.run import Task
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Groups: TypeAlias = Iterable[nn.Parameter] | Iterable[dict[str, Any]]

@@ -12,9 +12,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from pfl_common.sums import Sum
-from pfl_common.tensors import Kept, State
-from pfl_common.update import Weighted
+from pfl_common.tensors.state import Kept, State
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Weighted
 
 HELD = 3
 """Models that stay in memory while the others pass by, one at a time, to be compared with them."""

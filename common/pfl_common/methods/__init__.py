@@ -13,13 +13,13 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from pfl_common import models
-from pfl_common.config import settle
+from pfl_common.app.config import settle
 from pfl_common.errors import SettingError, nearest
-from pfl_common.halves import Arrivals, Metrics, Participant, ServerHalf, Settings
+from pfl_common.learning.method import Arrivals, Metrics, Participant, ServerHalf, Settings
+from pfl_common.learning.partition import has_batch_norm
 from pfl_common.models import Backbone, ProjectorShape
-from pfl_common.partition import has_batch_norm
-from pfl_common.run import Json, RunSpec, Task
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json, RunSpec, Task
+from pfl_common.tensors.state import State
 
 EVERYWHERE: Mapping[str, str] = {
     "features": "What leaves the encoder, on at most 512 test samples after each training. sparsity: the share of "

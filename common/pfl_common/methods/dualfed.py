@@ -30,14 +30,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why, refuse_idle
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
+from pfl_common.app.config import Why, refuse_idle
 from pfl_common.learning import sgd
 from pfl_common.learning.measures import separate_classes
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
+from pfl_common.learning.partition import travelling
 from pfl_common.learning.supcon import supervised_contrast
 from pfl_common.models import Backbone, ProjectorShape, build_projector
-from pfl_common.partition import travelling
-from pfl_common.run import Task
+from pfl_common.spec.run import Task
 
 MODULES = ("encoder", "projector", "head_p", "head_g")
 SEEN_AT_ONCE = 256

@@ -28,15 +28,15 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
-from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Settings
+from pfl_common.app.config import Why
 from pfl_common.learning import sgd, single_models
 from pfl_common.learning.measures import band
+from pfl_common.learning.method import STRICT, Arrivals, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import held_back
 from pfl_common.models import Backbone
-from pfl_common.partition import held_back
-from pfl_common.run import ClientId, Kind, RunSpec, Task
-from pfl_common.tensors import State
-from pfl_common.update import Up
+from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import Up
 
 
 @dataclass(frozen=True, config=STRICT)

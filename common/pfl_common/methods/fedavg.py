@@ -17,10 +17,10 @@ from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 from torch.nn.functional import cross_entropy
 
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning import sgd
-from pfl_common.partition import BnPolicy
-from pfl_common.run import Task
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import BnPolicy
+from pfl_common.spec.run import Task
 
 
 @dataclass(frozen=True, config=STRICT)

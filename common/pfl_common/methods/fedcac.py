@@ -34,17 +34,18 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why, refuse_idle
-from pfl_common.descriptions import MOST_SAMPLES
-from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Settings
-from pfl_common.learning import overlap, sgd
+from pfl_common.app.config import Why, refuse_idle
+from pfl_common.learning import masks as overlap
+from pfl_common.learning import sgd
 from pfl_common.learning.measures import band
+from pfl_common.learning.method import STRICT, Arrivals, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import floating, running_statistics
 from pfl_common.models import Backbone
-from pfl_common.partition import floating, running_statistics
-from pfl_common.run import ClientId, RunSpec, Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State, load_into, read_words, spell
-from pfl_common.update import Up, Weighted
+from pfl_common.spec.data_description import MOST_SAMPLES
+from pfl_common.spec.run import ClientId, RunSpec, Task
+from pfl_common.tensors.state import State, load_into, read_words, spell
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Up, Weighted
 
 
 @dataclass(frozen=True, config=STRICT)

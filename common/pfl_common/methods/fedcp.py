@@ -34,16 +34,25 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from pfl_common.config import Why, refuse_idle
+from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Samples, Settings, probe
 from pfl_common.learning import sgd
+from pfl_common.learning.method import (
+    STRICT,
+    Averaging,
+    LocalData,
+    Metrics,
+    Participant,
+    Samples,
+    Settings,
+    probe,
+)
 from pfl_common.learning.mmd import mmd2
+from pfl_common.learning.partition import has_batch_norm, travelling
 from pfl_common.models import Backbone
-from pfl_common.partition import has_batch_norm, travelling
-from pfl_common.run import Task
-from pfl_common.tensors import State, load_into
-from pfl_common.update import Up, Weighted
+from pfl_common.spec.run import Task
+from pfl_common.tensors.state import State, load_into
+from pfl_common.tensors.update import Up, Weighted
 
 LAMBDAS = {"cnn": 5.0}
 """λ by backbone (App. D); 1 for any other."""

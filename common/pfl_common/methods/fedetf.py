@@ -34,15 +34,15 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from pfl_common.config import Why
+from pfl_common.app.config import Why
 from pfl_common.errors import SettingError
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning import sgd
 from pfl_common.learning.balanced import balanced_cross_entropy
 from pfl_common.learning.measures import class_cosines
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
+from pfl_common.learning.partition import travelling
 from pfl_common.models import Backbone
-from pfl_common.partition import travelling
-from pfl_common.run import Task
+from pfl_common.spec.run import Task
 
 TURNS, EPOCHS = 20, 3
 """Fine-tuning: how often V and projection take turns, and the epochs of each."""

@@ -30,17 +30,17 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common import seeding
-from pfl_common.config import Why
-from pfl_common.halves import STRICT, Arrivals, LocalData, Metrics, Participant, Samples, Settings
+from pfl_common.app.config import Why
 from pfl_common.learning import sgd, single_models
 from pfl_common.learning.held_out import hold_out, loss_with
 from pfl_common.learning.measures import band
+from pfl_common.learning.method import STRICT, Arrivals, LocalData, Metrics, Participant, Samples, Settings
+from pfl_common.learning.partition import travelling
 from pfl_common.models import Backbone
-from pfl_common.partition import travelling
-from pfl_common.run import ClientId, Kind, RunSpec, Task
-from pfl_common.tensors import Kept, State, load_into
-from pfl_common.update import Up
+from pfl_common.randomness import generators
+from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
+from pfl_common.tensors.state import Kept, State, load_into
+from pfl_common.tensors.update import Up
 
 FADING = 0.05
 """By so much the chance to explore falls from round to round."""
@@ -155,7 +155,7 @@ class Server:
         ranked = sorted(state.kept, key=lambda peer: (-float(_liking(state, client, peer)), peer))
         chosen, others = ranked[: self.config.M], ranked[self.config.M :]
         chance = self.config.epsilon - FADING * (number - 1)
-        draw = seeding.generator(self.spec.seed, client, number, "explore")
+        draw = generators.generator(self.spec.seed, client, number, "explore")
         for slot in range(len(chosen)):
             if others and float(torch.rand((), generator=draw)) < chance:
                 chosen[slot] = others.pop(int(torch.randint(len(others), (), generator=draw)))

@@ -38,14 +38,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why, refuse_idle
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
+from pfl_common.app.config import Why, refuse_idle
 from pfl_common.learning import sgd
 from pfl_common.learning.means import Means
 from pfl_common.learning.measures import mean_fisher_score, sparsity
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
+from pfl_common.learning.partition import BnPolicy, travelling
 from pfl_common.models import Backbone
-from pfl_common.partition import BnPolicy, travelling
-from pfl_common.run import Task
+from pfl_common.spec.run import Task
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -26,13 +26,13 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from pfl_common.config import Why
-from pfl_common.halves import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.app.config import Why
 from pfl_common.learning import sgd
+from pfl_common.learning.method import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.models import Backbone
-from pfl_common.run import Task
-from pfl_common.tensors import State
-from pfl_common.update import Up, Weighted
+from pfl_common.spec.run import Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import Up, Weighted
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -22,13 +22,13 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.app.config import Why
 from pfl_common.learning import sgd
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import BnPolicy
 from pfl_common.learning.proximal import distance, square_distance
-from pfl_common.partition import BnPolicy
-from pfl_common.run import Task
-from pfl_common.tensors import State
+from pfl_common.spec.run import Task
+from pfl_common.tensors.state import State
 
 
 @dataclass(frozen=True, config=STRICT)

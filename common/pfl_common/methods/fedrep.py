@@ -23,11 +23,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.app.config import Why
 from pfl_common.learning import sgd
-from pfl_common.partition import travelling
-from pfl_common.run import Task
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import travelling
+from pfl_common.spec.run import Task
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -31,12 +31,12 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning import sgd
 from pfl_common.learning.balanced import balanced_cross_entropy
 from pfl_common.learning.means import Means
-from pfl_common.partition import travelling
-from pfl_common.run import Task
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
+from pfl_common.learning.partition import travelling
+from pfl_common.spec.run import Task
 
 
 @dataclass(frozen=True, config=STRICT)

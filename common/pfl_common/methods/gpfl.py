@@ -34,12 +34,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils import parameters_to_vector
 
-from pfl_common.config import Why
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.app.config import Why
 from pfl_common.learning import sgd
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import travelling
 from pfl_common.models import Backbone
-from pfl_common.partition import travelling
-from pfl_common.run import Task
+from pfl_common.spec.run import Task
 
 USUAL = {"resnet18": (1e-4, 0.0), "fasttext": (1e-4, 0.0), "har_cnn": (0.01, 1.0)}
 """λ and μ by backbone, from the authors' run script; 0.01 and 0.1 for any other."""

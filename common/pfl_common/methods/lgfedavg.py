@@ -23,12 +23,12 @@ from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.app.config import Why
 from pfl_common.learning import sgd
-from pfl_common.partition import BnPolicy, travelling
-from pfl_common.run import ClientId, Task
-from pfl_common.tensors import State
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import BnPolicy, travelling
+from pfl_common.spec.run import ClientId, Task
+from pfl_common.tensors.state import State
 
 
 @dataclass(frozen=True, config=STRICT)

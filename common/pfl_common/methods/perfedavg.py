@@ -26,12 +26,21 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
+from pfl_common.app.config import Why
 from pfl_common.errors import TooFewSamples
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Samples, Settings, probe
 from pfl_common.learning import sgd
-from pfl_common.partition import has_batch_norm
-from pfl_common.run import Task
+from pfl_common.learning.method import (
+    STRICT,
+    Averaging,
+    LocalData,
+    Metrics,
+    Participant,
+    Samples,
+    Settings,
+    probe,
+)
+from pfl_common.learning.partition import has_batch_norm
+from pfl_common.spec.run import Task
 
 _PLAIN = Why("the steps of this method are plain; see alpha and beta")
 

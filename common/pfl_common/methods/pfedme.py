@@ -25,16 +25,16 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pfl_common.config import Why
+from pfl_common.app.config import Why
 from pfl_common.errors import SettingError
-from pfl_common.halves import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning import sgd
+from pfl_common.learning.method import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.partition import travelling
 from pfl_common.learning.proximal import distance
 from pfl_common.learning.second import build_second, predict, start_second
 from pfl_common.models import Backbone
-from pfl_common.partition import travelling
-from pfl_common.run import Task
-from pfl_common.tensors import State, load_into
+from pfl_common.spec.run import Task
+from pfl_common.tensors.state import State, load_into
 
 _PLAIN = Why("the steps of this method are plain; its mu is a decay")
 

@@ -32,16 +32,25 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize, one_hot
 
-from pfl_common.config import Why, refuse_idle
+from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
-from pfl_common.halves import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning import sgd
 from pfl_common.learning.measures import class_cosines
+from pfl_common.learning.method import (
+    STRICT,
+    Arrivals,
+    Averaging,
+    LocalData,
+    Metrics,
+    Participant,
+    Settings,
+    probe,
+)
+from pfl_common.learning.partition import has_batch_norm, travelling
 from pfl_common.models import Backbone
-from pfl_common.partition import has_batch_norm, travelling
-from pfl_common.run import Task
-from pfl_common.tensors import State
-from pfl_common.update import Up, Weighted
+from pfl_common.spec.run import Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import Up, Weighted
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -16,7 +16,7 @@ from pfl_common.models.perceptron import mlp
 from pfl_common.models.projector import ProjectorShape, build_projector
 from pfl_common.models.resnet import resnet8, resnet10, resnet18
 from pfl_common.models.sequences import fasttext, har_cnn
-from pfl_common.seeding import scope
+from pfl_common.randomness.generators import scope
 
 _BACKBONES: dict[str, Callable[[tuple[int, ...], int], Backbone]] = {
     "alexnet_bn": alexnet_bn,

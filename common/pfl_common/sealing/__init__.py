@@ -7,7 +7,17 @@ Opening takes a `Vouched`, which only a good signature gives. Knows nothing of w
 """
 
 from pfl_common.sealing.content import ContentKey, unwrap, wrap
-from pfl_common.sealing.frames import (
+from pfl_common.sealing.frame_format import (
+    CODES,
+    FRAME,
+    TAG,
+    Binding,
+    Tampered,
+    bind,
+    plain_size,
+    sealed_size,
+)
+from pfl_common.sealing.parcels import (
     Sealed,
     Vouched,
     check_frames,
@@ -19,7 +29,6 @@ from pfl_common.sealing.frames import (
     seal_bytes,
     seal_file,
 )
-from pfl_common.sealing.layout import CODES, FRAME, TAG, Binding, Tampered, bind, plain_size, sealed_size
 from pfl_common.sealing.signatures import (
     Envelope,
     sign_down,

@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidSignature
 
 from pfl_common.errors import Refused
 from pfl_common.identity.cards import Card, EnvelopeKeys
-from pfl_common.run import ClientId
+from pfl_common.spec.run import ClientId
 
 SESSION_SECONDS = 24 * 3600
 SESSIONS_AT_ONCE = 1024

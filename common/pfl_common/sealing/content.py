@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from pfl_common.identity.cards import Card, EnvelopeKeys
-from pfl_common.sealing.layout import FRAME, TAG, Binding, Tampered, make_nonce
+from pfl_common.sealing.frame_format import FRAME, TAG, Binding, Tampered, make_nonce
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

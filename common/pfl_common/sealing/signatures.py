@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidSignature
 
 from pfl_common.identity.cards import COORDINATOR, Card, EnvelopeKeys
-from pfl_common.messages import Receipt
-from pfl_common.run import Direction
-from pfl_common.sealing.frames import Sealed, Vouched
-from pfl_common.sealing.layout import Binding, Tampered, bind, plain_size
+from pfl_common.sealing.frame_format import Binding, Tampered, bind, plain_size
+from pfl_common.sealing.parcels import Sealed, Vouched
+from pfl_common.spec.messages import Receipt
+from pfl_common.spec.run import Direction
 
 _PARCEL_LABELS: dict[Direction, bytes] = {"down": b"pfl parcel down 1\0", "up": b"pfl parcel up 1\0"}
 _RECEIPT_LABEL = b"pfl receipt 1\0"

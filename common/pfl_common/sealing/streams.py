@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pfl_common.sealing.content import Buffer, ContentKey, Opener, Sealer
-from pfl_common.sealing.frames import Fingerprint, Sealed, Vouched, check_size, compare, draft_of, fill
-from pfl_common.sealing.layout import FRAME, TAG, Tampered, bind, make_nonce, plain_size
+from pfl_common.sealing.frame_format import FRAME, TAG, Tampered, bind, make_nonce, plain_size
+from pfl_common.sealing.parcels import Fingerprint, Sealed, Vouched, check_size, compare, draft_of, fill
 
 FRAMES_AT_HAND = 3
 """Opened frames that stay at hand: a reader may go through two places of a parcel at a time."""

@@ -11,19 +11,19 @@ from pathlib import Path
 import torch
 
 from pfl_client import data as site_data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common import methods
-from pfl_common.config import dump, settle
+from pfl_common.app.config import dump, settle
 from pfl_common.errors import DataError, Refused, RunFailed, SettingError, UserError, nearest
-from pfl_common.halves import LocalData
-from pfl_common.run import ClientId, Description, Participation, RunSpec
+from pfl_common.learning.method import LocalData
+from pfl_common.spec.run import ClientId, Description, Participation, RunSpec
 from pfl_deploy.comparison.kept import Circumstances
 from pfl_deploy.comparison.plan import Comparison, Contestant, Trial
 from pfl_deploy.comparison.worker import run_settings
-from pfl_deploy.simulate import find_sites, name_sites
-from pfl_server.agreement import fits
-from pfl_server.checks import check_words
-from pfl_server.opening import freeze, versions
+from pfl_deploy.simulation.simulate import find_sites, name_sites
+from pfl_server.decisions.model_choice import fits
+from pfl_server.run.freeze import freeze, versions
+from pfl_server.run.setting_checks import check_words
 from pfl_server.settings import ServerSettings
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_common.run import Json
+from pfl_common.spec.run import Json
 from pfl_deploy.comparison.outcome import Outcome
 from pfl_deploy.comparison.plan import Comparison, Contestant, Trial, say_value
 from pfl_deploy.comparison.trials import Trials

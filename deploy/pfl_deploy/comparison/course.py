@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pfl_deploy.comparison.outcome import Outcome
-from pfl_deploy.reporting.averages import Reading, average, best_of_each, deviation
+from pfl_deploy.report.averages import Reading, average, best_of_each, deviation
 
 SHARE = 0.95
 """Of the reference's best accuracy: the target when a comparison's file names none."""

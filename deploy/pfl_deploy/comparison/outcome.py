@@ -8,7 +8,7 @@ from typing import Any, TypeAlias  # plain values on their way to and from JSON
 
 from pydantic import TypeAdapter
 
-from pfl_deploy.reporting.averages import Average, average
+from pfl_deploy.report.averages import Average, average
 
 Accuracies: TypeAlias = dict[str, dict[str, float]]
 """By part of the data, then by site."""

@@ -18,10 +18,10 @@ from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass as checked
 
 from pfl_common import methods
-from pfl_common.config import settle
+from pfl_common.app.config import settle
 from pfl_common.errors import SettingError, nearest
-from pfl_common.halves import STRICT
-from pfl_deploy.reporting.averages import Average, BestMode, Reading
+from pfl_common.learning.method import STRICT
+from pfl_deploy.report.averages import Average, BestMode, Reading
 from pfl_server.settings import HERE_ONLY, ServerSettings
 
 CHOOSING_SEED = 1000

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pfl_deploy.comparison.outcome import Outcome
 from pfl_deploy.comparison.plan import Trial, say
-from pfl_deploy.reporting import amounts
+from pfl_deploy.report import formatting
 
 
 class Progress:
@@ -59,7 +59,7 @@ class Progress:
             self._passed += trial.rounds
             if seconds is not None:
                 self._played, self._seconds = self._played + trial.rounds, self._seconds + seconds
-            took = "from the file" if seconds is None else amounts.duration(seconds)
+            took = "from the file" if seconds is None else formatting.duration(seconds)
             self.say(f"{self.count()} {_name(trial)}: {_result(trial, outcome)} ({took}; {self.rest()})")
             self._draw()
 
@@ -79,7 +79,7 @@ class Progress:
         if not self._played:
             return f"{left} left"
         seconds = self._seconds / self._played * (self._rounds - self._passed) / min(self._jobs, left)
-        return f"{left} left, about {amounts.duration(seconds)}"
+        return f"{left} left, about {formatting.duration(seconds)}"
 
     def _draw(self) -> None:
         if self._live:

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any  # plain values on their way to JSON
 
-from pfl_common.run import Json
+from pfl_common.spec.run import Json
 from pfl_deploy.comparison.checks import Checked
 from pfl_deploy.comparison.choosing import Choice, Tried
 from pfl_deploy.comparison.course import SHARE, Courses, follow, gather
 from pfl_deploy.comparison.outcome import Outcome
 from pfl_deploy.comparison.paired import Paired, pair
 from pfl_deploy.comparison.plan import Comparison, Contestant, say
-from pfl_deploy.reporting.averages import Average, Reading
-from pfl_server.comparable import Differences, differ_in_settings, say_value
+from pfl_deploy.report.averages import Average, Reading
+from pfl_server.store.comparable import Differences, differ_in_settings, say_value
 
 REPORTED = {"test": "test data", "shifted": "shifted test data"}
 """The parts that are reported, in plain words."""

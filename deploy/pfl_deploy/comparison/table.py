@@ -9,7 +9,7 @@ from pfl_deploy.comparison.course import Courses
 from pfl_deploy.comparison.paired import Paired
 from pfl_deploy.comparison.plan import say
 from pfl_deploy.comparison.result import REPORTED, Compared, Row
-from pfl_deploy.reporting import amounts
+from pfl_deploy.report import formatting
 
 MIB = 1 << 20
 """Papers call it a megabyte."""
@@ -25,7 +25,7 @@ def as_markdown(found: Compared) -> str:
 
 def _courses(found: Compared) -> str:
     """How each contestant came there: best and last, evenness over sites, what a target took."""
-    target = amounts.percent(found.target)
+    target = formatting.percent(found.target)
     columns = ["", "best", "best less last", "deviation over sites", "variation"]
     head = [*columns, f"rounds to {target}", f"MiB a site to {target}"]
     lines = [_line(head), "|" + "---|" * len(head)]
@@ -88,8 +88,8 @@ def _against(found: Compared, row: Row, part: str) -> str:
 
 def _difference(paired: Paired) -> str:
     if paired.low is None or paired.high is None:
-        return f"{amounts.points(paired.mean)} (one seed)"
-    return f"{amounts.points(paired.mean)} ({amounts.points(paired.low)} to {amounts.points(paired.high)})"
+        return f"{formatting.points(paired.mean)} (one seed)"
+    return f"{formatting.points(paired.mean)} ({formatting.points(paired.low)} to {formatting.points(paired.high)})"
 
 
 def tell(found: Compared) -> Iterator[str]:
@@ -98,8 +98,8 @@ def tell(found: Compared) -> Iterator[str]:
     if plan.reading.is_pooled:
         yield "The mean is over all test samples together: a site counts by how many it has."
     yield (
-        f"Percent of each site's own samples after {amounts.counted(plan.rounds, 'round')}: mean ± standard deviation "
-        f"over {amounts.counted(seeds, 'seed')}."
+        f"Percent of each site's own samples after {formatting.counted(plan.rounds, 'round')}: "
+        f"mean ± standard deviation over {formatting.counted(seeds, 'seed')}."
     )
     if seeds > 1:
         yield (
@@ -110,8 +110,8 @@ def tell(found: Compared) -> Iterator[str]:
         yield f"All contestants: {say({**plan.common, **plan.shared})}."
     if plan.chooses:
         yield (
-            f"Settings were chosen by mean validation accuracy after {amounts.counted(plan.choosing_rounds, 'round')}, "
-            "with a seed of their own."
+            f"Settings were chosen by mean validation accuracy after "
+            f"{formatting.counted(plan.choosing_rounds, 'round')}, with a seed of their own."
         )
     if held := found.checked.say_held():
         yield f"{held[0].upper()}{held[1:]}."

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias  # plain values on their way to JSON
 
-from pfl_common.run import Json
+from pfl_common.spec.run import Json
 from pfl_deploy.comparison.kept import Kept
 from pfl_deploy.comparison.outcome import Outcome
 from pfl_deploy.comparison.plan import CHOOSING_SEED, Trial

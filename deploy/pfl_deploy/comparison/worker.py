@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any  # plain values from JSON
 
-from pfl_common.config import settle
+from pfl_common.app.config import settle
 from pfl_common.errors import DataError, RunFailed, SettingError, StateError, UserError
 from pfl_deploy.comparison.outcome import Accuracies, Outcome
-from pfl_deploy.reporting.histories import Curve, History, find_histories
-from pfl_deploy.reporting.record import Record, read_record
-from pfl_deploy.reporting.traffic import exchanged
-from pfl_deploy.simulate import Result, find_sites, simulate
+from pfl_deploy.report.sources.coordinator import Record, read_record
+from pfl_deploy.report.sources.sites import Curve, History, find_histories
+from pfl_deploy.report.sources.traffic import exchanged
+from pfl_deploy.simulation.simulate import Result, find_sites, simulate
 from pfl_server.settings import ServerSettings
 
 PARTS = ("validation", "test", "shifted")
@@ -162,7 +162,7 @@ def _memory() -> Path | None:
 
 
 if __name__ == "__main__":
-    from pfl_common.logs import configure
+    from pfl_common.app.logs import configure
 
     configure(level="error")
     _end_with(int(sys.argv[1]))

@@ -27,13 +27,13 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from pfl_common.draws import derive
 from pfl_common.errors import SettingError, nearest
+from pfl_common.randomness.hashed import derive
 from pfl_deploy.datasets import drawing, fonts, sources
 from pfl_deploy.datasets.drawing import SIDE, Brush, Picture
-from pfl_deploy.datasets.folders import write_folder
 from pfl_deploy.datasets.labelled import ClientData, Form, Indices, Labelled, Labels, Source
 from pfl_deploy.datasets.sources import DIGITS, Stock
+from pfl_deploy.datasets.write_site import write_folder
 
 SIX = ("mnist", "mnist_m", "optdigits", "synth", "street", "hand")
 SPLITS = ("train", "validation", "test", "shifted")

@@ -10,18 +10,18 @@ from math import prod
 from pathlib import Path
 from typing import cast
 
-from pfl_client.audit import RECEIPT, UPDATE, entries
+from pfl_client.run_folder.audit import RECEIPT, UPDATE, entries
 from pfl_common.identity import site_name
-from pfl_common.run import Entry, Json, Manifest, RunSpec
 from pfl_common.sealing import sealed_size
-from pfl_common.update import SHOW, SUM
+from pfl_common.spec.run import Entry, Json, Manifest, RunSpec
+from pfl_common.tensors.update import SHOW, SUM
 from pfl_deploy.demo.following import Trained, read_curve
 from pfl_deploy.demo.plan import Plan
-from pfl_deploy.demo.specimens import Specimens, look
-from pfl_deploy.reporting.facts import describe
-from pfl_deploy.reporting.histories import Curve, read_history
-from pfl_deploy.reporting.traffic import size_of
-from pfl_server.comparable import Differences, Subject, find_differences
+from pfl_deploy.demo.samples import Specimens, look
+from pfl_deploy.report.facts import describe
+from pfl_deploy.report.sources.sites import Curve, read_history
+from pfl_deploy.report.sources.traffic import size_of
+from pfl_server.store.comparable import Differences, Subject, find_differences
 
 
 @dataclass(frozen=True)

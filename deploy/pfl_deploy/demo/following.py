@@ -14,7 +14,7 @@ from time import perf_counter
 from pfl_common.identity import site_name
 from pfl_deploy.demo.live import Board, Measured
 from pfl_deploy.demo.plan import Contestant, Plan
-from pfl_deploy.reporting.histories import Curve, read_history, split_task
+from pfl_deploy.report.sources.sites import Curve, read_history, split_task
 
 _ROUND = re.compile(r"\bround closed\b.*\bround=(\d+)\b.*\bseconds=([\d.]+)")
 _OPENED = "round opened"

@@ -7,8 +7,9 @@ from html import escape
 from math import sqrt
 
 from pfl_deploy.demo.findings import Findings, Method, Part
-from pfl_deploy.reporting import amounts, plots
-from pfl_deploy.reporting.page import card, figure, legend, page, pair, paragraph, section, table, tiles
+from pfl_deploy.report import formatting
+from pfl_deploy.report.charts import svg
+from pfl_deploy.report.page.html import card, figure, legend, page, pair, paragraph, section, table, tiles
 
 _NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
@@ -28,8 +29,8 @@ def verdict(findings: Findings) -> str:
     others = sorted(findings.methods[:-1], key=lambda method: -method.mean)
     listed = ", ".join(_listed(method) for method in others)
     words = (
-        f"After {findings.rounds} rounds {real.title} reaches {amounts.percent(real.mean)} on average over the sites' "
-        f"own test data, beside {listed}."
+        f"After {findings.rounds} rounds {real.title} reaches {formatting.percent(real.mean)} on average over "
+        f"the sites' own test data, beside {listed}."
     )
     fair = [method for method in others if method.differences.comparable]
     return words + _by_site(
@@ -57,7 +58,7 @@ def _by_site(findings: Findings, others: list[Method], nobody: str) -> str:
 
 def _listed(method: Method) -> str:
     """A yardstick, with what differs in the same line."""
-    return f"{amounts.percent(method.mean)} {_beside(method.title)}{say_differences(method)}"
+    return f"{formatting.percent(method.mean)} {_beside(method.title)}{say_differences(method)}"
 
 
 def say_differences(method: Method) -> str:
@@ -76,9 +77,9 @@ def _head(title: str, findings: Findings) -> str:
     sent = sum(traffic.sent for traffic in findings.traffic.values())
     real = findings.real
     facts = {
-        f"mean accuracy, {real.title}": amounts.percent(real.mean),
-        **{f"mean accuracy, {_beside(m.title)}": amounts.percent(m.mean) for m in findings.methods[:-1]},
-        f"left the sites in {findings.rounds} rounds": amounts.size(sent),
+        f"mean accuracy, {real.title}": formatting.percent(real.mean),
+        **{f"mean accuracy, {_beside(m.title)}": formatting.percent(m.mean) for m in findings.methods[:-1]},
+        f"left the sites in {findings.rounds} rounds": formatting.size(sent),
         f"{real.processes} processes trained {real.title}": f"{real.seconds:.0f} s",
     }
     return f"<h1>{escape(title)}</h1>\n{paragraph(verdict(findings), 'lead')}\n{tiles(facts)}"
@@ -93,7 +94,7 @@ def _result(findings: Findings) -> str:
         [
             name,
             *(f"{100 * value:.1f}" for value in values),
-            amounts.points(values[-1] - values[0])
+            formatting.points(values[-1] - values[0])
             if findings.methods[0].differences.comparable
             else "not comparable",
         ]
@@ -108,7 +109,7 @@ def _result(findings: Findings) -> str:
         "result",
         "What each site has of it",
         legend(names),
-        figure(plots.grouped_bars("accuracy by site and method, in percent", groups)),
+        figure(svg.grouped_bars("accuracy by site and method, in percent", groups)),
         table(head, rows),
         paragraph(_doubt(findings), "soft"),
     )
@@ -142,7 +143,7 @@ def _curves(findings: Findings) -> str:
     cards = []
     for site in findings.sites:
         series = {kind: method.curves[site] for kind, method in findings.kinds.items()}
-        cards.append(card(site, plots.curves(f"{site}: accuracy over rounds", series, findings.rounds)))
+        cards.append(card(site, svg.curves(f"{site}: accuracy over rounds", series, findings.rounds)))
     return section(
         "curves",
         "Round by round",
@@ -178,17 +179,17 @@ def _sites(findings: Findings) -> str:
 
 def _travel(findings: Findings) -> str:
     rows = [
-        [site, str(t.uploads), amounts.size(t.sent), str(t.downloads), amounts.size(t.received)]
+        [site, str(t.uploads), formatting.size(t.sent), str(t.downloads), formatting.size(t.received)]
         for site, t in findings.traffic.items()
     ]
     head = ["site", "uploads", "left the site", "downloads", "came in"]
     shown = [(part.name, float(part.numbers), "run" if part.travels else "stays") for part in findings.parts]
-    counted = ", ".join(f"{amounts.size(size)} {way}" for way, size in sorted(findings.counters.items()))
+    counted = ", ".join(f"{formatting.size(size)} {way}" for way, size in sorted(findings.counters.items()))
     return section(
         "travel",
         "What travelled, and what stayed",
         legend({"run": "travels: added to the others' and averaged", "stays": "stays in the site's vault"}),
-        figure(plots.divided_bar("the network's numbers by module", shown)),
+        figure(svg.divided_bar("the network's numbers by module", shown)),
         table(
             ["module", "", "tensors", "numbers"], [_part_row(part) for part in findings.parts], numbers_from=2
         ),
@@ -226,7 +227,7 @@ def _time(findings: Findings) -> str:
         "time",
         "What it took",
         figure(
-            plots.columns("seconds per round", real.round_seconds, "s"),
+            svg.columns("seconds per round", real.round_seconds, "s"),
             f"{real.title}: seconds from a round's opening to its closing, by round.",
         ),
         table(head, rows, numbers_from=2),

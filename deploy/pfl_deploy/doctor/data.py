@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pfl_client.data import Findings, look_through
 from pfl_common.identity import site_name
-from pfl_common.run import Description
+from pfl_common.spec.run import Description
 from pfl_deploy.doctor.result import Check, of_error, ok, warning
 
 MOST_CLASSES = 12

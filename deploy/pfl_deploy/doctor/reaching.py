@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pfl_client import clocks
-from pfl_client.dialling import is_loopback
+from pfl_client.connection import clock_check
+from pfl_client.connection.channel import is_loopback
 from pfl_common.errors import PflError
 from pfl_common.identity import Found, discovery, read_join_file
 from pfl_common.identity.certificates import load_certificates
-from pfl_deploy import operating
 from pfl_deploy.doctor.machine import look_at_room
 from pfl_deploy.doctor.result import Check, error, guarded, of_error, ok, warning
-from pfl_deploy.standing import tell_place
+from pfl_deploy.operator import commands
+from pfl_deploy.operator.status_text import tell_place
 
 DIAL_SECONDS = 5.0
 SOON_DAYS = 14
@@ -38,11 +38,11 @@ def _examine_found(found: Found) -> Iterator[Check]:
     about = f"coordinator {found.federation_id}"
     yield from _end_of_authority(about, found.ca_pem)
     yield look_at_room(f"{about}: disk of its state", found.state_folder)
-    explained = clocks.explain(found.addresses.enrolment, found.ca_pem, now=datetime.now(UTC))
+    explained = clock_check.explain(found.addresses.enrolment, found.ca_pem, now=datetime.now(UTC))
     if explained is not None:
         yield of_error(f"{about}: clock", explained)
     try:
-        status = operating.status(found.federation_id)
+        status = commands.status(found.federation_id)
     except PflError as silent:
         yield of_error(about, silent)
         return
@@ -81,7 +81,7 @@ def _reach(about: str, address: str, ca_pem: bytes) -> Iterator[Check]:
     try:
         shown = _shake_hands(address, ca_pem)
     except ssl.SSLCertVerificationError as refused:
-        explained = clocks.explain(address, ca_pem, now=datetime.now(UTC))
+        explained = clock_check.explain(address, ca_pem, now=datetime.now(UTC))
         if explained is not None:
             yield of_error(about, explained)
             return

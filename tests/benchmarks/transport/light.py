@@ -14,15 +14,15 @@ import signal
 import struct
 from pathlib import Path
 
-from pfl_client import enrolment
-from pfl_client.bench import DataFolder, Done, Job, Parcel, Progress
-from pfl_client.daemon import Daemon
-from pfl_client.sealed import SealedEnvelopes
-from pfl_client.transport import GrpcLink
-from pfl_common import logs
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.daemon.loop import Daemon
+from pfl_client.envelopes.sealed import SealedEnvelopes
+from pfl_client.onboarding import enrolment
+from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
+from pfl_common.app import logs
+from pfl_common.evaluation import vector
 from pfl_common.identity import Found, Keyring, discovery
-from pfl_common.run import Description, Entry, Kind, RunSpec
-from pfl_common.scores import vector
+from pfl_common.spec.run import Description, Entry, Kind, RunSpec
 
 NO_TENSORS = struct.pack("<Q", 2) + b"{}"
 """A safetensors file that holds nothing: what the vault of a site without personal state keeps."""

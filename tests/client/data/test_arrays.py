@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from pfl_common.run import Model, RunSpec
+from pfl_common.spec.run import Model, RunSpec
 from tests.client.runs import write_arrays
 
 

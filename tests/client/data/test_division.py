@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
-from pfl_client.data.division import divide
-from pfl_common.run import Model, RunSpec
+from pfl_client.data.split import divide
+from pfl_client.trainer_process.api import DataFolder
+from pfl_common.spec.run import Model, RunSpec
 
 
 def files(label: str, count: int) -> list[tuple[str, Path]]:

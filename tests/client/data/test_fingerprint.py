@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from tests.client.data.test_pictures import draw
 
 

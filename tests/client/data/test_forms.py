@@ -11,12 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
-from pfl_common import descriptions
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from pfl_common.run import Model
-from pfl_server.agreement import agree
-from pfl_server.inputs import Wish
+from pfl_common.spec import data_description
+from pfl_common.spec.run import Model
+from pfl_server.decisions.input_choice import Wish
+from pfl_server.decisions.model_choice import agree
 from tests.client.data.test_pictures import spec
 
 RNG = np.random.default_rng(0)
@@ -185,7 +185,7 @@ def test_pictures_of_another_kind_than_the_runs_are_refused(tmp_path: Path) -> N
 def test_a_range_that_the_values_leave_is_no_lie(tmp_path: Path) -> None:
     """Sums go over all values: what is said beside them has to fit, or the coordinator would send the site away."""
     folder = save(tmp_path / "a", floats(12, 1, 9, 9, low=-1024, high=3000), {"range": [-100, 1000]})
-    descriptions.check(told := data.describe(folder))
+    data_description.check(told := data.describe(folder))
     assert (-1024.0, 3000.0) == (told.low, told.high)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl_client.data.hold_out import hold_out
-from pfl_common.halves import Samples
+from pfl_common.learning.method import Samples
 
 
 def make_parts(labels: list[int], *, validation: int = 0) -> dict[str, Samples]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 from tests.client.runs import write_arrays
 

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from pfl_common.run import Model, RunSpec
+from pfl_common.spec.run import Model, RunSpec
 
 SITE = "site-3"
 

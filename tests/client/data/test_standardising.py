@@ -10,14 +10,14 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
 from pfl_client.data import scaling
-from pfl_common import speech
-from pfl_common.config import settle
-from pfl_common.run import NOT_SUMMED, Model, RunSpec
-from pfl_deploy.simulate import simulate
-from pfl_server.agreement import agree
-from pfl_server.inputs import Wish, explain
+from pfl_client.trainer_process.api import DataFolder
+from pfl_common.app.config import settle
+from pfl_common.spec.run import NOT_SUMMED, Model, RunSpec
+from pfl_common.wire import convert
+from pfl_deploy.simulation.simulate import simulate
+from pfl_server.decisions.input_choice import Wish, explain
+from pfl_server.decisions.model_choice import agree
 from pfl_server.settings import ServerSettings
 from tests.client.data.test_pictures import spec
 
@@ -69,7 +69,7 @@ def test_a_site_with_few_samples_does_not_tell_them(tmp_path: Path) -> None:
     )
     told = data.describe(lone)
     assert NOT_SUMMED == told.moments
-    assert told == speech.hear_description(speech.say_description(told))
+    assert told == convert.hear_description(convert.say_description(told))
     run = agreed(lone, many)
     moments = data.describe(many).moments
     assert moments is not None

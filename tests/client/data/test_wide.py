@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from pfl_common.run import Description, RunSpec
-from pfl_server.agreement import agree
-from pfl_server.inputs import Wish
+from pfl_common.spec.run import Description, RunSpec
+from pfl_server.decisions.input_choice import Wish
+from pfl_server.decisions.model_choice import agree
 from tests.client.data.test_pictures import draw, spec
 
 SIDE = 64

@@ -10,11 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from pfl_client import data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from pfl_common.run import RunSpec
-from pfl_server.agreement import agree
-from pfl_server.inputs import Wish
+from pfl_common.spec.run import RunSpec
+from pfl_server.decisions.input_choice import Wish
+from pfl_server.decisions.model_choice import agree
 from tests.client.data.test_pictures import spec
 from tests.client.data.written import write_table, write_windows
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_client.trainer import work
-from pfl_common import seeding
+from pfl_client.trainer import tasks
 from pfl_common.methods import load
 from pfl_common.models import Backbone
-from pfl_common.run import Json
-from pfl_common.tensors import State
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_data, equal
 
 
@@ -21,9 +21,9 @@ def learned(method: str, settings: dict[str, Json], *, point: str) -> State:
     encoder = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
     config = found.settle({"batch": 3, **settings, "eval_point": point})
     client = found.client(config, Backbone(encoder, nn.Linear(3, 3), 3), 3)
-    seeding.initialise(client, 3)
+    generators.initialise(client, 3)
     down = State.of(client, client.travels("train"))
-    work.perform(client, build_data(), down, ask())
+    tasks.perform(client, build_data(), down, ask())
     return State.of(client)
 
 

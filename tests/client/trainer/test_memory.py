@@ -15,11 +15,11 @@ import dataclasses, json, re, sys, threading
 from pathlib import Path
 import torch
 from torch import nn
-from pfl_client import bench as trainer_api
-from pfl_client.trainer import workbench
-from pfl_common import mapped
+from pfl_client.trainer_process import api as trainer_api
+from pfl_client.trainer import session
+from pfl_common.tensors import mapped
 from pfl_common.models import Backbone, catalogue
-from pfl_common.run import Kind
+from pfl_common.spec.run import Kind
 from tests.client.runs import Desk
 
 folder = Path(sys.argv[1])

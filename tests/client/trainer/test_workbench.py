@@ -15,17 +15,25 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from pfl_client.bench import DataFolder, Done, Job
-from pfl_client.declined import Declined, DiskFull, Diverged, OutOfMemory, TooFew, WrongShape
-from pfl_client.trainer import work, workbench
-from pfl_client.trainer.workbench import Workbench
-from pfl_common import codec, mapped, methods
+from pfl_client.trainer import session, tasks
+from pfl_client.trainer.session import Workbench
+from pfl_client.trainer_process.api import DataFolder, Done, Job
+from pfl_client.trainer_process.task_errors import (
+    Declined,
+    DiskFull,
+    Diverged,
+    OutOfMemory,
+    TooFew,
+    WrongShape,
+)
+from pfl_common import methods
 from pfl_common.errors import SettingError, TooFewSamples
-from pfl_common.halves import LocalData, Metrics, Participant
-from pfl_common.run import Kind, Task
-from pfl_common.scores import WIDTH
-from pfl_common.tensors import State
-from pfl_common.update import Up, unflatten
+from pfl_common.evaluation import WIDTH
+from pfl_common.learning.method import LocalData, Metrics, Participant
+from pfl_common.spec.run import Kind, Task
+from pfl_common.tensors import codec, mapped
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import Up, unflatten
 from tests.client.runs import Desk
 
 
@@ -132,15 +140,15 @@ def test_sites_in_one_process_start_from_one_model(
     """It is held once for all of them, or not at all when it is large, and no site's training shows in it."""
     monkeypatch.setattr(mapped, "LARGE", large)
     desk = Desk(tmp_path, lr=0.0125)
-    before = set(workbench._TEMPLATES)
+    before = set(session._TEMPLATES)
     benches = [open_bench(desk) for _ in range(2)]
-    held = set(workbench._TEMPLATES) - before
+    held = set(session._TEMPLATES) - before
     assert (1 if large else 0) == len(held)
     first, second = (bench.work(desk.job(), ignore) for bench in benches)
     assert first.up == second.up == open_bench(desk).work(desk.job(), ignore).up
     for bench in benches:
         bench.close()
-    assert set() == held & set(workbench._TEMPLATES), "nobody holds it any more"
+    assert set() == held & set(session._TEMPLATES), "nobody holds it any more"
 
 
 def test_a_generation_is_taken_up_again(tmp_path: Path) -> None:
@@ -201,7 +209,7 @@ def test_a_large_update_goes_as_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     desk = Desk(tmp_path)
     bench = open_bench(desk)
     small = bench.work(desk.job(), ignore).up
-    monkeypatch.setattr("pfl_client.bench.MESSAGE_LIMIT", len(small) - 1)
+    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", len(small) - 1)
     done = bench.work(desk.job(parcel_as=tmp_path / "up.parcel"), ignore)
     assert tmp_path / "up.parcel" == done.up
     assert small == done.up.read_bytes()
@@ -241,7 +249,7 @@ def test_what_the_machine_lacks_is_said(
     """Too little memory and a full disk become reasons for declining; other faults stay what they are."""
     desk = Desk(tmp_path)
     bench = open_bench(desk)
-    monkeypatch.setattr(work, "perform", fail(error))
+    monkeypatch.setattr(tasks, "perform", fail(error))
     with pytest.raises(expected) as caught:
         bench.work(desk.job(), ignore)
     assert issubclass(expected, Declined) == isinstance(caught.value, Declined)
@@ -250,7 +258,7 @@ def test_what_the_machine_lacks_is_said(
 def test_too_few_samples_for_a_method_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The site declines the round with a reason of its own, and in the method's words."""
     monkeypatch.setattr(
-        work, "perform", fail(TooFewSamples("3 samples", expected="20", advice="a smaller batch"))
+        tasks, "perform", fail(TooFewSamples("3 samples", expected="20", advice="a smaller batch"))
     )
     with pytest.raises(TooFew) as caught:
         open_bench(Desk(tmp_path)).work(Desk(tmp_path).job(), ignore)
@@ -269,13 +277,13 @@ def test_a_site_knows_whether_it_came_late(
     """Who is not in the run's roster came after it had begun; the method is told."""
     desk, seen = Desk(tmp_path), []
     desk.spec = replace(desk.spec, roster=roster)
-    real = work.perform
+    real = tasks.perform
 
-    def look(participant: Participant, data: LocalData, down: State, task: Task) -> work.Outcome:
+    def look(participant: Participant, data: LocalData, down: State, task: Task) -> tasks.Outcome:
         seen.append(task.late)
         return real(participant, data, down, task)
 
-    monkeypatch.setattr(work, "perform", look)
+    monkeypatch.setattr(tasks, "perform", look)
     open_bench(desk).work(desk.job(), ignore)
     assert [late] == seen
 
@@ -345,7 +353,7 @@ def test_a_graphics_card_has_a_name_and_a_memory_of_its_own(monkeypatch: pytest.
     cards = {"cuda:1": 3 << 30}
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Card of {device}")
     monkeypatch.setattr(torch.cuda, "memory_reserved", cards.__getitem__)
-    assert "cuda:1: Card of cuda:1" == workbench.name_device("cuda:1")
-    assert 3 << 30 == workbench.measure_memory("cuda:1")["device"]
-    assert "cpu" == workbench.name_device("cpu")
-    assert "device" not in workbench.measure_memory("cpu")
+    assert "cuda:1: Card of cuda:1" == session.name_device("cuda:1")
+    assert 3 << 30 == session.measure_memory("cuda:1")["device"]
+    assert "cpu" == session.name_device("cpu")
+    assert "device" not in session.measure_memory("cpu")

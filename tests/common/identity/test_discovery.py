@@ -25,7 +25,7 @@ from pfl_common.identity import (
     publish,
     withdraw,
 )
-from pfl_common.identity.processes import boot_of, process_mark
+from pfl_common.identity.process_identity import boot_of, process_mark
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl_common import seeding
 from pfl_common.errors import TooFewSamples
 from pfl_common.learning.held_out import AT_ONCE, hold_out, loss_with
 from pfl_common.methods import fedavg
-from pfl_common.tensors import State
+from pfl_common.randomness import generators
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import build_client, build_data
 
 torch.set_num_threads(1)
@@ -31,10 +31,10 @@ def test_the_share_is_rounded_down_and_at_least_one(share: float, samples: int, 
 def test_it_is_the_first_part_of_a_draw_by_run_and_site() -> None:
     """The same in every round; another site draws another one."""
     data = build_data()
-    order = torch.randperm(7, generator=seeding.generator(7, "a", "validation"))
+    order = torch.randperm(7, generator=generators.generator(7, "a", "validation"))
     assert torch.equal(data.train.x[order[:3]], hold_out(data, 0.5)[1].x)
     assert torch.equal(data.train.y[order[3:]], hold_out(data, 0.5)[0].train.y)
-    assert order.tolist() != torch.randperm(7, generator=seeding.generator(7, "b", "validation")).tolist()
+    assert order.tolist() != torch.randperm(7, generator=generators.generator(7, "b", "validation")).tolist()
 
 
 @pytest.mark.parametrize("labels", [(), (1,)])

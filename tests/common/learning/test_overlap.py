@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_common import seeding
-from pfl_common.learning import overlap
+from pfl_common.learning import masks as overlap
+from pfl_common.randomness import generators
 
 torch.set_num_threads(1)
 
@@ -57,7 +57,7 @@ def test_least_sensitive_and_drawn_mark_exactly_their_share() -> None:
     """Ties do not add to the least sensitive; chance ignores the scores."""
     scores = torch.tensor([0.0, 0.0, 0.0, 5.0, 1.0])
     assert [True, True, False, False, False] == overlap.least_sensitive(scores, 0.5).tolist()
-    assert 2 == int(overlap.drawn(scores, 0.5, seeding.generator(1)).sum())
+    assert 2 == int(overlap.drawn(scores, 0.5, generators.generator(1)).sum())
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(0, 40))

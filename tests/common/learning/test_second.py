@@ -7,7 +7,7 @@ import torch
 
 from pfl_common.learning.second import build_second, predict, start_second
 from pfl_common.methods import fedavg
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import build_client, equal
 
 torch.set_num_threads(1)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common import seeding
-from pfl_common.halves import LocalData, Participant, Samples, Settings
 from pfl_common.learning import sgd
+from pfl_common.learning.method import LocalData, Participant, Samples, Settings
 from pfl_common.models import Backbone
-from pfl_common.run import Json, Kind, Task
-from pfl_common.tensors import State
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Json, Kind, Task
+from pfl_common.tensors.state import State
 
 torch.set_num_threads(1)
 
@@ -23,7 +23,7 @@ TASK = Task(Kind.TRAIN, round=2, rounds=5)
 
 def build_data(count: int, *, site: str = "a", seed: int = 7) -> LocalData:
     """Each sample's first number is its place, so that an order can be read off."""
-    noise = torch.randn(count, generator=seeding.generator("noise", count))
+    noise = torch.randn(count, generator=generators.generator("noise", count))
     part = Samples(torch.stack([torch.arange(float(count)), noise], dim=1), torch.arange(count) % 2)
     return LocalData(part, part, part, classes=2, site=site, seed=seed)
 
@@ -33,7 +33,7 @@ def build(*, norm: bool = False, **settings: Json) -> Participant:
     participant = Participant(
         Settings(**settings), Backbone(nn.Sequential(*layers, nn.Linear(2, 3)), nn.Linear(3, 2), 3), 2
     )
-    seeding.initialise(participant, 3)
+    generators.initialise(participant, 3)
     return participant
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl_common.learning import single_models
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import Copied
 
 torch.set_num_threads(1)

@@ -11,11 +11,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from pfl_common.halves import LocalData, Participant, Samples
+from pfl_common.learning.method import LocalData, Participant, Samples
 from pfl_common.methods import Method
 from pfl_common.models import Backbone
-from pfl_common.run import Json
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State
 
 
 def build_number(module: ModuleType, start: float = 0.0, **settings: Json) -> Participant:

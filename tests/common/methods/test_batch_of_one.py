@@ -6,7 +6,7 @@ import pytest
 
 from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_common.run import Model, RunSpec
+from pfl_common.spec.run import Model, RunSpec
 
 
 def spec(method: str, backbone: str, batch: int) -> RunSpec:

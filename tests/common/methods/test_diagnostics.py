@@ -8,13 +8,13 @@ from math import isfinite, nan
 import pytest
 import torch
 
-from pfl_client.trainer import work
-from pfl_common import methods, scores
-from pfl_common.halves import Arrivals, Averaging, Metrics
+from pfl_client.trainer import tasks
+from pfl_common import evaluation, methods
+from pfl_common.learning.method import Arrivals, Averaging, Metrics
 from pfl_common.methods import Method, fedavg, fedproto
-from pfl_common.run import Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
+from pfl_common.spec.run import Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 torch.set_num_threads(1)
@@ -35,7 +35,7 @@ def play(name: str) -> tuple[list[Metrics], list[Metrics], set[str]]:
         task = ask(number, since=number - 1)
         for site, client in clients.items():
             client.receive(half.welcome(state) if number == 1 else half.send(state, site, task), task)
-            learned.append(client.learn(data[site], task) | work.diagnose(client, data[site], task))
+            learned.append(client.learn(data[site], task) | tasks.diagnose(client, data[site], task))
         arrivals = gather(clients, data, task)
         closed, numbers = method.close(half, state, arrivals=arrivals, task=task)
         assert equal(half.close(state, arrivals, task), closed)
@@ -51,7 +51,7 @@ def test_each_number_has_its_sentence_and_each_sentence_its_number(name: str) ->
     numbers = {number for metrics in (*told, *learned) for number in metrics}
     assert all(isfinite(value) for metrics in (*told, *learned) for value in metrics.values())
     assert {number for metrics in learned for number in metrics} == {
-        number for metrics in learned for number in scores.told(scores.tell(metrics))
+        number for metrics in learned for number in evaluation.told(evaluation.tell(metrics))
     }, "a name that no report may hold stays at the site"
     families = {number.partition("/")[0] for number in numbers} | ({"views"} if len(views) > 1 else set())
     diagnostics = methods.load(name).diagnostics

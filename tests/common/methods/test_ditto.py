@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl_common.halves import LocalData
+from pfl_common.learning.method import LocalData
 from pfl_common.methods import ditto, load
-from pfl_common.run import Json
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State
 from tests.common.methods.one_number import build_number, build_samples, download, read, slide
 from tests.common.methods.toy import ask, build_client, build_data, equal
 

@@ -16,15 +16,16 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common import methods, seeding
+from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_common.halves import Arrivals, LocalData, Samples
 from pfl_common.learning import sgd
+from pfl_common.learning.method import Arrivals, LocalData, Samples
 from pfl_common.methods import dualfed
 from pfl_common.models import Backbone, build
-from pfl_common.run import Kind, Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State, load_into
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Kind, Task
+from pfl_common.tensors.state import State, load_into
+from pfl_common.tensors.summing import Sum
 
 torch.set_num_threads(1)
 
@@ -47,7 +48,7 @@ def participant(**settings: Any) -> dualfed.Client:
     layers = OrderedDict[str, nn.Module](fc=nn.Linear(3, 4), bn=nn.BatchNorm1d(4))
     backbone = Backbone(nn.Sequential(layers), nn.Linear(4, 3), 4)
     client = dualfed.Client(METHOD.settle({**SMALL, **settings}), backbone, 3)
-    seeding.initialise(client, 7)
+    generators.initialise(client, 7)
     return client.double()
 
 

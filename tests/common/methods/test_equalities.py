@@ -23,12 +23,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from pfl_common import methods, seeding
+from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_common.halves import Participant
+from pfl_common.learning.method import Participant
 from pfl_common.methods import Method, load
-from pfl_common.run import Json
-from pfl_common.tensors import State, load_into
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State, load_into
 from tests.common.methods.toy import ask, build_backbone, build_data, build_spec, equal, gather
 
 BASE: dict[str, Json] = {"lr": 0.2, "batch": 3, "epochs": 2}
@@ -74,7 +75,7 @@ def play(name: str, settings: Mapping[str, Json], first: State | None = None) ->
 def build(method: Method, settings: dict[str, Json], first: State | None = None) -> Participant:
     """A site's half with a batch norm in its encoder."""
     client = method.build_client(build_spec(method.name, {**BASE, **settings}), build_backbone(norm=True))
-    seeding.initialise(client, 3)
+    generators.initialise(client, 3)
     load_into(client, first or State())
     return client
 

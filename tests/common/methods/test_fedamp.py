@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from pfl_common.errors import SettingError
-from pfl_common.halves import LocalData, Samples
+from pfl_common.learning.method import LocalData, Samples
 from pfl_common.methods import Method, fedamp, load, local
 from pfl_common.models import Backbone
-from pfl_common.run import Json, Kind
-from pfl_common.tensors import State
-from pfl_server.rehearsal import rehearse
+from pfl_common.spec.run import Json, Kind
+from pfl_common.tensors.state import State
+from pfl_server.run.rehearsal import rehearse
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, collect, equal
 
 torch.set_num_threads(1)

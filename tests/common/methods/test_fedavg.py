@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pfl_common.halves import Averaging
+from pfl_common.learning.method import Averaging
 from pfl_common.methods import fedavg, load
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 STATISTICS = {"encoder.1.1.running_mean", "encoder.1.1.running_var"}

@@ -8,7 +8,7 @@ from torch import nn
 
 from pfl_common.methods import fedavg, fedbn, load
 from pfl_common.models import Backbone
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 NORM = {

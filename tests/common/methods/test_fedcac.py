@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common import seeding
 from pfl_common.errors import SettingError
-from pfl_common.halves import Arrivals, LocalData, Participant, Samples
+from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples
 from pfl_common.methods import Method, fedavg, fedcac
 from pfl_common.models import Backbone
-from pfl_common.run import Json, Kind, Model, RunSpec, Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
 
 torch.set_num_threads(1)
 
@@ -53,7 +53,7 @@ def build_client(*, norm: bool = False, **settings: Json) -> fedcac.Client:
     """A site's half with its first values."""
     client = Method.of(fedcac).build_client(build_spec("fedcac", settings), build_backbone(norm=norm))
     assert isinstance(client, fedcac.Client)
-    seeding.initialise(client, 3)
+    generators.initialise(client, 3)
     return client
 
 
@@ -66,7 +66,7 @@ def build_server(**settings: Json) -> fedcac.Server:
 
 def build_data(site: str = "a", samples: int = 7) -> LocalData:
     """A site's data: numbers that depend on the site, and two classes in turn."""
-    x = torch.randn(samples, 3, generator=seeding.generator("data", site))
+    x = torch.randn(samples, 3, generator=generators.generator("data", site))
     part = Samples(x, torch.arange(samples) % 2)
     return LocalData(train=part, validation=part, test=part, classes=2, site=site, seed=7)
 
@@ -492,7 +492,7 @@ def test_without_critical_entries_it_is_fedavg() -> None:
         for site in "abc"
     }
     for client in theirs.values():
-        seeding.initialise(client, 3)
+        generators.initialise(client, 3)
     run_rounds(dict(theirs), Method.of(fedavg), plain)
     for site in "abc":
         one, other = State.of(ours[site]), State.of(theirs[site])

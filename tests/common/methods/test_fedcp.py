@@ -11,17 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_client.trainer import work
-from pfl_common import methods, seeding
+from pfl_client.trainer import tasks
+from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_common.halves import Arrivals, LocalData, Samples, probe
+from pfl_common.learning.method import Arrivals, LocalData, Samples, probe
 from pfl_common.learning.mmd import mmd2
+from pfl_common.learning.partition import has_batch_norm
 from pfl_common.methods import fedcp, fedper
 from pfl_common.models import Backbone, build
-from pfl_common.partition import has_batch_norm
-from pfl_common.run import Kind, Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State, load_into
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Kind, Task
+from pfl_common.tensors.state import State, load_into
+from pfl_common.tensors.summing import Sum
 from tests.common.methods.toy import ask, build_client, build_data
 
 torch.set_num_threads(1)
@@ -261,9 +262,9 @@ def test_noise_on_the_policy(policy: str, in_training: int, in_use: int) -> None
         # In training the draws are the site's for the round, in use torch's.
         client._chance = torch.Generator().manual_seed(3)
         chance = torch.Generator().manual_seed(3)
-        with seeding.scope("noise"):
+        with generators.scope("noise"):
             own = client.split(h, v, client._draw(h))[0]
-        with seeding.scope("noise"):
+        with generators.scope("noise"):
             u = torch.rand(2, 1, 2, generator=chance if training else None, dtype=torch.float64)[:, 0]
         g = -(-u.log()).log() * noisy
         expected = 1 / (1 + (a[2:] + g[1] - a[:2] - g[0]).exp())
@@ -411,7 +412,7 @@ def deep(**settings: Any) -> fedcp.Client:
     """A participant whose head has two layers: its direction changes with training."""
     head = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     client = fedcp.Client(METHOD.settle({**EXAMPLE, **settings}), Backbone(nn.Linear(2, 2), head, 2), 2)
-    seeding.initialise(client, 3)
+    generators.initialise(client, 3)
     return client.double()
 
 
@@ -559,7 +560,7 @@ def test_without_everything_it_is_fedper() -> None:
 def test_before_and_after() -> None:
     """The objective of item 19 before the first step and before the second, the policy's parts, hits on two samples."""
     client = example()
-    told = client.learn(local_data(), TASK) | work.diagnose(client, local_data(), TASK)
+    told = client.learn(local_data(), TASK) | tasks.diagnose(client, local_data(), TASK)
     assert near(0.500291) == told["objective/before"]
     assert near(0.395555) == told["objective/after"]
     assert near(0.456298) == told["pir/test"]
@@ -588,7 +589,7 @@ def test_without_test_samples_only_training_is_told() -> None:
         data.train, data.validation, data.train.__class__(data.test.x[:0], data.test.y[:0]), 2, "a", 1
     )
     client = example()
-    told = client.learn(empty, TASK) | work.diagnose(client, empty, TASK)
+    told = client.learn(empty, TASK) | tasks.diagnose(client, empty, TASK)
     assert {"loss", "pir/training", "objective/before", "objective/after"} == told.keys()
     assert {"loss"} == example(diagnose=False, use_cpn=False).learn(data, TASK).keys()
     assert {"loss", "objective/before", "accuracy/before"} == example(use_cpn=False).learn(data, TASK).keys()

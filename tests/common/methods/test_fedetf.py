@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_client.trainer import work
-from pfl_common import seeding
+from pfl_client.trainer import tasks
 from pfl_common.errors import SettingError
-from pfl_common.halves import LocalData, Samples
 from pfl_common.learning import sgd
+from pfl_common.learning.method import LocalData, Samples
 from pfl_common.methods import fedetf, load
 from pfl_common.models import Backbone, ProjectorShape, build
-from pfl_common.run import Kind
-from pfl_common.tensors import State, load_into
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Kind
+from pfl_common.tensors.state import State, load_into
 from tests.common.methods.test_fedrod import one_sample
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, gather
 
@@ -109,7 +109,7 @@ def test_frame_of_any_size(width: int, classes: int) -> None:
     """V_aᵀV_b = −1/(C−1), whatever the basis; drawn from the seed, the same each time and another for another seed."""
     etfs = [fedetf.Etf(width, classes) for _ in range(3)]
     for etf, seed in zip(etfs, (5, 5, 6), strict=True):
-        seeding.initialise(nn.ModuleDict({"etf": etf}), seed)
+        generators.initialise(nn.ModuleDict({"etf": etf}), seed)
     inner = etfs[0].vectors.T @ etfs[0].vectors
     expected = torch.full((classes, classes), -1 / (classes - 1)).fill_diagonal_(1.0)
     torch.testing.assert_close(inner, expected, rtol=0, atol=1e-6)
@@ -287,12 +287,12 @@ def test_the_finished_model_is_measured(wanted: bool) -> None:
     """Beside the last shared one, where fine-tuning made another of it: the serving model is the finished one."""
     client, data = build_client(fedetf, etf_finetune=wanted), build_data()
     down = State.of(client, client.travels("train")).apply(torch.clone)
-    outcome = work.perform(client, data, down, ask(5, kind=Kind.FINISH, since=5))
+    outcome = tasks.perform(client, data, down, ask(5, kind=Kind.FINISH, since=5))
     views = {"pre/test/combined", "pre/validation/combined"}
     more = {"pre/test/finished", "pre/validation/finished"} if wanted else set()
     assert views | more == outcome.scores.keys()
     if wanted:
-        assert work.score(client, data, "pre")["pre/test/combined"] == outcome.scores["pre/test/finished"]
+        assert tasks.score(client, data, "pre")["pre/test/combined"] == outcome.scores["pre/test/finished"]
 
 
 # -- diagnostics and settings

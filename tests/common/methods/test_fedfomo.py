@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from pfl_common.errors import SettingError, TooFewSamples
-from pfl_common.halves import LocalData, Participant
 from pfl_common.learning.held_out import hold_out
+from pfl_common.learning.method import LocalData, Participant
 from pfl_common.methods import Method, fedavg, fedfomo
-from pfl_common.run import Json, Kind
-from pfl_common.tensors import State, load_into
-from pfl_server.rehearsal import rehearse
+from pfl_common.spec.run import Json, Kind
+from pfl_common.tensors.state import State, load_into
+from pfl_server.run.rehearsal import rehearse
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, collect, equal, gather
 
 torch.set_num_threads(1)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common.halves import LocalData, Participant, Samples
+from pfl_common.learning.method import LocalData, Participant, Samples
 from pfl_common.methods import fedper, load
 from pfl_common.models import Backbone
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 LINEAR = {"encoder.0.weight", "encoder.0.bias"}

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from pfl_common.errors import SettingError
-from pfl_common.halves import LocalData, Participant, Samples
+from pfl_common.learning.method import LocalData, Participant, Samples
 from pfl_common.methods import fedphp, load
 from pfl_common.models import Backbone
-from pfl_common.run import Json, Participation
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json, Participation
+from pfl_common.tensors.state import State
 from tests.common.methods.one_number import build_number, build_samples, download, read, slide
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pfl_common import seeding
 from pfl_common.errors import SettingError
-from pfl_common.halves import Batch, LocalData, Samples
+from pfl_common.learning.method import Batch, LocalData, Samples
 from pfl_common.methods import fedbn, fedpick, load
 from pfl_common.models import Backbone
-from pfl_common.tensors import State, load_into
+from pfl_common.randomness import generators
+from pfl_common.tensors.state import State, load_into
 from tests.common.methods.toy import ask, build_backbone, build_client, build_data, build_spec, equal, gather
 
 METHOD = load("fedpick")
@@ -201,7 +201,7 @@ def test_width_of_the_selection(features: int, between: int) -> None:
 def test_a_hard_mask_is_exactly_zero_or_one() -> None:
     """Also in training, where it carries a gradient: picked and left add up to all, to the last bit."""
     client = build_client(fedpick)
-    z, noise = (torch.randn(200, 3, generator=seeding.generator("z", n)) for n in "ab")
+    z, noise = (torch.randn(200, 3, generator=generators.generator("z", n)) for n in "ab")
     m = client.pick(z, noise)
     assert {0.0, 1.0} == set(m.flatten().tolist())
     assert torch.equal(z, z * m + z * (1 - m))
@@ -281,7 +281,7 @@ def test_evaluation_is_deterministic() -> None:
     """Outside training there is no noise: whatever was drawn before, the scores are the same bits."""
     client, x = build_client(fedpick).eval(), build_data().test.x
     first = client(x)
-    with seeding.scope("other"):
+    with generators.scope("other"):
         assert torch.equal(first, client(x))
 
 
@@ -507,7 +507,7 @@ def test_a_head_of_any_shape_will_do() -> None:
     """The two further heads are the backbone's own, with first values of their own."""
     stack = Backbone(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3)), 3)
     client = fedpick.Client(METHOD.settle({}), stack, 3)
-    seeding.initialise(client, 3)
+    generators.initialise(client, 3)
     weights = [client.get_submodule(name)[0].weight for name in HEADS]
     assert not torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[1], weights[2])

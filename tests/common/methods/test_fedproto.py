@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pfl_common.halves import Averaging, LocalData, Samples
+from pfl_common.learning.method import Averaging, LocalData, Samples
 from pfl_common.methods import fedproto, load, local
 from pfl_common.models import Backbone
-from pfl_common.run import Json, Kind
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json, Kind
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 torch.set_num_threads(1)

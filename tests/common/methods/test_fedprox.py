@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl_common.methods import fedprox, load
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 from tests.common.methods.one_number import build_number, build_samples, download, read, slide
 from tests.common.methods.toy import ask, build_client, build_data
 

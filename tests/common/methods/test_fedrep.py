@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pfl_common.halves import LocalData, Participant, Samples
+from pfl_common.learning.method import LocalData, Participant, Samples
 from pfl_common.methods import fedrep, load
 from pfl_common.models import Backbone
-from pfl_common.run import Json
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_client, build_data, equal
 
 torch.set_num_threads(1)

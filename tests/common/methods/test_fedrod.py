@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pfl_common.halves import LocalData, Samples
+from pfl_common.learning.method import LocalData, Samples
 from pfl_common.methods import fedrod, load
 from pfl_common.models import Backbone
-from pfl_common.tensors import State, load_into
+from pfl_common.tensors.state import State, load_into
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 METHOD = load("fedrod")

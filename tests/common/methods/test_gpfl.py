@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pfl_common import methods, seeding
+from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_common.halves import Arrivals, LocalData, Samples
+from pfl_common.learning.method import Arrivals, LocalData, Samples
 from pfl_common.methods import fedper, gpfl
 from pfl_common.models import Backbone, build
-from pfl_common.run import Kind, Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State, load_into
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Kind, Task
+from pfl_common.tensors.state import State, load_into
+from pfl_common.tensors.summing import Sum
 from tests.common.methods.toy import ask, build_client, build_data
 
 torch.set_num_threads(1)
@@ -438,7 +439,7 @@ def test_weights_follow_the_network(
     """L − L_P − L_alg = λ L_mlg + μ (‖CoV‖ + ‖C‖), before the one step that is taken."""
     backbone = Backbone(nn.Linear(2, 3), nn.Linear(3, 3), 3, name)
     client = gpfl.Client(METHOD.settle({"batch": 2, "lr": 1e-9, **settings}), backbone, 3)
-    seeding.initialise(client, 3)
+    generators.initialise(client, 3)
     told = client.double().learn(local_data(), TASK)
     norms = sum(
         math.hypot(*(v for p in m.parameters() for v in p.flatten().tolist()))

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common.halves import LocalData, Participant, Samples, ServerHalf
+from pfl_common.learning.method import LocalData, Participant, Samples, ServerHalf
 from pfl_common.methods import Method, lgfedavg, load
 from pfl_common.models import Backbone
-from pfl_common.run import Json, Task
-from pfl_common.tensors import State
-from pfl_server.rehearsal import rehearse
+from pfl_common.spec.run import Json, Task
+from pfl_common.tensors.state import State
+from pfl_server.run.rehearsal import rehearse
 from tests.common.methods.toy import ask, build_client, build_spec, equal, gather
 
 torch.set_num_threads(1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pfl_common.halves import Averaging
+from pfl_common.learning.method import Averaging
 from pfl_common.methods import fedavg, load, local
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 

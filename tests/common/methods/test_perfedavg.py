@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from pfl_client.trainer import work
+from pfl_client.trainer import tasks
 from pfl_common.errors import SettingError, TooFewSamples
-from pfl_common.halves import LocalData, Samples
+from pfl_common.learning.method import LocalData, Samples
 from pfl_common.methods import load, perfedavg
-from pfl_common.run import Json, Kind
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json, Kind
+from pfl_common.tensors.state import State
 from tests.common.methods.one_number import bowl, build_number, build_samples, download, read, slide
 from tests.common.methods.toy import ask, build_client, build_data, equal
 
@@ -125,7 +125,7 @@ def test_a_site_predicts_after_one_step_on_training_samples(monkeypatch: pytest.
     train, test = build_samples((0, 0, 0)), build_samples((2, 2, 2))
     data = LocalData(train.train, test.train, test.train, classes=3, site="a", seed=7)
 
-    work.prepare(client, data, download(1.0), ask(2, kind=Kind.EVALUATE, since=1))
+    tasks.prepare(client, data, download(1.0), ask(2, kind=Kind.EVALUATE, since=1))
 
     assert pytest.approx(0.5) == read(client)
 
@@ -173,7 +173,7 @@ def test_what_the_step_is_worth_is_told_without_a_trace() -> None:
         client.head.bias.copy_(torch.tensor([1.0, 0.0, 0.0]))
     before = State.of(client)
 
-    told = work.diagnose(client, data, ask())
+    told = tasks.diagnose(client, data, ask())
 
     assert (0.0, 1.0) == (told["accuracy/before"], told["accuracy/after"])
     assert equal(before, State.of(client))

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from pfl_common.errors import SettingError
-from pfl_common.halves import Participant
+from pfl_common.learning.method import Participant
 from pfl_common.methods import load, pfedme
-from pfl_common.run import Json
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State
 from tests.common.methods.one_number import bowl, build_number, build_samples, download, read, slide
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 

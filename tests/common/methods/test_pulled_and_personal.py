@@ -11,8 +11,8 @@ import pytest
 from torch import nn
 
 from pfl_common.methods import load
-from pfl_common.run import Json
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 LINEAR = {"encoder.0.weight", "encoder.0.bias"}

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common import seeding
 from pfl_common.errors import SettingError
-from pfl_common.halves import Arrivals, LocalData, Samples
+from pfl_common.learning.method import Arrivals, LocalData, Samples
 from pfl_common.methods import load, spherefed
 from pfl_common.models import Backbone, build
-from pfl_common.run import Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State, load_into
-from pfl_common.update import Weighted
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Task
+from pfl_common.tensors.state import State, load_into
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Weighted
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal, gather
 
 METHOD = load("spherefed")
@@ -83,7 +83,7 @@ def test_frame_has_orthonormal_rows() -> None:
     """Drawn from the seed: the same each time, another for another seed."""
     frames = [spherefed.Frame(4, 9, calibrate=False) for _ in range(3)]
     for frame, seed in zip(frames, (5, 5, 6), strict=True):
-        seeding.initialise(nn.ModuleDict({"frame": frame}), seed)
+        generators.initialise(nn.ModuleDict({"frame": frame}), seed)
     torch.testing.assert_close(frames[0].rows @ frames[0].rows.T, torch.eye(4), rtol=0, atol=1e-6)
     assert torch.equal(frames[0].rows, frames[1].rows)
     assert not torch.equal(frames[0].rows, frames[2].rows)

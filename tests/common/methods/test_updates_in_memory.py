@@ -7,11 +7,11 @@ from importlib import import_module
 import pytest
 import torch
 
-from pfl_common.halves import Arrivals
+from pfl_common.learning.method import Arrivals
 from pfl_common.methods import Method
-from pfl_common.run import Json
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
+from pfl_common.spec.run import Json
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
 from tests.common.methods.toy import Copied, ask, build_client, build_data, build_spec
 
 torch.set_num_threads(1)

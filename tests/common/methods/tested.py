@@ -3,7 +3,8 @@
     python -m tests.common.methods.tested
 
 runs the tests that are marked as worked examples and every method beside its oracle (minutes; `--examples` runs the
-examples alone), and writes `deploy/methods/tested.json`; `python -m pfl_deploy.method_pages` puts it into the pages.
+examples alone), and writes `deploy/methods/tested.json`; `python -m pfl_deploy.reference.method_pages` puts it into
+the pages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any  # a session of pytest
 import pytest
 
 from pfl_common import methods
-from pfl_server.figures import NETWORKS
+from pfl_server.method_help.costs import NETWORKS
 from tests.common.methods.conformance.cases import FOUND, FURTHER
 from tests.common.methods.conformance.differences import measure
 from tests.common.methods.golden import find_marked

@@ -10,13 +10,13 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from pfl_common import seeding
-from pfl_common.halves import Arrivals, LocalData, Participant, Samples
+from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples
 from pfl_common.methods import Method
 from pfl_common.models import Backbone
-from pfl_common.run import Json, Kind, Model, RunSpec, Task
-from pfl_common.sums import Sum
-from pfl_common.tensors import State
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
 
 torch.set_num_threads(1)
 
@@ -35,7 +35,7 @@ def build_data(
     site: str = "a", *, labels: tuple[int, ...] = (0, 1, 2, 0, 1, 0, 2), classes: int = 3
 ) -> LocalData:
     """A site's data: the labels asked for, and numbers that depend on the site."""
-    x = torch.randn(len(labels), 2, generator=seeding.generator("data", site))
+    x = torch.randn(len(labels), 2, generator=generators.generator("data", site))
     part = Samples(x, torch.tensor(labels))
     return LocalData(train=part, validation=part, test=part, classes=classes, site=site, seed=7)
 
@@ -57,7 +57,7 @@ def build_client(module: ModuleType, *, norm: bool = False, **settings: Json) ->
     """A site's half with first values given by layer name."""
     method = Method.of(module)
     client = method.build_client(build_spec(method.name, settings), build_backbone(norm=norm))
-    seeding.initialise(client, 3)
+    generators.initialise(client, 3)
     return client
 
 

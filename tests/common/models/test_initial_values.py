@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common import seeding
 from pfl_common.models import Backbone, ProjectorShape, build, names
+from pfl_common.randomness import generators
 
 torch.set_num_threads(1)
 
@@ -24,7 +24,7 @@ def leaves(backbone: Backbone) -> dict[str, nn.Module]:
 
 def draw(backbone: Backbone) -> dict[str, nn.Module]:
     """Draw every layer anew, seeded by its name, and return the layers."""
-    seeding.initialise(nn.ModuleDict({"encoder": backbone.encoder, "head": backbone.head}), 11)
+    generators.initialise(nn.ModuleDict({"encoder": backbone.encoder, "head": backbone.head}), 11)
     return leaves(backbone)
 
 
@@ -51,11 +51,11 @@ def test_every_layer_can_be_drawn_anew(name: str) -> None:
 
 def test_building_is_repeatable_and_leaves_the_generator_alone() -> None:
     """Two builds are equal to the bit, and later draws are what they would have been without them."""
-    with seeding.scope("test"):
+    with generators.scope("test"):
         first = build("resnet8", shape=SHAPE, classes=3)
         after = torch.rand(3)
         second = build("resnet8", shape=SHAPE, classes=3)
-    with seeding.scope("test"):
+    with generators.scope("test"):
         assert torch.equal(torch.rand(3), after)
     for key, value in tensors(first).items():
         assert torch.equal(value, tensors(second)[key]), key

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common import seeding
 from pfl_common.errors import SettingError
 from pfl_common.models import build
+from pfl_common.randomness import generators
 
 torch.set_num_threads(1)
 
@@ -28,7 +28,7 @@ def test_the_mean_is_over_all_places_padding_included() -> None:
 def test_words_begin_as_n01_and_padding_as_zero() -> None:
     """Also after a run has drawn its first values."""
     encoder = build("fasttext", shape=(4,), classes=3, tokens=4000).encoder
-    seeding.initialise(encoder, 3)
+    generators.initialise(encoder, 3)
     values = encoder.get_parameter("words.weight").detach()
     assert torch.count_nonzero(values[0]) == 0
     assert (0.0, 1.0) == pytest.approx((float(values[1:].mean()), float(values[1:].std())), abs=0.01)

@@ -9,8 +9,8 @@ from pathlib import Path
 from pfl_common import sealing
 from pfl_common.identity import Authority, Keyring
 from pfl_common.identity.cards import Card, EnvelopeKeys, open_card
-from pfl_common.messages import Blob, Offer, Seal
-from pfl_common.run import Header, Task
+from pfl_common.spec.messages import Blob, Offer, Seal
+from pfl_common.spec.run import Header, Task
 
 PATTERN = bytes.fromhex("1badb002 2badb002 3badb002 4badb002".replace(" ", ""))
 """Sixteen bytes that are four ordinary float32 numbers and that chance does not make."""

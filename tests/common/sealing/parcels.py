@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pfl_common.identity.cards import Card, EnvelopeKeys
-from pfl_common.run import Header, Kind
 from pfl_common.sealing import (
     CODES,
     FRAME,
@@ -29,6 +28,7 @@ from pfl_common.sealing import (
     verify_up,
     wrap,
 )
+from pfl_common.spec.run import Header, Kind
 
 PLAIN = os.urandom(2 * FRAME + 100)
 SEALED_FRAME = FRAME + TAG

@@ -298,7 +298,7 @@ def test_sealing_loads_nothing_heavy() -> None:
     """The idle daemon of a small device pays for no tensors here, and the codec stays the trainer's."""
     code = "import sys, pfl_common.sealing; sys.stdout.write(' '.join(sys.modules))"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set() == {"torch", "numpy", "grpc", "pfl_common.codec"} & set(child.stdout.split())
+    assert set() == {"torch", "numpy", "grpc", "pfl_common.tensors.codec"} & set(child.stdout.split())
 
 
 @pytest.mark.parametrize("size", [5, FRAME + 5])

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from pfl_common.identity.cards import Card, EnvelopeKeys
-from pfl_common.messages import Receipt
 from pfl_common.sealing import (
     FRAME,
     Envelope,
@@ -28,6 +27,7 @@ from pfl_common.sealing import (
     verify_receipt,
     verify_up,
 )
+from pfl_common.spec.messages import Receipt
 from tests.common.sealing.parcels import COORDINATOR, END, SITE, START, same
 
 KEY = bytes(range(32))

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pfl_common import speech
 from pfl_common.identity import Refusal
+from pfl_common.wire import convert
 
 TOP = Path(__file__).parents[3]
 WIRE = Path("pfl_common") / "wire"
@@ -46,4 +46,4 @@ def test_each_code_in_use_is_in_the_list() -> None:
     texts = [path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py")]
     used = {code for text in texts for code in re.findall(r"(?:Refused|_refuse)\(\s*\"(\w+)\"", text)}
     used |= {kind.reason.replace("-", "_") for kind in Refusal.__subclasses__() if kind.told}
-    assert set() == used - speech.REASONS
+    assert set() == used - convert.REASONS

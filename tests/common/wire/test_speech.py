@@ -11,9 +11,8 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_common import speech
 from pfl_common.errors import Refused
-from pfl_common.messages import (
+from pfl_common.spec.messages import (
     Assignment,
     Blob,
     Event,
@@ -26,9 +25,9 @@ from pfl_common.messages import (
     RunStatus,
     SiteStatus,
 )
-from pfl_common.run import Description, Header, InputKind, Kind, Moments, Task, Values
+from pfl_common.spec.run import Description, Header, InputKind, Kind, Moments, Task, Values
+from pfl_common.wire import convert, refusal_pb2
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_common.wire import refusal_pb2
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(0, 2**32 - 1)
@@ -131,19 +130,19 @@ def over_the_wire(said: Message) -> Message:
 @given(work)
 def test_work_is_heard_as_said(value: Assignment | Over | None) -> None:
     """A task with its header and bytes, the end, or nothing yet."""
-    assert value == speech.hear_work(over_the_wire(speech.say_work(value)))
+    assert value == convert.hear_work(over_the_wire(convert.say_work(value)))
 
 
 @given(descriptions | texts)
 def test_a_description_is_heard_as_said(value: Description) -> None:
     """Not knowing the number of samples is not the same as none."""
-    assert value == speech.hear_description(over_the_wire(speech.say_description(value)))
+    assert value == convert.hear_description(over_the_wire(convert.say_description(value)))
 
 
 @pytest.mark.parametrize(("given", "values"), [("INPUT_IMAGE", "bytes"), ("INPUT_ARRAY", "numbers")])
 def test_an_older_site_says_nothing_of_its_numbers(given: str, values: str) -> None:
     """What all sites of its release had is taken for it."""
-    heard = speech.hear_description(pb.JoinRequest(input=given, shape=[4]))
+    heard = convert.hear_description(pb.JoinRequest(input=given, shape=[4]))
     assert (values, 0.0, 0.0, None, ()) == (
         heard.values,
         heard.low,
@@ -156,87 +155,87 @@ def test_an_older_site_says_nothing_of_its_numbers(given: str, values: str) -> N
 @given(st.none() | st.builds(Joined, words, blobs))
 def test_an_admission_is_heard_as_said(value: Joined | None) -> None:
     """The specification's text arrives as it was hashed."""
-    assert value == speech.hear_joined(over_the_wire(speech.say_joined(value)))
+    assert value == convert.hear_joined(over_the_wire(convert.say_joined(value)))
 
 
 @given(st.builds(Offer, words, headers, blobs))
 def test_an_offer_is_heard_as_said(value: Offer) -> None:
     """An upload with its header, name and size."""
-    assert value == speech.hear_offer(over_the_wire(speech.say_offer(value)))
+    assert value == convert.hear_offer(over_the_wire(convert.say_offer(value)))
 
 
 @given(st.builds(Receipt, words, words, words, words))
 def test_a_receipt_is_heard_as_said(value: Receipt) -> None:
     """The confirmation of an upload, also as the answer of a stream."""
-    assert value == speech.read_receipt(speech.say_receipt(value).SerializeToString())
+    assert value == convert.read_receipt(convert.say_receipt(value).SerializeToString())
 
 
 @given(st.lists(st.builds(Mark, numbers, numbers), max_size=2).map(tuple))
 def test_marks_are_heard_in_their_order(value: tuple[Mark, ...]) -> None:
     """The newest vault generation stays first."""
-    assert value == speech.hear_marks(over_the_wire(speech.say_marks(value, wait_seconds=1.0)))
+    assert value == convert.hear_marks(over_the_wire(convert.say_marks(value, wait_seconds=1.0)))
 
 
 @given(st.dictionaries(words, st.lists(reals, max_size=3), max_size=3))
 def test_scores_are_heard_to_the_last_bit(value: dict[str, list[float]]) -> None:
     """Sums of scores must not depend on the way they came."""
-    assert value == speech.hear_scores(over_the_wire(speech.say_scores("key", value)))
+    assert value == convert.hear_scores(over_the_wire(convert.say_scores("key", value)))
 
 
 @given(statuses)
 def test_a_status_is_heard_as_said(value: RunStatus) -> None:
     """What the operator sees is what the coordinator meant."""
-    assert value == speech.hear_status(over_the_wire(speech.say_status(value)))
+    assert value == convert.hear_status(over_the_wire(convert.say_status(value)))
 
 
 @given(words, sizes)
 def test_the_heads_of_streams_are_heard_as_said(key: str, offset: int) -> None:
     """Where a stream begins, and of what."""
-    assert (key, offset) == speech.hear_store(speech.say_store(key, offset))
-    assert ("0" * 64, offset) == speech.hear_fetch(speech.say_fetch("0" * 64, offset))
+    assert (key, offset) == convert.hear_store(convert.say_store(key, offset))
+    assert ("0" * 64, offset) == convert.hear_fetch(convert.say_fetch("0" * 64, offset))
 
 
-@pytest.mark.parametrize("code", sorted(speech.REASONS - {"other"}))
+@pytest.mark.parametrize("code", sorted(convert.REASONS - {"other"}))
 def test_each_reason_is_heard_as_said(code: str) -> None:
     """A refusal keeps its code and its words."""
-    heard = speech.hear_refusal(speech.say_refusal(Refused(code, "seen, expected, to do")))
+    heard = convert.hear_refusal(convert.say_refusal(Refused(code, "seen, expected, to do")))
     assert (code, "seen, expected, to do") == (heard.code, heard.words)
 
 
 def test_reasons_outside_the_list_keep_their_words() -> None:
     """A code nobody listed, and one from a newer release, arrive as `other`."""
-    heard = speech.hear_refusal(speech.say_refusal(Refused("moon_full", "come back later")))
+    heard = convert.hear_refusal(convert.say_refusal(Refused("moon_full", "come back later")))
     assert ("other", "moon_full: come back later") == (heard.code, heard.words)
     newer = refusal_pb2.Refusal(reason=999, words="because").SerializeToString()
-    assert ("other", "because") == (speech.hear_refusal(newer).code, speech.hear_refusal(newer).words)
+    assert ("other", "because") == (convert.hear_refusal(newer).code, convert.hear_refusal(newer).words)
 
 
 def test_long_words_of_a_refusal_are_cut() -> None:
     """The place for refusals is small, and what is quoted in one may be long or no text at all."""
-    assert len(speech.say_refusal(Refused("bad_request", "é\udcff" * 9000))) < 2100
+    assert len(convert.say_refusal(Refused("bad_request", "é\udcff" * 9000))) < 2100
 
 
 @pytest.mark.parametrize(
     "hear",
     [
-        lambda: speech.hear_status(pb.RunStatus(sites=[pb.SiteStatus(phase="asleep")])),
-        lambda: speech.hear_status(pb.RunStatus(events=[pb.Event(level="whisper")])),
-        lambda: speech.hear_status(pb.RunStatus(spec=b"[1]")),
-        lambda: speech.hear_work(pb.NextTaskAnswer()),
-        lambda: speech.hear_work(pb.NextTaskAnswer(over=pb.Over())),
-        lambda: speech.hear_work(pb.NextTaskAnswer(assignment=pb.Assignment())),
-        lambda: speech.hear_joined(pb.JoinAnswer()),
-        lambda: speech.hear_joined(pb.JoinAnswer(joined=pb.Joined(spec=b"\xff"))),
-        lambda: speech.hear_description(pb.JoinRequest()),
-        lambda: speech.hear_offer(pb.OfferRequest()),
-        lambda: speech.hear_offer(pb.OfferRequest(header=pb.Header(kind=77, direction=1))),
-        lambda: speech.hear_blob(pb.Blob(digest="../../etc/passwd", size=1)),
-        lambda: speech.hear_blob(pb.Blob(digest="A" * 64, size=1)),
-        lambda: speech.hear_fetch(b"\xff"),
-        lambda: speech.hear_store(b"\xff"),
-        lambda: speech.hear_store(None),
-        lambda: speech.read_receipt(b"\xff"),
-        lambda: speech.hear_refusal(b"\xff"),
+        lambda: convert.hear_status(pb.RunStatus(sites=[pb.SiteStatus(phase="asleep")])),
+        lambda: convert.hear_status(pb.RunStatus(events=[pb.Event(level="whisper")])),
+        lambda: convert.hear_status(pb.RunStatus(spec=b"[1]")),
+        lambda: convert.hear_work(pb.NextTaskAnswer()),
+        lambda: convert.hear_work(pb.NextTaskAnswer(over=pb.Over())),
+        lambda: convert.hear_work(pb.NextTaskAnswer(assignment=pb.Assignment())),
+        lambda: convert.hear_joined(pb.JoinAnswer()),
+        lambda: convert.hear_joined(pb.JoinAnswer(joined=pb.Joined(spec=b"\xff"))),
+        lambda: convert.hear_description(pb.JoinRequest()),
+        lambda: convert.hear_offer(pb.OfferRequest()),
+        lambda: convert.hear_offer(pb.OfferRequest(header=pb.Header(kind=77, direction=1))),
+        lambda: convert.hear_blob(pb.Blob(digest="../../etc/passwd", size=1)),
+        lambda: convert.hear_blob(pb.Blob(digest="A" * 64, size=1)),
+        lambda: convert.hear_fetch(b"\xff"),
+        lambda: convert.hear_store(b"\xff"),
+        lambda: convert.hear_store(None),
+        lambda: convert.read_receipt(b"\xff"),
+        lambda: convert.hear_refusal(b"\xff"),
     ],
 )
 def test_what_nobody_would_say_is_refused(hear: Callable[[], object]) -> None:
@@ -250,9 +249,9 @@ def test_what_nobody_would_say_is_refused(hear: Callable[[], object]) -> None:
 def test_more_groups_than_any_method_has(groups: list[str]) -> None:
     """Nor longer names: whatever is done with them later is done with a few words."""
     header = Header("run-1", 1, 1, Kind.TRAIN, "train", "up", "a", "m", tuple(groups))
-    said = speech.say_offer(Offer("key", header, Blob("0" * 64, 1)))
+    said = convert.say_offer(Offer("key", header, Blob("0" * 64, 1)))
     with pytest.raises(Refused, match=r"^bad_request: an offer"):
-        speech.hear_offer(said)
+        convert.hear_offer(said)
     del said.header.groups[:]
     said.header.groups.extend(group[:255] for group in groups[:64])
-    assert len(groups[:64]) == len(speech.hear_offer(said).header.groups)
+    assert len(groups[:64]) == len(convert.hear_offer(said).header.groups)

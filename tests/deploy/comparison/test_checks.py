@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pfl_client import data as site_data
-from pfl_client.bench import DataFolder
+from pfl_client.trainer_process.api import DataFolder
 from pfl_common import methods
 from pfl_common.errors import SettingError, UserError
-from pfl_common.run import RunSpec
+from pfl_common.spec.run import RunSpec
 from pfl_deploy.cli import main
 from pfl_deploy.comparison import checks, worker
 from pfl_deploy.comparison.checks import check

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from pfl_common.errors import DataError, SettingError
-from pfl_deploy.datasets.folders import write_folder
 from pfl_deploy.datasets.labelled import ClientData, Labelled, Source
 from pfl_deploy.datasets.partitions import Share, hold_out, iid, with_validation
-from pfl_deploy.datasets.splits import write_split
+from pfl_deploy.datasets.write_site import write_folder
+from pfl_deploy.datasets.write_sites import write_split
 
 
 def some(count, *shape, seed=0, classes=3):

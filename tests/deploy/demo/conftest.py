@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from pfl_deploy.demo.findings import Findings
+from pfl_deploy.demo.make import play
 from pfl_deploy.demo.plan import SAMPLE, Plan
-from pfl_deploy.demo.story import play
 
 ROUNDS = 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pfl_client.audit import entries
+from pfl_client.run_folder.audit import entries
 from pfl_deploy.demo.report import render
 from tests.deploy.demo.conftest import ROUNDS, Played
 from tests.house.skeleton import TOP

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from pfl_common.errors import DataError, RunFailed, StateError
+from pfl_deploy.demo.make import play
 from pfl_deploy.demo.plan import SAMPLE, Plan, choose_folder
-from pfl_deploy.demo.story import play
 from tests.deploy.demo.conftest import cut
 
 PFL = "from pfl_deploy.cli import main; main()"

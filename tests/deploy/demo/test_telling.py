@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pfl_common.run import Entry, Model, RunSpec
+from pfl_common.spec.run import Entry, Model, RunSpec
 from pfl_deploy.demo import findings
 from pfl_deploy.demo.findings import Findings, Method, read_sent_names, size_of
 from pfl_deploy.demo.following import Follower, Trained, read_curve
 from pfl_deploy.demo.live import Board
 from pfl_deploy.demo.plan import DUALFED, FEDAVG, SAMPLE, Plan
 from pfl_deploy.demo.report import verdict
-from pfl_deploy.reporting import plots
-from pfl_server.comparable import Differences
+from pfl_deploy.report.charts import svg
+from pfl_server.store.comparable import Differences
 
 
 def write(folder: Path, *lines: tuple[str, dict[str, float]]) -> Path:
@@ -137,7 +137,7 @@ def test_the_verdict_of_all_or_nothing(real: float, words: str) -> None:
 def test_labels_do_not_lie_on_each_other(ends: tuple[float, ...]) -> None:
     """Three lines that end at one place still have three readable values."""
     series = {name: {0: 0.0, 1: value} for name, value in zip(("a", "b", "c"), ends, strict=True)}
-    drawing = plots.curves("curves", series, 1)
+    drawing = svg.curves("curves", series, 1)
     places = sorted(
         float(mark.split('y="')[1].split('"')[0]) for mark in drawing.split("<text") if 'class="end' in mark
     )

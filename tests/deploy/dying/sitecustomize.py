@@ -96,7 +96,7 @@ def number_of(key):
     return int(key.split("-")[0])
 
 
-WATCHED = {"pfl_client.visit": watch_site, "pfl_server.fleet": watch_coordinator}
+WATCHED = {"pfl_client.run_folder.folder": watch_site, "pfl_server.sites.fleet": watch_coordinator}
 
 
 class Surgeon:

@@ -13,9 +13,9 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pfl_common.halves import STRICT, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.models import Backbone
-from pfl_common.run import Task
+from pfl_common.spec.run import Task
 
 RESNET18_NUMBERS = 11_689_512
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pfl_common.run import Json
+from pfl_common.spec.run import Json
 
 from .oracle_fedamp import FedAmp
 from .oracle_fedfomo import FedFomo

@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from pfl_common import methods
-from pfl_common.run import Json
+from pfl_common.spec.run import Json
 
 from .baselines import BASELINE_FURTHER, BASELINE_ORACLES, BASELINE_SMALL
 from .federation import Federation, Habits, History

@@ -18,18 +18,19 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from pfl_client.trainer import work
-from pfl_common import codec, seeding
-from pfl_common.halves import LocalData, Participant
+from pfl_client.trainer import tasks
+from pfl_common.learning.method import LocalData, Participant
 from pfl_common.methods import Method
-from pfl_common.run import ClientId, Json, Kind, Manifest, Model, RunSpec, Task
-from pfl_common.tensors import State, load_into
-from pfl_common.update import Up, Weighted, flatten, unflatten
-from pfl_server.rehearsal import rehearse
-from pfl_server.round import Abandon, Arrived, Close, Event, Fold, Lost, Round
-from pfl_server.sampling import Draw
-from pfl_server.spool import Spool
-from pfl_server.tally import PlainTally
+from pfl_common.randomness import generators
+from pfl_common.spec.run import ClientId, Json, Kind, Manifest, Model, RunSpec, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State, load_into
+from pfl_common.tensors.update import Up, Weighted, flatten, unflatten
+from pfl_server.decisions.round import Abandon, Arrived, Close, Event, Fold, Lost, Round
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.rehearsal import rehearse
+from pfl_server.store.fold import PlainTally
+from pfl_server.store.spool import Spool
 
 from .schedule import (
     CLASSES,
@@ -184,7 +185,7 @@ class Federation:
         self._config = self.method.settle(self._spec.settings)
         template = self._build()
         # What a method draws with the first model follows from the seed; all else is filled over.
-        seeding.initialise(template, SEED)
+        generators.initialise(template, SEED)
         fill(template, habits.dtype)
         with default_dtype(habits.dtype):
             self._spec = replace(self._spec, manifests=rehearse(self.method, self._spec, template))
@@ -293,7 +294,7 @@ class Federation:
         task = self._task(Kind.TRAIN, site, play.number, attempt=play.attempt, drop=site in play.drops)
         participant, data = self._participant(site), self._data[site]
         before = State.of(participant)
-        outcome = work.perform(participant, data, self._download(site, task), task)
+        outcome = tasks.perform(participant, data, self._download(site, task), task)
         # A participant may live on here: what it hands out is copied where a site would write it.
         up, kept = _copied(outcome.up), outcome.kept.apply(torch.clone)
         self._vaults[site][task.round, task.attempt] = kept
@@ -383,7 +384,7 @@ class Federation:
         task = self._task(Kind.EVALUATE, site, number)
         participant = self._build().to(self.habits.dtype)
         restore(participant, self.history.init, self._turn(self._newest(site)[1]))
-        work.prepare(participant, self._data[site], self._download(site, task), task)
+        tasks.prepare(participant, self._data[site], self._download(site, task), task)
         scores = _scores(participant, self._data[site])
         return Measured(State.of(participant), scores)
 
@@ -392,7 +393,7 @@ class Federation:
             participant = self._participant(site)
             before = State.of(participant)
             task = self._task(Kind.EVALUATE, site, play.number, attempt=play.attempt)
-            outcome = work.perform(participant, self._data[site], self._download(site, task), task)
+            outcome = tasks.perform(participant, self._data[site], self._download(site, task), task)
             assert (0, None, None) == (len(outcome.kept), outcome.up, outcome.serving), (
                 "EVALUATE leaves nothing"
             )
@@ -405,7 +406,7 @@ class Federation:
         for site in SITES:
             task = self._task(Kind.FINISH, site, ROUNDS)
             participant = self._participant(site)
-            outcome = work.perform(participant, self._data[site], self._download(site, task), task)
+            outcome = tasks.perform(participant, self._data[site], self._download(site, task), task)
             assert outcome.serving is not None, "FINISH leaves a complete model"
             assert outcome.up is None, "FINISH sends nothing"
             self.history.serving[site], self.history.finished[site] = outcome.serving, outcome.kept

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_common import seeding
-from pfl_common.tensors import State
+from pfl_common.randomness import generators
+from pfl_common.tensors.state import State
 
 from .cases import Case, oracle_of
 from .federation import BASE
@@ -42,7 +42,7 @@ class Drawn:
 
     def noise(self, site: str, t: int, purpose: str, shapes: list[tuple[int, ...]]) -> list[Array]:
         """One generator for a purpose of a round, asked for one array after the other."""
-        source = seeding.generator(SEED, site, t, purpose)
+        source = generators.generator(SEED, site, t, purpose)
         return [torch.rand(shape, generator=source, dtype=torch.float64).numpy() for shape in shapes]
 
     def split(self, site: str, purpose: str, n: int) -> Array:
@@ -51,7 +51,7 @@ class Drawn:
 
 
 def _permutation(n: int, *words: int | str) -> Array:
-    places: Array = torch.randperm(n, generator=seeding.generator(SEED, *words)).numpy()
+    places: Array = torch.randperm(n, generator=generators.generator(SEED, *words)).numpy()
     return places
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from pfl_common.halves import LocalData, Samples
+from pfl_common.learning.method import LocalData, Samples
 from pfl_common.models import Backbone
-from pfl_common.run import ClientId
-from pfl_common.tensors import State
+from pfl_common.spec.run import ClientId
+from pfl_common.tensors.state import State
 
 torch.set_num_threads(1)
 

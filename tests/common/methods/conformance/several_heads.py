@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pfl_common.run import Json
+from pfl_common.spec.run import Json
 
 from .oracle_fedcp import FedCp
 from .oracle_fedetf import FedEtf

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pfl_common.halves import Participant
+from pfl_common.learning.method import Participant
 from pfl_common.methods import Method
-from pfl_common.tensors import State
+from pfl_common.tensors.state import State
 
 from .cases import CALLED, FOUND, SENT_TOO, UNMOVED, Case, play
 from .federation import Habits, History, Trained, alike

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from pydantic.fields import FieldInfo
 
-from pfl_common.config import dump, field_of, is_number
+from pfl_common.app.config import dump, field_of, is_number
 from pfl_common.errors import SettingError
 from pfl_common.methods import Method
-from pfl_common.run import Json
+from pfl_common.spec.run import Json
 
 from .cases import FOUND, WATCHED, Case
 from .federation import BASE, Federation, History

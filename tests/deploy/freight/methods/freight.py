@@ -10,11 +10,11 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pfl_common.halves import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.method import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.models import Backbone
-from pfl_common.run import ClientId, Task
-from pfl_common.tensors import State
-from pfl_common.update import Up, Weighted
+from pfl_common.spec.run import ClientId, Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import Up, Weighted
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -1,0 +1,1 @@
+"""The site's line to its coordinator."""

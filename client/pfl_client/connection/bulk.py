@@ -1,0 +1,162 @@
+"""Whole files over a line that may break: what has arrived is not sent again, and trying has a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from grpc import aio
+
+from pfl_client.connection.channel import Line, Patience
+from pfl_client.connection.link import CALLS, INIT, Unreachable
+from pfl_client.connection.partial_file import Arriving
+from pfl_common.errors import Refused
+from pfl_common.spec.messages import Blob, Receipt
+from pfl_common.spec.run import Kind
+from pfl_common.wire import convert
+
+AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "session"})
+"""Refusals of a stream after which a new Offer says how to go on, at once: "no_room" is not one of them."""
+
+Result = TypeVar("Result")
+_jitter = secrets.SystemRandom()
+
+
+class Carrier:
+    """Carries files over one line, and counts their bytes as they cross it."""
+
+    def __init__(self, line: Line, patience: Patience) -> None:
+        self._line, self._patience = line, patience
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of files that came."""
+        return self._line.traffic.in_files("down")
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of files that went."""
+        return self._line.traffic.in_files("up")
+
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+        """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
+        kept = -1
+        while kept != 0:
+            arriving = await asyncio.to_thread(Arriving, into, blob)
+            kept = arriving.at
+            if await self._bring(arriving, kind):
+                arriving.settle()
+                return
+            arriving.throw_away()
+        raise Refused("digest", "other bytes than announced; expected: their SHA-256; fetch them again")
+
+    async def store(
+        self,
+        key: str,
+        parcel: Path,
+        make_offer: Callable[[], Awaitable[int | Receipt]],
+        *,
+        kind: str = Kind.TRAIN,
+    ) -> Receipt:
+        """Hand a file in: offer it, send what is lacking; after a break offer it again and go on."""
+        reached = 0
+
+        async def attempt() -> Receipt:
+            nonlocal reached
+            answer = await make_offer()
+            if isinstance(answer, Receipt):
+                return answer
+            reached = max(reached, answer)
+            return await self._store_rest(key, parcel, answer, kind=kind)
+
+        return await self._persist(attempt, lambda: reached)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[Result]], reached: Callable[[], int]) -> Result:
+        """Try until it is done, or until several attempts in a row have moved nothing."""
+        failures, best = 0, reached()
+        while True:
+            try:
+                return await attempt()
+            except (Unreachable, Refused) as error:
+                if isinstance(error, Refused) and error.code not in AGAIN:
+                    raise
+                failures = 1 if reached() > best else failures + 1
+                best = max(best, reached())
+                if failures >= self._patience.attempts:
+                    raise Unreachable(f"the transfer stands at {best} bytes: {error}") from error
+            await asyncio.sleep(_pause(self._patience, failures))
+
+    async def _bring(self, arriving: Arriving, kind: str) -> bool:
+        await self._persist(lambda: self._fetch_rest(arriving, kind), lambda: arriving.at)
+        return arriving.whole
+
+    async def _fetch_rest(self, arriving: Arriving, kind: str) -> None:
+        size = arriving.blob.size
+        if arriving.at == size > 0:
+            return
+        method = self._line.channel.unary_stream(
+            f"/{convert.BULK}/Fetch", request_serializer=bytes, response_deserializer=bytes
+        )
+        request = convert.say_fetch(arriving.blob.digest, arriving.at)
+        signed = self._line.sign("Fetch", request)
+        self._line.begin(signed, request)
+        call = method(request, metadata=signed, timeout=self._patience.bulk_seconds)
+        frames = aiter(call)
+        with arriving.opened() as take:
+            while (frame := await self._watch(call, anext(frames, None))) is not None:
+                self._line.traffic.come(kind, len(frame))
+                if arriving.at + len(frame) > size:
+                    call.cancel()
+                    raise Refused("too_large", f"more than the {size} bytes that were announced")
+                take(frame)
+        if arriving.at < size:
+            raise Unreachable(f"the stream ended at {arriving.at} of {size} bytes")
+
+    async def _store_rest(self, key: str, parcel: Path, at: int, *, kind: str = Kind.TRAIN) -> Receipt:
+        method = self._line.channel.stream_unary(
+            f"/{convert.BULK}/Store", request_serializer=bytes, response_deserializer=bytes
+        )
+        said = convert.say_store(key, at)
+        metadata = ((convert.STORE_METADATA, said), *self._line.sign("Store", said))
+        self._line.begin(metadata)
+        call = method(  # type: ignore[call-arg] # the stubs forget that frames may be written one by one
+            metadata=metadata, timeout=self._patience.bulk_seconds
+        )
+        # A stream that is refused midway takes no more frames. The answer says why, unless gRPC lost it under
+        # a frame on its way: then it looks like a broken line, and the next Offer says how to go on.
+        with parcel.open("rb") as file, suppress(asyncio.InvalidStateError):
+            while frame := os.pread(file.fileno(), convert.FRAME_BYTES, at):
+                await self._watch(call, call.write(frame))
+                at += len(frame)
+                self._line.traffic.go(kind, len(frame))
+            await self._watch(call, call.done_writing())
+        # The answer comes after verification, which may take its time: the call's own limit holds.
+        answer = await self._explained(call)
+        self._line.traffic.come(CALLS, len(answer))
+        return convert.read_receipt(answer)
+
+    async def _watch(self, call: aio.Call, step: Awaitable[Result]) -> Result:
+        """One step of a stream, which must not take long."""
+        try:
+            async with asyncio.timeout(self._patience.stall_seconds):
+                return await self._explained(step)
+        except TimeoutError:
+            call.cancel()
+            raise Unreachable(f"nothing moved for {self._patience.stall_seconds:.0f} s") from None
+
+    async def _explained(self, step: Awaitable[Result]) -> Result:
+        try:
+            return await step
+        except (aio.AioRpcError, aio.UsageError, asyncio.CancelledError) as error:
+            raise self._line.explain(error) from None
+
+
+def _pause(patience: Patience, failures: int) -> float:
+    # At random, or all sites of a coordinator that comes back would call in the same moment.
+    longest = min(patience.longest_pause_seconds, patience.first_pause_seconds * 2 ** (failures - 1))
+    return _jitter.uniform(longest / 2, longest)

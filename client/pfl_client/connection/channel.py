@@ -1,0 +1,277 @@
+"""How a site or the operator opens a line to a coordinator, and what a failed call means in words."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+from grpc import aio
+
+from pfl_client.connection.link import CALLS, NotAdmitted, Traffic, Unreachable
+from pfl_client.connection.message_values import spell
+from pfl_common.errors import Refused, UserError
+from pfl_common.sealing.calls import CallSigner, NoSession, SignedCall
+from pfl_common.spec.run import Json
+from pfl_common.wire import convert
+
+log = structlog.get_logger("pfl.site")
+
+Answer = TypeVar("Answer", bound=Message)
+Metadata: TypeAlias = tuple[tuple[str, bytes], ...]
+Options: TypeAlias = tuple[tuple[str, int], ...]
+
+_OPTIONS: Options = (
+    # Firewalls forget idle connections without a word: a ping keeps them known, a lost one shows in time.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # How often to call again is decided by who waits for the answer, so gRPC's own pause stays short.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # What is on its way and not yet read is lost with a broken line, and sent again. Left to itself gRPC widens this
+    # window to many MiB; so it is a quarter of a MiB beside the frame that is being read. The price: one frame per
+    # round trip at most, which is 20 MB a second where that takes 40 ms.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1 << 18),
+)
+_OUT_OF_TIME = ("certificate has expired", "certificate is not yet valid")
+"""What TLS says of a certificate whose authority it has found to be ours."""
+_FOREIGN_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "not in peer cert")
+_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_LATE = "nothing came in time (a firewall on the way may swallow it)"
+_UNKNOWN_NAME = (
+    "this name is not known here; ask the operator for an invitation with an address that is "
+    "(pfl invite --under NAME), or mend this machine's name service"
+)
+_REASONS = {
+    "Connection refused": "connection refused, nothing listens there",
+    "errors resolving": _UNKNOWN_NAME,
+    "hostname lookup error": _UNKNOWN_NAME,
+    "DNS resolution failed": _UNKNOWN_NAME,
+    "imed out": _LATE,
+    "imeout": _LATE,
+    "No route to host": "there is no way to this machine (no route to host)",
+    "Network is unreachable": "this machine has no network that leads there",
+    "Socket closed": "the connection was cut",
+    "Connection reset": "the connection was cut",
+    "Broken pipe": "the connection was cut",
+}
+"""What gRPC says of a call that came to nothing, and what that means."""
+
+
+Tell: TypeAlias = Callable[[str, bytes, int, Callable[[], dict[str, Json]]], None]
+"""Hears of a message that is about to be sent: its call, its bytes, how many with what goes beside, its fields."""
+
+
+class Stranger(UserError):
+    """What answers at the address is not the coordinator this program was told of."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for what. Every field is a number of seconds unless its name says otherwise."""
+
+    call_seconds: float = 30.0
+    """An ordinary call must be answered within this time."""
+    wait_seconds: float = 25.0
+    """How long a call for work may wait at the coordinator; proxies cut what is silent for a minute."""
+    bulk_seconds: float = 600.0
+    """One stream lasts at most this long; a longer transfer goes on in another."""
+    stall_seconds: float = 60.0
+    """A stream in which nothing moves for this long is given up."""
+    attempts: int = 3
+    """A transfer that has failed this many times without any progress is given up. These are quick attempts: how long
+    to wait for a coordinator that is away is for whoever knows the run's lease.
+    """
+    first_pause_seconds: float = 0.5
+    """The pause before the second attempt; each further one doubles, and all are varied at random."""
+    longest_pause_seconds: float = 2.0
+    """No pause is longer."""
+
+
+def open_channel(address: str, credentials: grpc.ChannelCredentials) -> aio.Channel:
+    """A line to `host:port`; dialled at the first call, through a proxy if the system names one."""
+    options = _OPTIONS
+    if is_loopback(address):
+        # A proxy's own loopback is another machine's.
+        options = (*options, ("grpc.enable_http_proxy", 0))
+    return aio.secure_channel(address, credentials, options=options)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address `host:port` is this machine itself."""
+    host = address.rpartition(":")[0].strip("[]").lower()
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+@dataclass
+class Line:
+    """A channel to one coordinator, and the words for its failures."""
+
+    channel: aio.Channel
+    """Exchanged for a new one when our certificate is."""
+    address: str
+    check_own_certificate: Callable[[], None]
+    """Raises a UserError when our own certificate is the reason that a coordinator does not hear us."""
+    signer: CallSigner | None = None
+    """Signs what a site says; the operator and a site that enrols have nothing to sign with."""
+    traffic: Traffic = field(default_factory=Traffic)
+    """What crosses is counted there."""
+    tell: Tell = lambda *_: None
+    """Told of every message before it is sent."""
+    _met: str = field(default="", init=False)
+    """Who was last met in the coordinator's place."""
+
+    async def ask(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
+        """One message there and one back; `call` is service/name."""
+        try:
+            return await self._ask_once(call, request, answer, seconds=seconds)
+        except NoSession:
+            # The first call of a line, or a coordinator that was started anew: it has given us a session.
+            return await self._ask_once(call, request, answer, seconds=seconds)
+
+    async def _ask_once(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
+        body = request.SerializeToString()
+        method = self.channel.unary_unary(f"/{call}", request_serializer=bytes, response_deserializer=bytes)
+        name = call.rpartition("/")[2]
+        signed = self.signer.sign(name, body) if self.signer else None
+        beside, parcel = _say(signed), convert.weigh_parcel(body, type(request))
+        # An update that goes with its offer is listed as an update.
+        self.tell(name, body, len(body) + _weigh(beside) - parcel[1], partial(spell, request))
+        try:
+            asked = method(body, metadata=beside, timeout=seconds)
+            said: bytes = await asked
+            trailing = await asked.trailing_metadata()
+        except (aio.AioRpcError, asyncio.CancelledError) as error:
+            reason = self.explain(error)
+            if isinstance(reason, Refused | NotAdmitted):
+                self.traffic.carry("up", len(body) + _weigh(beside), parcel=parcel)
+            raise reason from None
+        self._met = ""
+        word = _find(trailing, convert.ANSWER_METADATA)
+        self.traffic.carry("up", len(body) + _weigh(beside), parcel=parcel)
+        self.traffic.carry("down", len(said) + len(word), parcel=convert.weigh_parcel(said, answer))
+        if self.signer is not None and signed is not None:
+            self.signer.check(name, asked=signed, body=said, signature=word)
+        return answer.FromString(said)
+
+    def sign(self, call: str, body: bytes) -> Metadata:
+        """The metadata of a call that is a stream."""
+        return _say(self.signer.sign(call, body) if self.signer else None) or ()
+
+    def begin(self, metadata: Metadata, request: bytes = b"") -> None:
+        """A stream begins: what goes before its frames is counted."""
+        size = len(request) + _weigh(metadata)
+        self.tell("streams", request, size, dict)
+        self.traffic.go(CALLS, size)
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise instead of an error of gRPC's."""
+        if isinstance(error, asyncio.CancelledError):
+            # gRPC reports a closed channel as if the caller had been cancelled: the task itself knows.
+            task = asyncio.current_task()
+            return error if task is None or task.cancelling() else Unreachable("the line was closed")
+        if not isinstance(error, aio.AioRpcError):
+            return Unreachable(f"the line to {self.address} broke: {error}")
+        refused = _find_refusal(error)
+        if refused is not None:
+            self.traffic.come(CALLS, len(_find(error.trailing_metadata(), convert.REFUSAL_METADATA)))
+            if isinstance(refused, NoSession) and self.signer is not None:
+                self.signer.begin(refused)
+            final = refused.code in convert.FINAL_REASONS
+            return NotAdmitted(refused.words, refused.code) if final else refused
+        return self._explain_status(error)
+
+    def _explain_status(self, error: aio.AioRpcError) -> Exception:
+        details = error.details() or ""
+        stranger = self._recognise(error.code(), details)
+        if stranger is not None:
+            return self._pass_by(stranger) if self._was_answered() else stranger
+        try:
+            self.check_own_certificate()
+        except UserError as reason:
+            return reason
+        return Unreachable(f"no answer from {self.address}: {_say_why(error.code(), details)}")
+
+    def _was_answered(self) -> bool:
+        """Whether the coordinator has ever answered, on this line or on an earlier one of this program."""
+        return self.traffic.crossed()["down", CALLS] > 0
+
+    def _pass_by(self, stranger: Stranger) -> Unreachable:
+        """A port that was the coordinator's may be another's while it is away: it comes back, there or elsewhere."""
+        if stranger.seen != self._met:
+            seen = {"seen": stranger.seen, "expected": stranger.expected, "advice": stranger.advice}
+            log.warning("something else answers in the coordinator's place", **seen)
+        self._met = stranger.seen
+        return Unreachable(stranger.seen)
+
+    def _recognise(self, code: grpc.StatusCode, details: str) -> Stranger | None:
+        """Who answers instead of our coordinator, if somebody does."""
+        if any(sign in details for sign in _OUT_OF_TIME):
+            return Stranger(
+                f"the certificate of {self.address} is of our federation, but not valid at this machine's time",
+                expected="two clocks that agree, and a coordinator that was started within the last year",
+                advice="compare both clocks (date -u); if they agree, the coordinator has to be started again",
+            )
+        if any(sign in details for sign in _FOREIGN_CERTIFICATE):
+            return Stranger(
+                f"{self.address} has a certificate that is not of our federation or not for this address",
+                expected="the coordinator that invited this site, under a name it was started with",
+                advice="compare the address with the join file; ask the operator whether the coordinator was "
+                "set up anew; if a proxy on the way opens TLS, have this address exempted from that",
+            )
+        if any(sign in details for sign in _NO_TLS):
+            return Stranger(
+                f"what listens at {self.address} does not speak TLS",
+                expected="a coordinator",
+                advice="compare address and port with the join file",
+            )
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return Stranger(
+                f"{self.address} does not know this call ({details})",
+                expected="a coordinator's port for sites, of the same release",
+                advice="compare the port with the join file, and the two versions",
+            )
+        return None
+
+
+def _say_why(code: grpc.StatusCode, details: str) -> str:
+    """Why a call came to nothing; what nobody has met yet is told as gRPC tells it."""
+    for sign, words in _REASONS.items():
+        if sign in details:
+            return words
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return _LATE
+    return f"{code.name.lower()}: {details.rpartition('last error: ')[2]}"
+
+
+def _say(signed: SignedCall | None) -> Metadata | None:
+    return None if signed is None else ((convert.SIGNED_METADATA, convert.say_signed(signed)),)
+
+
+def _weigh(metadata: Metadata | None) -> int:
+    """Bytes of what goes beside a message."""
+    return sum(len(value) for _, value in metadata or ())
+
+
+def _find(metadata: object, wanted: str) -> bytes:
+    # The stubs call these pairs by the name of one of grpc's own classes.
+    for name, value in cast(Iterable[tuple[str, str | bytes]], metadata or ()):
+        if name == wanted and isinstance(value, bytes):
+            return value
+    return b""
+
+
+def _find_refusal(error: aio.AioRpcError) -> Refused | None:
+    said = _find(error.trailing_metadata(), convert.REFUSAL_METADATA)
+    return convert.hear_refusal(said) if said else None

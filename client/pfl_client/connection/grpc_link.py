@@ -1,0 +1,208 @@
+"""The site's line to its coordinator: gRPC over mutual TLS, always dialled from here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+import grpc
+from google.protobuf.message import Message
+
+from pfl_client.connection.bulk import Carrier
+from pfl_client.connection.channel import Answer, Line, Patience, Tell, open_channel
+from pfl_client.connection.link import INIT, NotAdmitted, Traffic, Unreachable
+from pfl_common.errors import Refused, StateError
+from pfl_common.identity import Keyring
+from pfl_common.identity.cards import COORDINATOR, Card, read_card
+from pfl_common.sealing.calls import CallSigner
+from pfl_common.spec.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.spec.run import Description
+from pfl_common.wire import convert
+from pfl_common.wire import coordinator_pb2 as pb
+
+HOLD_SECONDS = 1.0
+"""The coordinator may keep a heartbeat's answer so long: while a call is open it sees at once that this site goes."""
+PLAIN_SECONDS = 600.0
+"""After a call without an answer all parcels go in streams for so long: the line may be too slow for them beside."""
+
+
+class GrpcLink:
+    """A `Link` to the coordinator at `address` (host:port). Make it inside a running event loop; close it."""
+
+    def __init__(
+        self,
+        address: str,
+        keyring: Keyring,
+        *,
+        roots: bytes | None = None,
+        patience: Patience | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        # A proxy that ends TLS has a certificate of its own: `roots` signed it, and no client certificate passes it.
+        # Who is who is then known by the signatures alone.
+        self._keyring, self._clock, self._roots = keyring, clock, roots
+        self._patience = patience or Patience()
+        self._check_certificate()
+        signer = CallSigner(keyring.envelope_keys(), keyring.name, read_card=self._read_card)
+        channel = open_channel(address, self._credentials())
+        self._line = Line(channel, address, self._check_certificate, signer)
+        self.carrier = Carrier(self._line, self._patience)
+        self._beside, self._plain_until = dict[str, bytes](), float("-inf")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up; calls under way end as `Unreachable`."""
+        await self._line.channel.close(None)
+
+    def counting(self, traffic: Traffic) -> Self:
+        """Count what crosses there, beside what other lines have carried."""
+        self._line.traffic = traffic
+        return self
+
+    def telling(self, tell: Tell) -> Self:
+        """Tell of each message before it is sent there."""
+        self._line.tell = tell
+        return self
+
+    async def join(self, description: Description) -> Joined | Gathering | None:
+        """Register with what the data looks like; None while the run is still gathering sites: ask again."""
+        try:
+            return convert.hear_joined(
+                await self._ask("Join", convert.say_description(description), pb.JoinAnswer)
+            )
+        except Refused as refused:
+            # The same site with the same data would hear the same.
+            raise NotAdmitted(refused.words, refused.code) from refused
+
+    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+        """Wait for work, saying which vault generations there are, newest first; None: ask again."""
+        wait = self._patience.wait_seconds
+        request = convert.say_marks(marks, wait_seconds=wait, beside_bytes=self._beside_bytes())
+        try:
+            said = await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait)
+        except Unreachable:
+            self._go_plain()
+            raise
+        work = convert.hear_work(said)
+        self._beside.clear()
+        if isinstance(work, Assignment) and (content := said.assignment.content):
+            self._beside[work.blob.digest] = content
+        return work
+
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+        """Bring bytes into a file, but not those it already holds; the digest is checked."""
+        content = self._beside.pop(blob.digest, b"")
+        if content and sha256(content).hexdigest() == blob.digest:
+            into.write_bytes(content)
+        else:
+            await self.carrier.fetch(blob, into, kind=kind)
+
+    async def submit(self, offer: Offer, parcel: Path) -> Receipt:
+        """Hand an upload in; goes on where an interrupted transfer stopped."""
+        _check_size(parcel, offer.blob.size)
+        kind = offer.header.kind
+
+        async def make_offer() -> int | Receipt:
+            # Offered once more, the bytes follow in a stream, which a line may be too slow or too bad to do without.
+            content = parcel.read_bytes() if offer.blob.size <= self._beside_bytes() else b""
+            try:
+                return await self._offer(offer, content)
+            except Unreachable:
+                self._go_plain()
+                raise
+
+        receipt = await self.carrier.store(offer.key, parcel, make_offer, kind=kind)
+        if (receipt.key, receipt.digest) != (offer.key, offer.blob.digest):
+            raise Refused("other", f"a receipt for {receipt.key}; expected: {offer.key} and its bytes")
+        return receipt
+
+    async def report(self, key: str, scores: Scores) -> None:
+        """Hand in an evaluation."""
+        await self._ask("Report", convert.say_scores(key, scores), pb.Done)
+
+    async def decline(self, key: str, reason: str, words: str) -> None:
+        """Say that a task will not be done, with a reason from the fixed list."""
+        # Words may quote the name of a file, and such a name need not be text.
+        readable = words.encode(errors="replace").decode()
+        await self._ask("Decline", pb.DeclineRequest(key=key, reason=reason, words=readable), pb.Done)
+
+    async def heartbeat(self, key: str, progress: int) -> bool:
+        """Say how far the task is (samples trained); False: the task is no longer wanted."""
+        request = pb.HeartbeatRequest(key=key, progress=progress, hold_seconds=HOLD_SECONDS)
+        return (await self._ask("Heartbeat", request, pb.HeartbeatAnswer)).wanted
+
+    async def pause(self) -> None:
+        """Say that this site stops and will come back: the coordinator shows it as away, and waits for it."""
+        await self._ask("Leave", pb.LeaveRequest(comes_back=True), pb.Done)
+
+    async def leave(self) -> None:
+        """Say goodbye: this site takes no more tasks until it joins again."""
+        await self._ask("Leave", pb.LeaveRequest(), pb.Done)
+
+    async def renew(self) -> bool:
+        """Get a new certificate if the present one nears its end; whether it did."""
+        keyring = self._keyring
+        if not keyring.needs_renewal(self._clock()) and keyring.card is not None:
+            return False
+        asked = keyring.card_request(keyring.name, keyring.federation_id)
+        request = pb.RenewRequest(csr_pem=keyring.csr(keyring.name), card_request=asked)
+        said = await self._ask("Renew", request, pb.RenewAnswer)
+        keyring.store(said.certificate_pem, keyring.ca_pem)
+        keyring.store_card(said.card)
+        before = self._line.channel
+        self._line.channel = open_channel(self._line.address, self._credentials())
+        # What is under way ends on the old line, or begins again on the new one after this time.
+        await before.close(grace=self._patience.wait_seconds + self._patience.call_seconds)
+        return True
+
+    def _beside_bytes(self) -> int:
+        """The largest parcel that goes with a control call now."""
+        return convert.BESIDE_BYTES if asyncio.get_running_loop().time() >= self._plain_until else 0
+
+    def _go_plain(self) -> None:
+        self._plain_until = asyncio.get_running_loop().time() + PLAIN_SECONDS
+
+    async def _offer(self, offer: Offer, content: bytes = b"") -> int | Receipt:
+        request = convert.say_offer(offer)
+        request.content = content
+        said = await self._ask("Offer", request, pb.OfferAnswer)
+        if said.WhichOneof("answer") == "receipt":
+            return convert.hear_receipt(said.receipt)
+        return said.room.offset
+
+    async def _ask(
+        self, call: str, request: Message, answer: type[Answer], *, waiting: float = 0.0
+    ) -> Answer:
+        seconds = self._patience.call_seconds + waiting
+        return await self._line.ask(f"{convert.COORDINATOR}/{call}", request, answer, seconds=seconds)
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        if self._roots is not None:
+            return grpc.ssl_channel_credentials(self._roots)
+        keyring = self._keyring
+        return grpc.ssl_channel_credentials(keyring.ca_pem, keyring.key_pem, keyring.certificate_pem)
+
+    def _read_card(self, card: bytes) -> Card:
+        return read_card(card, self._keyring.ca_pem, name=COORDINATOR, now=self._clock())
+
+    def _check_certificate(self) -> None:
+        self._keyring.check(self._clock())
+
+
+def _check_size(parcel: Path, expected: int) -> None:
+    size = parcel.stat().st_size
+    if size != expected:
+        raise StateError(
+            f"the update {parcel.name} has {size} bytes",
+            expected=f"the {expected} bytes that were offered",
+            advice="a file in the site's state folder was changed; start the site again",
+        )

@@ -1,0 +1,50 @@
+"""The operator's line to a coordinator: what `pfl status` and `pfl stop` say."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import grpc
+
+from pfl_client.connection.channel import Line, Patience, open_channel
+from pfl_common.identity import KeyPair
+from pfl_common.spec.messages import RunStatus
+from pfl_common.wire import convert
+from pfl_common.wire import coordinator_pb2 as pb
+
+
+class OperatorLink:
+    """Calls that only the operator's certificate may make. Make it inside a running event loop; close it."""
+
+    def __init__(
+        self, address: str, pair: KeyPair, *, ca_pem: bytes, patience: Patience | None = None
+    ) -> None:
+        self._seconds = (patience or Patience()).call_seconds
+        credentials = grpc.ssl_channel_credentials(ca_pem, pair.key_pem, pair.certificate_pem)
+        self._line = Line(open_channel(address, credentials), address, _no_check)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._line.channel.close(None)
+
+    async def status(self) -> RunStatus:
+        """The run at a glance."""
+        call = f"{convert.OPERATOR}/Status"
+        return convert.hear_status(
+            await self._line.ask(call, pb.StatusRequest(), pb.RunStatus, seconds=self._seconds)
+        )
+
+    async def stop(self) -> None:
+        """End the run in good order after the round at work."""
+        call = f"{convert.OPERATOR}/Stop"
+        await self._line.ask(call, pb.StopRequest(), pb.Done, seconds=self._seconds)
+
+
+def _no_check() -> None:
+    """The operator's certificate is made fresh for each command by whoever holds the authority."""

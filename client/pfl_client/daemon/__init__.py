@@ -1,0 +1,1 @@
+"""The site's daemon: its loop, its signs of life, its metrics."""

@@ -1,0 +1,63 @@
+"""Signs of life from a site at work: without them the coordinator gives it up when its lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from pfl_client.connection.link import Link, Unreachable
+from pfl_client.connection.partial_file import reached
+from pfl_common.errors import Refused
+
+Answer = TypeVar("Answer")
+Given = ParamSpec("Given")
+
+HEARTBEAT_SECONDS = 1.0
+
+
+class Heart:
+    """While open, tells the coordinator every second how far a task is: samples trained, bytes fetched, and each
+    second in which the daemon itself is at work on its files.
+    """
+
+    def __init__(self, link: Link, key: str, download: Path, *, at_work: bool = False) -> None:
+        self._link, self._key, self._download = link, key, download
+        self._done = 0
+        self._at_work = at_work
+        self._beating: asyncio.Task[None] | None = None
+
+    def beat(self, samples: int) -> None:
+        """So many samples more."""
+        self._done += samples
+
+    async def during(self, act: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs) -> Answer:
+        """Open or close a parcel in a thread. With gigabytes that takes longer than a lease, and no byte crosses."""
+        self._at_work = True
+        try:
+            return await asyncio.to_thread(act, *given, **named)
+        finally:
+            self._at_work = False
+
+    async def __aenter__(self) -> Heart:
+        self._beating = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._beating:
+            self._beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._beating
+
+    async def _run(self) -> None:
+        clock, answered = asyncio.get_running_loop().time, 0.0
+        while True:
+            # The coordinator holds a beat for about as long as it is to the next one.
+            await asyncio.sleep(max(0.0, HEARTBEAT_SECONDS - answered))
+            self._done += self._at_work
+            began = clock()
+            with suppress(Unreachable, Refused):
+                await self._link.heartbeat(self._key, self._done + reached(self._download))
+            answered = clock() - began

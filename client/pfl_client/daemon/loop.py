@@ -1,0 +1,384 @@
+"""THE STORY of a site: join, take a task, give it to the trainer, hand the result in, back off, stop gently.
+
+Without torch: a training step never delays a heartbeat, and an idle site stays small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from pfl_client.connection.link import INIT, Link, NotAdmitted, Traffic, Unreachable, lacks_room
+from pfl_client.daemon.heartbeat import Heart
+from pfl_client.daemon.progress import SiteProgress, tell_joined
+from pfl_client.daemon.run_summary import tell_end, tell_hindrances
+from pfl_client.daemon.status import Watch
+from pfl_client.envelopes import Envelopes, Letter
+from pfl_client.run_folder.audit import Audit
+from pfl_client.run_folder.folder import Visit
+from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
+from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
+from pfl_common.errors import DataError, PflError, Refused, UserError
+from pfl_common.files.recycler import throw_away
+from pfl_common.spec.messages import OPENING, Assignment, Blob, Joined, Over
+from pfl_common.spec.run import Description, Kind, RunSpec
+
+log = structlog.get_logger("pfl.site")
+Answer = TypeVar("Answer")
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 15.0
+GOODBYE_SECONDS = 3.0
+SAY_AGAIN_SECONDS = 60.0
+"""How often a coordinator that is away for long is worth a line."""
+SAY_WAITING_SECONDS = 1800.0
+"""And how often a run that has not begun."""
+
+
+class Daemon:
+    """One site: one data folder, one trainer, one line to the coordinator."""
+
+    def __init__(  # noqa: PLR0913  # all that a site is made of, whether it stays and what it tells
+        self,
+        folder: DataFolder,
+        *,
+        link: Link,
+        bench: Bench,
+        envelopes: Envelopes,
+        state: Path,
+        stays: bool = False,
+        tells: bool = True,
+        description: Description | None = None,
+        traffic: Traffic | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        self._stays, self._tells, self._description = stays, tells, description
+        self._folder, self._link, self._bench, self._state = folder, link, bench, state
+        self._envelopes, self._audit, self._said = envelopes, audit or Audit(state), ""
+        self.watch = Watch(folder.site, left=self._audit.left)
+        self.progress = SiteProgress(self.watch, traffic)
+        self._longest_pause = LONGEST_PAUSE
+        self._in_vain = 0
+        self.comes_back = False
+        """Whoever ends this daemon starts it again: it says no goodbye, and its round waits for it as after a crash."""
+
+    async def run(self) -> Over:
+        """Take part until the coordinator says that the run is over; a site that stays waits for the next one."""
+        try:
+            await asyncio.to_thread(throw_away, (self._state / "runs").glob("*/blanks"))
+            description, over = await self._look(), None
+            while over is None:
+                joined = await self._join(description)
+                over = await self._take_part(joined, RunSpec.from_json(joined.spec))
+            return over
+        finally:
+            # A goodbye is a courtesy: whoever does not hear it in time notices the silence.
+            goodbye = self._link.pause if self.comes_back else self._link.leave
+            with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
+                await asyncio.wait_for(goodbye(), GOODBYE_SECONDS)
+            with suppress(DiskFull):
+                self._audit.settle()
+            await self._bench.close()
+
+    async def _look(self) -> Description:
+        self.watch.doing = "reading data"
+        description = self._description
+        if description is None:
+            description = await self._twice(lambda: self._bench.describe(self._folder))
+        for warning in description.warnings:
+            log.warning("data", warning=warning)
+        # As it comes from the trainer it would tell whoever has the same files that this site has them.
+        self._said = self._envelopes.veil(description.data)
+        return replace(description, data=self._said)
+
+    async def _take_part(self, joined: Joined, spec: RunSpec) -> Over | None:
+        """One run from joining it to its end; None when the coordinator has another one by now. A site that stays
+        rests at the end, and goes on if the run does: one that failed may be tried again.
+        """
+        self._envelopes.meet(joined.card)
+        self._audit.meet(spec.id, joined.card)
+        visit = await self._with_room(lambda: self._open(spec))
+        try:
+            tell_joined(spec)
+            self._compare_data(spec)
+            key = OPENING
+            while True:
+                await self._enter(visit, spec, joined, key=key)
+                over = await self._serve(visit)
+                if not self._stays:
+                    return over
+                key = await self._rest(visit)
+        except Refused as refused:
+            if refused.code != "not_joined":
+                raise
+            log.warning("the coordinator does not know this site any more, joining again")
+            return None
+        finally:
+            visit.close()
+
+    def _compare_data(self, spec: RunSpec) -> None:
+        """Whoever goes on with other data than the run was begun with may not know it: a disk not mounted, say."""
+        then, now = spec.data.get(self._folder.site, ""), self._said
+        if then and now and then != now:
+            log.warning(
+                "the data are others than those the run was begun with; it goes on with these", run=spec.id
+            )
+
+    async def _open(self, spec: RunSpec) -> Visit:
+        folder, site = self._state / "runs" / spec.id, self._folder.site
+        return Visit(folder, spec, site, envelopes=self._envelopes, audit=self._audit, tells=self._tells)
+
+    async def _join(self, description: Description) -> Joined:
+        """Say what the data look like and wait for the run to begin."""
+        joined, failed, told, said = None, False, float("-inf"), set[str]()
+        self._audit.run = ""
+        clock = asyncio.get_running_loop().time
+        # Whoever rests only looks whether there is another run.
+        self.watch.doing = "over" if self.watch.doing == "over" else "joining"
+        while not isinstance(joined, Joined):
+            try:
+                joined = await self._patiently(lambda: self._link.join(description))
+                self.watch.doing = "joining"
+                said = tell_hindrances(joined, said)
+                if joined is None and clock() - told >= SAY_WAITING_SECONDS:
+                    log.info("let in, waiting for the run to begin")
+                    told = clock()
+            except NotAdmitted as refusal:
+                if not self._stays or refusal.code != "run_failed":
+                    raise
+                if not failed:
+                    log.warning("the run has failed, waiting for the next one", why=str(refusal))
+                self.watch.doing, failed = "over", True
+                await asyncio.sleep(self._longest_pause)
+        return joined
+
+    async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined, *, key: str) -> None:
+        """Get everything ready for the first task, or for the one with this key."""
+        self.watch.enter(spec, visit.left)
+        letter = visit.first(joined)
+        async with Heart(self._link, key, visit.download(joined.init), at_work=key != OPENING):
+            if letter is not None:
+                await self._with_room(partial(self._bring_init, visit, joined, letter), visit)
+            self.watch.doing = "reading data"
+            await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
+        # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
+        self._longest_pause = min(LONGEST_PAUSE, spec.lease_seconds / 2)
+
+    async def _bring_init(self, visit: Visit, joined: Joined, letter: Letter) -> None:
+        visit.check_room_for_init(joined)
+        self.watch.doing = "downloading"
+        await self._bring(joined.init, visit.download(joined.init), kind=INIT)
+        self.watch.doing = "opening"
+        await asyncio.to_thread(visit.settle, joined, letter)
+
+    async def _serve(self, visit: Visit) -> Over:
+        while True:
+            answer = await self._ask_for_work(visit)
+            if isinstance(answer, Over):
+                self.watch.doing = "over"
+                measured = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
+                tell_end(answer, visit, measured | self.progress.account(), stays=self._stays)
+                return answer
+            await self._take(visit, answer)
+
+    async def _rest(self, visit: Visit) -> str:
+        """Ask now and then until the run is not over any more; gives the key of the task that waits, if one does."""
+        # Nobody knows when there is work again: the trainer's memory is others' until then.
+        await self._bench.close()
+        await asyncio.to_thread(visit.forget_opened)
+        while True:
+            await asyncio.sleep(self._longest_pause)
+            answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+            if not isinstance(answer, Over):
+                return answer.key if answer else OPENING
+
+    async def _ask_for_work(self, visit: Visit) -> Assignment | Over:
+        answer = None
+        with self.watch.phase("wait"):
+            while answer is None:
+                answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+        return answer
+
+    async def _take(self, visit: Visit, assignment: Assignment) -> None:
+        """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word."""
+        task = assignment.task
+        self.watch.begin(task)
+        self.progress.begin(task)
+        log.info("task", kind=task.kind.value, round=task.round, attempt=task.attempt)
+        if newest := visit.is_ahead(task):
+            ours, theirs = {"this_site_was_at_round": newest}, {"goes_on_from_round": task.since}
+            log.warning("the coordinator was brought back from an older copy", **ours, **theirs)
+        try:
+            if not visit.has_answer(assignment.key, task):
+                await self._work(visit, assignment)
+            await self._answer(visit, assignment)
+            self.progress.end(task, visit.scores(assignment.key))
+            self._in_vain = 0
+            return
+        except DiskFull as full:
+            await self._stop_short(visit, assignment, full)
+            return
+        except Declined as declined:
+            await self._decline(assignment.key, declined.reason, declined)
+        except DataError as changed:
+            await self._decline(assignment.key, "data_changed", changed)
+        except TrainerLost as lost:
+            await self._decline(assignment.key, "trainer_failed", lost)
+        except Refused as refused:
+            # Too late, or already known there: the next task will say what counted.
+            self.watch.refuse(refused.code)
+            log.warning("not taken", task=assignment.key, code=refused.code, words=refused.words)
+            if refused.code == "late":
+                return
+        await self._pause_in_vain()
+
+    async def _pause_in_vain(self) -> None:
+        """What went wrong may go wrong again at once: a round that is tried over and over is tried in peace."""
+        self.watch.doing = "waiting"
+        pause = min(FIRST_PAUSE * 2**self._in_vain, self._longest_pause)
+        self._in_vain += 1
+        await asyncio.sleep(pause)
+
+    async def _stop_short(self, visit: Visit, assignment: Assignment, full: DiskFull) -> None:
+        """No room for a task: say so, and take no other before there is room for such a one."""
+        await asyncio.to_thread(visit.discard, assignment)
+        # By the sizes it should have had room: a quota, others who write, a state larger than thought.
+        wary = visit.has_room(assignment)
+        await self._decline(assignment.key, full.reason, full)
+        await self._pause_in_vain()
+        await self._with_room(partial(asyncio.to_thread, visit.check_room, assignment, wary=wary), visit)
+
+    async def _work(self, visit: Visit, assignment: Assignment) -> None:
+        # First of all who sent it: until then its sizes are anybody's words.
+        blob, letter = assignment.blob, visit.letter(assignment)
+        # In threads: removing or cutting what was kept for speed may take its time.
+        await asyncio.to_thread(visit.check_room, assignment)
+        async with Heart(self._link, assignment.key, visit.download(blob)) as heart:
+            with self.watch.phase("download"):
+                file = await asyncio.to_thread(visit.begin_download, blob)
+                await self._bring(blob, file, kind=assignment.task.kind)
+            done = await self._twice(lambda: self._train(visit, assignment, letter, heart))
+            with self.watch.phase("seal"):
+                await heart.during(visit.keep, assignment, done)
+        visit.clean_up(blob)
+        self.watch.learn(assignment.task, done)
+
+    async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, heart: Heart) -> Done:
+        # Opened for each try: what a trainer that died had begun to answer may lie where it was.
+        with disk_full(self._state):
+            with self.watch.phase("open"):
+                down = await heart.during(visit.open, letter, assignment.blob)
+            self.watch.give(assignment.task)
+
+            def move(samples: int) -> None:
+                heart.beat(samples)
+                self.watch.move(samples)
+
+            return await self._bench.work(visit.job(assignment, down), move)
+
+    async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """A trainer that dies is started once more; what kills it twice is not asked a third time."""
+        try:
+            return await self._count_losses(ask)
+        except TrainerLost as lost:
+            log.warning("the trainer ended, once more", how=str(lost))
+            return await self._count_losses(ask)
+
+    async def _count_losses(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        try:
+            return await ask()
+        except TrainerLost:
+            self.watch.lose_trainer()
+            raise
+
+    async def _answer(self, visit: Visit, assignment: Assignment) -> None:
+        """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
+        key, task = assignment.key, assignment.task
+        scores = visit.scores(key)
+        if scores or task.kind is not Kind.TRAIN:
+            with self.watch.phase("report"):
+                await self._patiently(lambda: self._link.report(key, scores))
+        if task.kind is not Kind.TRAIN:
+            await self._with_room(partial(asyncio.to_thread, self._audit.settle), visit)
+            return
+        if task.drop:
+            await self._patiently(lambda: self._link.decline(key, "dropped", ""))
+            return
+        offer, parcel = visit.upload(key)
+        await self._with_room(partial(asyncio.to_thread, visit.announce, offer), visit)
+        with self.watch.phase("upload"):
+            receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
+        await self._with_room(partial(asyncio.to_thread, visit.audit, offer, receipt), visit)
+
+    async def _decline(self, key: str, reason: str, error: Exception) -> None:
+        self.watch.decline(reason)
+        # `seen` alone: what to do about it may name a file of the site, and that belongs on its own terminal only.
+        words = error.seen if isinstance(error, UserError) else str(error)
+        log.error("task declined", task=key, reason=reason, words=words)
+        with suppress(Refused):
+            await self._patiently(lambda: self._link.decline(key, reason, words))
+
+    async def _bring(self, blob: Blob, file: Path, *, kind: str) -> None:
+        with disk_full(self._state):
+            await self._patiently(lambda: self._link.fetch(blob, file, kind=kind))
+
+    async def _with_room(self, act: Callable[[], Awaitable[Answer]], visit: Visit | None = None) -> Answer:
+        """Do something that needs room on this site's disk. While there is none: first what is only kept for speed
+        goes, then it is said and waited for.
+        """
+        pause, said = FIRST_PAUSE, False
+        while True:
+            try:
+                with disk_full(self._state):
+                    done = await act()
+            except DiskFull as full:
+                if visit is not None and await asyncio.to_thread(visit.forget_opened):
+                    continue
+                before, self.watch.doing = self.watch.doing, "waiting for room"
+                if not said:
+                    log.error("waiting for room on the disk", seen=full.seen, advice=full.advice)
+                said = True
+                await asyncio.sleep(pause)
+                self.watch.doing = before
+                pause = min(2 * pause, self._longest_pause)
+            else:
+                if said:
+                    log.info("there is room again")
+                return done
+
+    async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call until the coordinator answers: a line that is down is no reason to give up, only to wait longer."""
+        pause, silent_since, said = FIRST_PAUSE, 0.0, float("-inf")
+        clock = asyncio.get_running_loop().time
+        while True:
+            try:
+                answer = await call()
+            except (Unreachable, Refused, NotAdmitted) as why:
+                lacking = lacks_room(why)
+                # Whoever refuses does answer.
+                self.watch.connected = bool(lacking) or not isinstance(why, Unreachable)
+                if self.watch.connected and not lacking:
+                    raise
+                if lacking:
+                    self.watch.refuse("no_room")
+                silent_since = silent_since or clock()
+                if pause < self._longest_pause or clock() - said >= SAY_AGAIN_SECONDS:
+                    seen = "the coordinator has no room" if lacking else "the coordinator does not answer"
+                    log.warning(seen, why=lacking or str(why), again_in_seconds=round(pause, 1))
+                    said = clock()
+                # Jitter: a hundred sites that lost the same coordinator shall not come back in the same second.
+                await asyncio.sleep(pause * (0.5 + os.urandom(1)[0] / 255))
+                pause = min(2 * pause, self._longest_pause)
+            else:
+                if silent_since:
+                    log.info("the coordinator answers again", after_seconds=round(clock() - silent_since))
+                self.watch.connected = True
+                return answer

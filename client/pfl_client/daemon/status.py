@@ -1,0 +1,138 @@
+"""What can be seen of a site from outside: plain numbers, read when somebody looks. They stay on the site."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
+
+from pfl_client.run_folder.audit import Left
+from pfl_client.trainer_process.api import Done
+from pfl_common.metric import Summed
+from pfl_common.spec.messages import DECLINES
+from pfl_common.spec.run import Kind, RunSpec, Task
+
+Doing: TypeAlias = Literal[
+    "starting",
+    "reading data",
+    "joining",
+    "waiting",
+    "downloading",
+    "opening",
+    "training",
+    "evaluating",
+    "finishing",
+    "keeping",
+    "reporting",
+    "uploading",
+    "waiting for room",
+    "over",
+]
+DOING: tuple[Doing, ...] = get_args(Doing)
+
+Phase: TypeAlias = Literal["wait", "download", "open", "seal", "report", "upload"]
+"""The daemon's part of a task; load, train and encode are measured by the trainer."""
+
+_DURING: dict[Phase, Doing] = {
+    "wait": "waiting",
+    "download": "downloading",
+    "open": "opening",
+    "seal": "keeping",
+    "report": "reporting",
+    "upload": "uploading",
+}
+_AT_WORK: dict[Kind, Doing] = {
+    Kind.TRAIN: "training",
+    Kind.EVALUATE: "evaluating",
+    Kind.FINISH: "finishing",
+}
+PHASES = (*get_args(Phase), "load", "train", "encode")
+
+
+@dataclass
+class Watch:
+    """A site's state at a glance."""
+
+    site: str
+    doing: Doing = "starting"
+    connected: bool = False
+    run: str = ""
+    method: str = ""
+    device: str = ""
+    """Where the trainer computes, once it has said so."""
+    round: int = 0
+    rounds: int = 0
+    task_began: float | None = None
+    """In seconds of the epoch."""
+    tasks: dict[str, int] = field(default_factory=lambda: {kind.value: 0 for kind in Kind})
+    declined: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DECLINES, 0))
+    refused: dict[str, int] = field(default_factory=dict)
+    trainers_lost: int = 0
+    memory: dict[str, int] = field(default_factory=dict)
+    accuracy: dict[str, float] = field(default_factory=dict)
+    loss: dict[str, float] = field(default_factory=dict)
+    learning: dict[str, float] = field(default_factory=dict)
+    samples: int = 0
+    """Gone through in the training under way."""
+    usual_samples: int = 0
+    """Gone through in the last one that was done."""
+    trained: int = 0
+    """Rounds since this process began."""
+    seconds: dict[str, Summed] = field(default_factory=lambda: {phase: Summed() for phase in PHASES})
+    left: dict[str, Left] = field(default_factory=dict)
+    """By run: what left for an earlier one has left too."""
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """While open, the site is in this phase of a task; its time is counted, however it ends."""
+        self.doing, began = _DURING[phase], time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase].add(time.perf_counter() - began)
+
+    def enter(self, spec: RunSpec, left: Left) -> None:
+        """A run has taken this site in; what was measured in another one is not this one's."""
+        if self.run != spec.id:
+            self.accuracy, self.loss, self.learning = {}, {}, {}
+        self.run, self.method, self.rounds = spec.id, spec.method, spec.rounds
+        self.left[spec.id] = left
+
+    def begin(self, task: Task) -> None:
+        """A task has come."""
+        self.round, self.task_began = task.round, time.time()
+        self.tasks[task.kind.value] += 1
+
+    def give(self, task: Task) -> None:
+        """The trainer has the task now."""
+        self.doing, self.samples = _AT_WORK[task.kind], 0
+
+    def move(self, samples: int) -> None:
+        """The trainer has gone through so many samples more."""
+        self.samples += samples
+
+    def decline(self, reason: str) -> None:
+        """A task was not done."""
+        self.declined[reason] = self.declined.get(reason, 0) + 1
+
+    def refuse(self, code: str) -> None:
+        """The coordinator did not take a message."""
+        self.refused[code] = self.refused.get(code, 0) + 1
+
+    def lose_trainer(self) -> None:
+        """The trainer's process has died, and its memory is free."""
+        self.trainers_lost += 1
+        self.memory = {}
+
+    def learn(self, task: Task, done: Done) -> None:
+        """A task is done: remember what it showed."""
+        for name, (correct, samples, _, _, loss, *_) in done.scores.items():
+            self.accuracy[name], self.loss[name] = correct / samples, loss
+        for phase, seconds in done.seconds.items():
+            self.seconds.setdefault(phase, Summed()).add(seconds)
+        self.device, self.memory = done.device, dict(done.memory)
+        if task.kind is Kind.TRAIN:
+            self.learning = dict(done.metrics)
+            self.trained, self.usual_samples = self.trained + 1, self.samples

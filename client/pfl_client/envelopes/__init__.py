@@ -1,0 +1,61 @@
+"""How parcels are opened and closed at a site, as its daemon sees that. Torch-free.
+
+Two things are Envelopes: `sealed.SealedEnvelopes` between machines, and the plain ones of `pfl simulate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pfl_client.trainer_process.api import Parcel
+from pfl_common.spec.messages import Blob, Offer, Receipt, Seal
+from pfl_common.spec.run import Header
+
+
+@dataclass(frozen=True)
+class Closed:
+    """An update ready to go up. `own` opens it for this site itself, to see after a restart that it is whole."""
+
+    blob: Blob
+    seal: Seal
+    own: bytes = b""
+
+
+class Letter(Protocol):
+    """One download whose sender is known; its bytes may still be on their way. What is opened has its digest."""
+
+    def read(self, file: Path) -> Parcel:
+        """Its content for the trainer, in memory."""
+
+    def unpack_over(self, file: Path, into: Path) -> None:
+        """Its content over a file that may be there from the last time, whose memory is warm."""
+
+    def unpack(self, file: Path, into: Path) -> None:
+        """Its content as a file, which has its name only when all of it is genuine."""
+
+
+class Envelopes(Protocol):
+    """Opens what comes down, closes what goes up, knows the coordinator's receipts."""
+
+    def meet(self, card: bytes) -> None:
+        """Take the coordinator's card, if this federation signed it."""
+
+    def plain(self, size: int) -> int:
+        """How many bytes lie in so many bytes that came."""
+
+    def receive(self, header: Header, blob: Blob, seal: Seal) -> Letter:
+        """A download that was made for this site under exactly this header; anything else is refused."""
+
+    def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
+        """Close an update into a file; one that lies there may be written over."""
+
+    def whole(self, offer: Offer, own: bytes, file: Path) -> bool:
+        """Whether a closed update still is what it was: its file is not synced, a power loss can tear it."""
+
+    def confirm(self, receipt: Receipt) -> None:
+        """Refuse a receipt that is not the coordinator's own word."""
+
+    def veil(self, fingerprint: str) -> str:
+        """What may be said of the fingerprint of this site's data: it changes when that does, and tells no more."""

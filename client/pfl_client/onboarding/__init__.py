@@ -1,0 +1,1 @@
+"""How a site gets in: its data looked at, its certificate asked for."""

@@ -1,0 +1,53 @@
+"""Before a site is let in: look at its data, and wait for a coordinator that is not there yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import structlog
+
+from pfl_client.trainer_process.api import DataFolder, TrainerLost
+from pfl_client.trainer_process.process import TrainerProcess
+from pfl_common.errors import Unavailable
+from pfl_common.spec.run import Description
+
+log = structlog.get_logger("pfl.site")
+Answer = TypeVar("Answer")
+
+LOOK_SECONDS = 0.5
+"""How often it is looked whether the coordinator is there by now."""
+
+
+async def look_at(folder: DataFolder) -> Description:
+    """What the data look like; data that cannot be used are an error before anybody is waited for."""
+    with TemporaryDirectory(prefix="pfl-") as place:
+        bench = TrainerProcess(Path(place))
+        try:
+            return await bench.describe(folder)
+        except TrainerLost as lost:
+            log.warning("the trainer ended, once more", how=str(lost))
+            return await bench.describe(folder)
+        finally:
+            await bench.close()
+
+
+async def wait(ask: Callable[[], Awaitable[Answer]], absent: Unavailable, *, seconds: float) -> Answer:
+    """Ask until there is an answer, or for so long; then what was missing is the error."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + seconds
+    if seconds:
+        words = {"seen": absent.seen, "what_to_do": absent.advice, "for_seconds": round(seconds, 1)}
+        log.warning(
+            "the coordinator is not there yet, waiting for it", **{k: v for k, v in words.items() if v}
+        )
+    while clock() < end:
+        await asyncio.sleep(min(LOOK_SECONDS, max(0.0, end - clock())))
+        try:
+            return await ask()
+        except Unavailable as still:
+            absent = still
+    raise absent

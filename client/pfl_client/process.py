@@ -1,0 +1,244 @@
+"""One site process: its identity, its line, its trainer, its health port, until the run is over or a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+import shutil
+import signal
+import sys
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+from cryptography import x509
+
+from pfl_client.connection import clock_check
+from pfl_client.connection.channel import Stranger
+from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import NotAdmitted, Traffic, Unreachable
+from pfl_client.connection.moving_link import MovingLink
+from pfl_client.daemon.exporter import HealthServer, SiteMetrics, Surroundings
+from pfl_client.daemon.loop import Daemon
+from pfl_client.envelopes.sealed import SealedEnvelopes
+from pfl_client.onboarding import preflight
+from pfl_client.onboarding.admission import Admission, Admitted, find_data
+from pfl_client.run_folder.audit import Audit
+from pfl_client.run_folder.vault import ServingModel
+from pfl_client.settings import ClientSettings
+from pfl_client.trainer_process.api import DataFolder, TrainerLost
+from pfl_client.trainer_process.process import TrainerProcess
+from pfl_client.trainer_process.task_errors import NO_ROOM
+from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
+from pfl_common.files import private
+from pfl_common.identity import IdentityError, Keyring, discovery
+from pfl_common.spec.messages import Over
+from pfl_common.spec.run import Description, Json
+
+log = structlog.get_logger("pfl.site")
+
+RENEW_SECONDS = 3600.0
+
+
+class Site:
+    """Everything a site process has, put together."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._data = find_data(settings)
+        self._admission = Admission(settings, self._data)
+        self._stopping, self._ended_by = asyncio.Event(), "Ctrl-C"
+        self._daemon: Daemon | None = None
+        self._description: Description | None = None
+        self._folder: Path | None = None
+
+    async def serve(self) -> Over | None:
+        """Take part until the end of the run; None when a signal ended it."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._stopping.set)
+        # From a service manager or a cluster: this site comes back, here or elsewhere with the same state.
+        loop.add_signal_handler(signal.SIGTERM, self._pause)
+        stopped = asyncio.create_task(self._stopping.wait())
+        story = asyncio.create_task(self._story())
+        try:
+            await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return await story if story.done() else None
+        except NotAdmitted as refusal:
+            raise _in_words(refusal) from None
+        except UserError as error:
+            raise await self._reconsider(error) from None
+        except OSError as error:
+            raise _lacks_room(error, self._settings.state_folder) from error
+        except TrainerLost as lost:
+            raise Unavailable(
+                f"the trainer ended twice while it read the data: {lost}",
+                expected="a trainer that comes up and reads the data folder",
+                advice="look at its last words in the log above, and at this machine's free memory",
+            ) from None
+        finally:
+            stopped.cancel()
+            story.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await story
+            if self._stopping.is_set():
+                self._tell_stopped()
+
+    def _tell_stopped(self) -> None:
+        """What this site did until a signal ended it, where that lies, and how it goes on."""
+        told: dict[str, Json] = {}
+        if self._daemon is not None and self._folder is not None:
+            told, run = self._daemon.progress.account(), self._folder / "runs" / self._daemon.watch.run
+            if self._daemon.watch.run:
+                serving = ServingModel(run / "serving").current
+                told |= {"own_state": str(run)}
+                told |= {"model": str(serving) if serving.exists() else "none before the run's end"}
+        log.info(f"ended by {self._ended_by}", **told, go_on_with=typed())
+
+    def _pause(self) -> None:
+        self._ended_by = "SIGTERM"
+        if self._daemon is not None:
+            self._daemon.comes_back = True
+        self._stopping.set()
+
+    async def _story(self) -> Over:
+        admitted = await self._identify()
+        lock = self._admission.hold(admitted)
+        try:
+            self._admission.claim(admitted.folder)
+            while True:
+                try:
+                    return await self._take_part(admitted)
+                except (NotAdmitted, Refused) as refusal:
+                    admitted = await self._admission.enrol_anew(admitted, refusal)
+        finally:
+            lock.release()
+
+    async def _identify(self) -> Admitted:
+        """Get in. While the coordinator is not there the data are looked at first: nobody waits with wrong ones."""
+        try:
+            return await self._admission.identify()
+        except Unavailable as absent:
+            folder = self._data_folder(self._admission.settle_name())
+            self._description = await preflight.look_at(folder)
+            return await preflight.wait(self._admission.identify, absent, seconds=self._settings.wait_seconds)
+
+    def _data_folder(self, name: str) -> DataFolder:
+        return DataFolder(self._data, name, strict=self._settings.strict_data, device=self._settings.device)
+
+    async def _take_part(self, admitted: Admitted) -> Over:
+        folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
+        audit = await asyncio.to_thread(Audit, folder)
+        self._admission.list_said(audit)
+        async with aclosing(self._link(admitted, traffic, audit)) as link:
+            daemon = self._put_together(admitted, link, traffic, audit)
+            numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
+            health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
+            port = health.start(self._settings.http_host, self._settings.http_port)
+            seen = {"coordinator": admitted.address, "metrics": f"http://127.0.0.1:{port}/metrics"}
+            log.info("site", name=self._admission.name, **seen)
+            beside = [asyncio.create_task(_renew(link)), asyncio.create_task(daemon.progress.live())]
+            try:
+                return await daemon.run()
+            finally:
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+                health.stop()
+
+    def _put_together(self, admitted: Admitted, link: MovingLink, traffic: Traffic, audit: Audit) -> Daemon:
+        settings, folder = self._settings, admitted.folder
+        self._folder = folder
+        self._daemon = Daemon(
+            self._data_folder(self._admission.name),
+            link=link,
+            bench=TrainerProcess(folder / "trainer", warm=settings.trainer == "warm"),
+            envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
+            state=folder,
+            stays=settings.stay,
+            tells=settings.tell_diagnostics,
+            description=self._description,
+            traffic=traffic,
+            audit=audit,
+        )
+        return self._daemon
+
+    def _link(self, admitted: Admitted, traffic: Traffic, audit: Audit) -> MovingLink:
+        """The line to the coordinator; one of this user on this machine is found again at another address."""
+        keyring = admitted.keyring
+
+        def dial(address: str) -> GrpcLink:
+            return GrpcLink(address, keyring).counting(traffic).telling(audit.tell)
+
+        def look() -> str | None:
+            if self._settings.join is not None:
+                return None
+            with suppress(UserError, OSError):
+                return discovery.find(keyring.federation_id).addresses.control
+            return None
+
+        return MovingLink(admitted.address, dial=dial, look=look)
+
+    async def _reconsider(self, error: UserError) -> UserError:
+        """A certificate that is not taken may be the clocks' fault: then that is what has to be said. Else whoever
+        was let in before only has to come again later.
+        """
+        if self._admission.door is None or type(error) not in (UserError, IdentityError, Stranger):
+            return error
+        explained = await asyncio.to_thread(clock_check.explain, *self._admission.door, now=datetime.now(UTC))
+        if explained is None and isinstance(error, Stranger) and self._admission.was_let_in:
+            return Unavailable(error.seen, expected=error.expected, advice=error.advice)
+        return explained or error
+
+
+def own_secret(file: Path) -> bytes:
+    """What the fingerprint of this site's data is keyed with; made once."""
+    if not file.exists():
+        private.write(file, secrets.token_bytes(32))
+    return private.read(file)
+
+
+def typed() -> str:
+    """The command that started this program: the same one goes on where it was."""
+    return shlex.join(["pfl-client", *sys.argv[1:]])
+
+
+def _look_around(keyring: Keyring, folder: Path) -> Surroundings:
+    """What a scrape shows beside the daemon's own numbers."""
+    end = free = None
+    with suppress(OSError, IdentityError):
+        end = x509.load_pem_x509_certificate(keyring.certificate_pem).not_valid_after_utc.timestamp()
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+    return Surroundings(end, free)
+
+
+async def _renew(link: MovingLink) -> None:
+    """Short-lived certificates are renewed long before their end; a coordinator that is away is asked again."""
+    while True:
+        try:
+            if await link.renew():
+                log.info("certificate renewed")
+        except (Unreachable, NotAdmitted, PflError, OSError) as error:
+            # Also a disk that is full now: a renewal that is not tried again ends the site with its certificate.
+            log.warning("the certificate was not renewed", why=str(error), again_in_seconds=RENEW_SECONDS)
+        await asyncio.sleep(RENEW_SECONDS)
+
+
+def _lacks_room(error: OSError, folder: Path) -> Exception:
+    """Before the run nothing can be lost: a full disk ends the program in words."""
+    if error.errno not in NO_ROOM:
+        return error
+    return StateError(
+        f"no room is left on the disk of {folder}",
+        expected="room for the site's keys, the model and one upload",
+        advice="make room, or name another folder with --state, then start pfl-client again",
+    )
+
+
+def _in_words(refusal: NotAdmitted) -> PflError:
+    """Why this site is not in the run, with the exit code that goes with it."""
+    if refusal.code == "run_failed":
+        return RunFailed(f"the coordinator has ended the run: {refusal}")
+    return DataError(str(refusal)) if refusal.code in ("classes", "shape") else UserError(str(refusal))

@@ -1,0 +1,296 @@
+"""The list of all that leaves a site: one for the site, each line bound to the one before.
+
+    audit.jsonl   a JSON object a line; `before` is the SHA-256 of the line before it, or empty in the first
+    audit.head    how many lines there were when the last task was done, and the SHA-256 of the last of them
+
+A line is written before what it tells is sent, so what left is listed, also what never arrived. Signs of life and
+questions for work are counted, not listed. Earlier releases had a list of receipts per run (`runs/RUN/audit.jsonl`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pfl_client.run_folder import small_files
+from pfl_client.trainer_process.task_errors import DiskFull, disk_full
+from pfl_common.evaluation import TOLD
+from pfl_common.spec.messages import Offer
+from pfl_common.spec.run import Json, RunSpec
+
+BOOK, HEAD = "audit.jsonl", "audit.head"
+LISTED = {
+    "Enrol": "enrolment",
+    "Renew": "renewal",
+    "Join": "joining",
+    "Report": "scores",
+    "Decline": "decline",
+    "Leave": "goodbye",
+}
+"""Calls that say something of the site, and what the list calls them; all others are counted."""
+UPDATE, RECEIPT, COUNTED, CARD, MENDED, MISSING = "update", "receipt", "calls", "card", "mended", "missing"
+LEFT = (*LISTED.values(), UPDATE, COUNTED)
+"""What the list says of things that left; its other lines are of receipts, and of the list itself."""
+_VECTOR = ("correct", "samples", "accuracy", "accuracy_squared", "loss")
+_TOLD_VECTOR = ("value", "value_squared", "sites")
+
+
+@dataclass
+class Left:
+    """What of one run has left the building: updates whose receipt is here, and their bytes."""
+
+    updates: int = 0
+    size: int = 0
+    _last: tuple[object, object] | None = None
+
+    def add(self, task: object, digest: object, size: int) -> None:
+        """One more; what is handed in again after a restart has left only once."""
+        if self._last != (task, digest):
+            self.updates, self.size = self.updates + 1, self.size + size
+        self._last = task, digest
+
+
+@dataclass(frozen=True)
+class Line:
+    """One whole line of a list: where it stands, its hash, and what it says; None if that cannot be read."""
+
+    number: int
+    digest: str
+    said: dict[str, Json] | None
+
+
+@dataclass
+class Book:
+    """A list as it is read: line by line, and whatever stands behind the last whole line."""
+
+    path: Path
+    torn: bytes = b""
+    size: int = 0
+    """Bytes of the whole lines."""
+
+    def lines(self) -> Iterator[Line]:
+        """From the first to the last whole one; `torn` and `size` are known afterwards."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as book:
+            for number, raw in enumerate(book, start=1):
+                if not raw.endswith(b"\n"):
+                    self.torn = raw
+                    return
+                self.size += len(raw)
+                yield Line(number, hashlib.sha256(raw[:-1]).hexdigest(), _read(raw))
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest line, noted beside the list: without it nobody could see that the last lines are gone."""
+
+    lines: int
+    digest: str
+
+    @classmethod
+    def read(cls, folder: Path) -> Head | None:
+        """As it lies beside the list; None without one, or with one that cannot be read."""
+        try:
+            said = json.loads((folder / HEAD).read_bytes())
+            return cls(int(said["lines"]), str(said["sha256"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def entries(folder: Path, run: str = "") -> Iterator[dict[str, Json]]:
+    """All a site has listed, of one run or of all: first the lists of older releases, as receipts of their runs."""
+    for book in sorted(folder.glob(f"runs/{run or '*'}/{BOOK}")):
+        for line in Book(book).lines():
+            if line.said is not None:
+                yield {"kind": RECEIPT, "run": book.parent.name, **line.said}
+    for line in Book(folder / BOOK).lines():
+        if line.said is not None and run in ("", line.said.get("run")):
+            yield line.said
+
+
+@dataclass
+class _Calls:
+    count: int = 0
+    size: int = 0
+
+
+@dataclass
+class _Memory:
+    """What is not on the disk yet, and what need not be written twice."""
+
+    owed: list[dict[str, Json]] = field(default_factory=list)
+    noted: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, _Calls] = field(default_factory=dict)
+
+
+class Audit:
+    """A site's list: whoever opens it has the site's folder for himself."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._folder, self._clock, self._lock = folder, clock, threading.Lock()
+        self._memory = _Memory()
+        self.left: dict[str, Left] = {}
+        """By run, also before this process began: a counter that started at 0 would jump."""
+        self.run = ""
+        """The run that is under way."""
+        self._lines, self._digest = 0, ""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._open()
+
+    def note(self, kind: str, **facts: Json) -> None:
+        """Add a line; while the disk has no room it is remembered, and written before the next."""
+        with self._lock:
+            at = self._clock().isoformat(timespec="seconds")
+            self._memory.owed.append({"kind": kind, "at": at, **facts})
+            with suppress(DiskFull):
+                self._write()
+
+    def note_once(self, kind: str, what: str, **facts: Json) -> None:
+        """The same, unless it is what the last line of this kind was about: whoever tries again says nothing new."""
+        if self._memory.noted.get(kind) != what:
+            self._memory.noted[kind] = what
+            self.note(kind, **facts)
+
+    def tell(self, call: str, body: bytes, size: int, fields: Callable[[], dict[str, Json]]) -> None:
+        """A message is about to be sent: `size` bytes with its signature; said again unchanged it is only counted."""
+        kind, digest = LISTED.get(call), hashlib.sha256(body).hexdigest()
+        if kind is None or self._memory.noted.get(kind) == digest:
+            calls = self._memory.calls.setdefault(call, _Calls())
+            calls.count, calls.size = calls.count + 1, calls.size + size
+            return
+        said = shorten(fields())
+        self.note_once(kind, digest, run=self.run, bytes=size, digest=digest, said=said)
+
+    def meet(self, run: str, card: bytes) -> None:
+        """The coordinator's card, by which its receipts can be checked later; within one process there is none."""
+        if card:
+            self.note_once(CARD, card.hex(), run=run, card=card.hex())
+
+    def announce(self, spec: RunSpec, offer: Offer) -> None:
+        """An update is about to leave: names, bytes, hash, task. DiskFull if that cannot be written first."""
+        header, blob = offer.header, offer.blob
+        names = [entry.name for entry in spec.manifest(header.kind, header.phase, "up")]
+        facts: dict[str, Json] = {"run": spec.id, "task": offer.key, "state": header.state}
+        facts |= {"names": [*names], "groups": [*header.groups], "digest": blob.digest, "bytes": blob.size}
+        self.note_once(UPDATE, f"{spec.id}/{offer.key}/{blob.digest}", **facts)
+        self.flush()
+
+    def receive(self, run: str, task: str, digest: str, *, size: int, signature: str) -> None:
+        """The coordinator's word for an update is here."""
+        facts: dict[str, Json] = {"run": run, "task": task, "digest": digest, "bytes": size}
+        self.note_once(RECEIPT, f"{run}/{task}/{digest}", **facts, receipt=signature)
+        self.left.setdefault(run, Left()).add(task, digest, size)
+
+    def flush(self) -> None:
+        """Have everything on the disk, or DiskFull."""
+        with self._lock:
+            self._write()
+
+    def settle(self) -> None:
+        """A task is done: what was only counted gets its line, and the list is made lasting, then its head."""
+        calls, self._memory.calls = self._memory.calls, {}
+        if calls:
+            told: Json = {name: [one.count, one.size] for name, one in sorted(calls.items())}
+            self.note(COUNTED, run=self.run, bytes=sum(one.size for one in calls.values()), calls=told)
+        with self._lock:
+            self._write()
+            if self._lines:
+                with disk_full(self._folder):
+                    # First the list: a head that outlived its lines in a power cut would call them removed.
+                    small_files.sync(self._folder / BOOK)
+                    self._keep_head()
+
+    def _keep_head(self) -> None:
+        part = self._folder / f"{HEAD}.part"
+        part.write_text(json.dumps({"lines": self._lines, "sha256": self._digest}))
+        small_files.move(part, self._folder / HEAD)
+
+    def _open(self) -> None:
+        """Read all there is; for what a power cut left of a line there is a line that says so."""
+        head, kept = Head.read(self._folder), False
+        for entry in self._earlier():
+            self._count(entry)
+        book = Book(self._folder / BOOK)
+        for line in book.lines():
+            self._lines, self._digest = line.number, line.digest
+            kept = kept or head == Head(line.number, line.digest)
+            self._count(line.said)
+        if book.torn:
+            os.truncate(book.path, book.size)
+            self.note(MENDED, torn_bytes=len(book.torn), torn=book.torn[:200].decode(errors="replace"))
+        if head is not None and not kept:
+            self.note(MISSING, lines=head.lines, sha256=head.digest, found_lines=self._lines)
+
+    def _earlier(self) -> Iterator[Mapping[str, Json] | None]:
+        for book in sorted(self._folder.glob(f"runs/*/{BOOK}")):
+            for line in Book(book).lines():
+                yield {"kind": RECEIPT, "run": book.parent.name, **line.said} if line.said else None
+
+    def _count(self, said: Mapping[str, Json] | None) -> None:
+        if said is None or said.get("kind") != RECEIPT:
+            return
+        size = said.get("bytes")
+        if isinstance(size, int) and "task" in said and "digest" in said:
+            left = self.left.setdefault(str(said.get("run", "")), Left())
+            left.add(said["task"], said["digest"], size)
+
+    def _write(self) -> None:
+        owed = self._memory.owed
+        while owed:
+            text = json.dumps({**owed[0], "before": self._digest}, sort_keys=True).encode()
+            with disk_full(self._folder):
+                _append(self._folder / BOOK, text + b"\n")
+            self._lines, self._digest = self._lines + 1, hashlib.sha256(text).hexdigest()
+            owed.pop(0)
+
+
+def _append(path: Path, line: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "ab", buffering=0) as book:
+        end = book.tell()
+        if book.write(line) < len(line):
+            # Half a line would spoil the next one.
+            book.truncate(end)
+            raise OSError(errno.ENOSPC, "no room for a whole line")
+
+
+def _read(raw: bytes) -> dict[str, Json] | None:
+    try:
+        said = json.loads(raw)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def shorten(said: dict[str, Json]) -> dict[str, Json]:
+    """Scores by name, without the 101 numbers that follow from the accuracy, and what the method measured of its
+    training by itself; everything else as it is.
+    """
+    scores = said.get("scores")
+    if not isinstance(scores, dict):
+        return said
+    told = {name: vector for name, vector in scores.items() if name.startswith(TOLD)}
+    measured = {name: _name_numbers(scores[name], _VECTOR) for name in scores if name not in told}
+    diagnostics = {name.removeprefix(TOLD): _name_numbers(v, _TOLD_VECTOR) for name, v in told.items()}
+    return {**said, "scores": measured} | ({"diagnostics": diagnostics} if diagnostics else {})
+
+
+def _name_numbers(vector: Json, names: Sequence[str]) -> Json:
+    values = vector.get("values") if isinstance(vector, dict) else None
+    if not isinstance(values, list):
+        return vector
+    named: dict[str, Json] = dict(zip(names, values, strict=False))
+    return (
+        named
+        if names is _TOLD_VECTOR
+        else {**named, "bins_of_the_accuracy": max(0, len(values) - len(names))}
+    )

@@ -1,0 +1,246 @@
+"""What the next download does not replace: a site's own state, before and after its last round.
+
+    vault.json            the pointer: whose state this is, which generations and which upload are in force
+    generations/          safetensors files the pointer names; anything else there is swept
+    next.safetensors      where the trainer writes; of no meaning until `commit`
+    vault.lock            held while a daemon uses the folder
+
+Only the pointer decides. It is small and exchanged in one step, so after a crash at any instant the old
+generations and the old upload are in force, or the new generation and the new upload, never a mixture.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from pfl_client.run_folder import small_files
+from pfl_client.trainer_process.task_errors import disk_full
+from pfl_common.errors import StateError
+from pfl_common.spec.messages import Mark
+from pfl_common.spec.run import ClientId
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose state a folder holds: one run, pinned by its specification's hash, at one site."""
+
+    run: str
+    spec: str
+    site: ClientId
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One state of the site, in a file of its own."""
+
+    mark: Mark
+    file: str
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """What is in force, newest generation first. `serial` makes each generation's file name new."""
+
+    owner: Owner
+    generations: tuple[Generation, ...] = ()
+    upload: str | None = None
+    serial: int = 0
+
+
+_POINTER: TypeAdapter[Pointer] = TypeAdapter(Pointer)
+
+
+class FolderLock:
+    """A state folder for oneself: a second daemon is told so, and a killed one leaves no lock behind."""
+
+    def __init__(self, folder: Path, name: str = "vault.lock", *, advice: str = "stop the other one") -> None:
+        small_files.make_folder(folder)
+        self._handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._handle)
+            raise StateError(
+                f"the state folder {folder} is in use by another pfl-client",
+                expected="one daemon per site and state folder",
+                advice=advice,
+            ) from None
+
+    def release(self) -> None:
+        """Let others have it."""
+        os.close(self._handle)
+
+
+class Vault:
+    """A site's own state for one run. Open it, ask it, commit to it, close it; nobody else may meanwhile."""
+
+    def __init__(self, folder: Path, owner: Owner) -> None:
+        self._folder, self._store = folder, folder / "generations"
+        self._lock = FolderLock(folder)
+        try:
+            small_files.make_folder(self._store)
+            self._pointer = _read_pointer(folder, owner)
+            self._check_files()
+            self._sweep()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def upload(self) -> str | None:
+        """The key of the upload that belongs to the newest generation; others in the outbox are void."""
+        return self._pointer.upload
+
+    @property
+    def draft(self) -> Path:
+        """Where the trainer writes the next generation; it overwrites nothing that is in force."""
+        return self._folder / "next.safetensors"
+
+    def marks(self) -> tuple[Mark, ...]:
+        """The generations there are, newest first."""
+        return tuple(generation.mark for generation in self._pointer.generations)
+
+    def at(self, since: int) -> Path | None:
+        """The state a task with this last committed round starts from; None: this site never took part."""
+        generation = self._find(since)
+        return None if generation is None else self._store / generation.file
+
+    def commit(self, mark: Mark, keep_file: Path, upload: str | None, *, since: int) -> None:
+        """Bring a finished task into force: its generation and, unless it was a drop-out, its upload.
+
+        The generation the task started from stays, for the case that its round is abandoned; older ones go.
+        """
+        serial = self._pointer.serial + 1
+        new = Generation(mark, f"{mark.round:06d}-{mark.attempt}-{serial}.safetensors")
+        start = self._find(since)
+        generations = (new,) if start is None else (new, start)
+        # A site that keeps nothing of its own has nothing to lose in a power cut: it is welcomed as a new one then.
+        lasting = not _holds_nothing(keep_file)
+        with disk_full(self._folder):
+            if lasting:
+                small_files.sync(keep_file)
+            small_files.move(keep_file, self._store / new.file)
+            if lasting:
+                small_files.settle(self._store)
+            pointer = replace(self._pointer, generations=generations, upload=upload, serial=serial)
+            self._point(pointer, lasting=lasting)
+        self._sweep()
+
+    def close(self) -> None:
+        """Let another daemon have the folder."""
+        self._lock.release()
+
+    def _find(self, since: int) -> Generation | None:
+        if since == 0:
+            return None
+        for generation in self._pointer.generations:
+            if generation.mark.round == since:
+                return generation
+        rounds = ", ".join(str(mark.round) for mark in self.marks()) or "none"
+        raise StateError(
+            f"the coordinator counts on this site's state of round {since}, the vault holds rounds {rounds}",
+            expected="the state of the last committed round",
+            advice="if the state folder was exchanged or brought back from a copy, bring the newest one back",
+        )
+
+    def _point(self, pointer: Pointer, *, lasting: bool) -> None:
+        fresh = self._folder / "vault.json.part"
+        words = json.dumps(asdict(pointer), sort_keys=True).encode()
+        if lasting:
+            small_files.write(fresh, words)
+        else:
+            fresh.write_bytes(words)
+        small_files.move(fresh, self._folder / "vault.json")
+        # From here on it is in force, even should the next line fail.
+        self._pointer = pointer
+        if lasting:
+            small_files.settle(self._folder)
+
+    def _check_files(self) -> None:
+        for generation in self._pointer.generations:
+            if not (self._store / generation.file).is_file():
+                raise StateError(
+                    f"the vault in {self._folder} lacks its state after round {generation.mark.round}",
+                    expected=f"the file generations/{generation.file}",
+                    advice="bring the folder back from a copy, or start this site anew under another name",
+                )
+
+    def _sweep(self) -> None:
+        named = {generation.file for generation in self._pointer.generations}
+        leftovers = [path for path in self._store.iterdir() if path.name not in named]
+        for path in (*leftovers, self._folder / "vault.json.part", self._folder / "next.safetensors.part"):
+            small_files.remove(path)
+
+
+class ServingModel:
+    """The complete model a site predicts with, and the one it had before."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        small_files.make_folder(folder)
+
+    @property
+    def draft(self) -> Path:
+        """Where the trainer writes a new one."""
+        return self._folder / "serving.new.safetensors"
+
+    @property
+    def previous(self) -> Path:
+        """Where the one before lies."""
+        return self._folder / "serving.previous.safetensors"
+
+    @property
+    def current(self) -> Path:
+        """Where `predict`, `evaluate` and `export` find it."""
+        return self._folder / "serving.safetensors"
+
+    def commit(self) -> None:
+        """Bring the draft into service. At each instant a whole model is in service, the old or the new."""
+        with disk_full(self._folder):
+            if self.current.exists():
+                part = self.previous.with_name(self.previous.name + ".part")
+                # A copy, not a link: not every file system knows links.
+                shutil.copyfile(self.current, part)
+                small_files.sync(part)
+                small_files.move(part, self.previous)
+            small_files.sync(self.draft)
+            small_files.move(self.draft, self.current)
+            small_files.settle(self._folder)
+
+
+def _holds_nothing(file: Path) -> bool:
+    """Whether a file of tensors has none: its header, which says how long it is, is all there is of it."""
+    if file.stat().st_size > 64:
+        return False
+    content = file.read_bytes()
+    return content[8:].strip() == b"{}" and len(content) == 8 + int.from_bytes(content[:8], "little")
+
+
+def _read_pointer(folder: Path, owner: Owner) -> Pointer:
+    path = folder / "vault.json"
+    if not path.exists():
+        return Pointer(owner)
+    try:
+        pointer = _POINTER.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise StateError(
+            f"{path} cannot be read ({error.error_count()} errors)",
+            expected="the file as pfl-client wrote it",
+            advice="bring the folder back from a copy, or start this site anew under another name",
+        ) from None
+    for what in ("site", "run", "spec"):
+        seen, wanted = getattr(pointer.owner, what), getattr(owner, what)
+        if seen != wanted:
+            raise StateError(
+                f"the state folder {folder} belongs to {what} {seen[:20]!r}",
+                expected=f"{what} {wanted[:20]!r}",
+                advice="give another folder with --state, or move this one away if it is not needed",
+            )
+    return pointer

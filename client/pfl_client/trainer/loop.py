@@ -1,0 +1,131 @@
+"""The trainer process: takes one letter after the other from the daemon that started it, until it is gone."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import zmq
+
+from pfl_client.trainer_process import protocol
+from pfl_client.trainer_process.buffers import Pool
+from pfl_common.app import logs
+from pfl_common.errors import UserError
+
+if TYPE_CHECKING:
+    from pfl_client.trainer.session import Workbench
+
+PROGRESS_SECONDS = 0.2
+LONGEST_WORDS = 300
+
+
+def main(address: str) -> None:
+    """Serve the daemon at this address; the launch's secret is the first line of standard input."""
+    secret = bytes.fromhex(sys.stdin.buffer.readline().decode("ascii"))
+    if len(secret) != protocol.SECRET_BYTES:
+        raise SystemExit("the trainer is started by pfl-client, not by hand")
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    logs.configure_beside()
+    with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
+        protocol.limit(socket)
+        socket.connect(address)
+        wire = _Wire(socket, secret)
+        wire.send(protocol.Hello())
+        # Torch takes seconds to load: the daemon knows by now that its trainer lives.
+        from pfl_client.trainer.session import Workbench
+
+        serve(wire, Workbench(Pool()))
+
+
+def serve(wire: _Wire, bench: Workbench) -> None:
+    """Answer one letter after the other."""
+    while True:
+        letter, body = wire.receive()
+        try:
+            meter = _Meter(wire)
+            answer = _answer(letter, body, bench, moved=meter.move)
+            meter.tell()
+        except UserError as error:
+            answer = protocol.explain(error), b""
+        except Exception as error:  # whatever it is, the daemon must hear of it and decide
+            answer = protocol.Broken(describe_fault(error)), b""
+        wire.send(*answer)
+        # A machine without memory for that finds out at the next task, where it can be told.
+        with suppress(MemoryError, RuntimeError):
+            bench.make_ready()
+
+
+class _Wire:
+    """The socket and the secret that goes with each message."""
+
+    def __init__(self, socket: zmq.Socket[bytes], secret: bytes) -> None:
+        self._socket, self._secret, self._pool = socket, secret, Pool()
+
+    def send(self, letter: protocol.Letter, body: protocol.Buffer = b"") -> None:
+        self._socket.send_multipart(protocol.pack(self._secret, letter, body), copy=False)
+
+    def receive(self) -> tuple[protocol.Letter, memoryview]:
+        arrival, more = protocol.Arrival(self._secret, self._pool), True
+        while more:
+            frame = self._socket.recv(copy=False)
+            arrival.take(frame)
+            more = frame.more
+        return arrival.read()
+
+
+def _answer(
+    letter: protocol.Letter, body: protocol.Buffer, bench: Workbench, *, moved: Callable[[int], None]
+) -> tuple[protocol.Letter, protocol.Buffer]:
+    match letter:
+        case protocol.Describe():
+            return protocol.Described(bench.describe(letter.folder)), b""
+        case protocol.Open():
+            bench.open(letter.folder, bytes(body).decode(), letter.init)
+            return protocol.Opened(), b""
+        case protocol.Work():
+            return protocol.answer_with(bench.work(protocol.read_job(letter, body), moved))
+        case _:
+            raise ValueError(f"a trainer is not asked {letter.says!r}")
+
+
+class _Meter:
+    """Progress as the daemon hears of it: added up, and not more often than is of use."""
+
+    def __init__(self, wire: _Wire) -> None:
+        self._wire, self._waiting, self._told = wire, 0, monotonic()
+
+    def move(self, samples: int) -> None:
+        self._waiting += samples
+        # Also without samples it is a sign of life: an evaluation passes none.
+        if monotonic() - self._told >= PROGRESS_SECONDS:
+            self._wire.send(protocol.Moved(self._waiting))
+            self._waiting, self._told = 0, monotonic()
+
+    def tell(self) -> None:
+        if self._waiting:
+            self._wire.send(protocol.Moved(self._waiting))
+
+
+def describe_fault(error: Exception) -> str:
+    """Where the program failed and in which words, without what could be a value or a file's name."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" at {os.path.basename(last[0].filename)}:{last[0].lineno}" if last else ""
+    words = error.strerror or "" if isinstance(error, OSError) else str(error).partition("\n")[0]
+    for opening in ("tensor(", "array("):
+        words = words.partition(opening)[0]
+    words = re.sub(r"-?\d+\.\d*(e[-+]?\d+)?", "#", words)[:LONGEST_WORDS]
+    return f"{type(error).__name__}: {words}{place}"
+
+
+def _end_with_parent() -> None:
+    """Standard input stays open as long as the daemon lives: its end is the daemon's, however that came."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(0)

@@ -1,0 +1,86 @@
+"""What all commands have in common at their outer edge: an error a person can mend is words and an exit code."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, TypeAlias
+
+import typer
+
+from pfl_common.app.usage_errors import WrongUsage, words_of
+from pfl_common.errors import PflError
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Numbers of glibc's mallopt."""
+
+
+def tell_version(program: str) -> str:
+    """What is installed, in one line; torch is only looked up, not loaded."""
+    with suppress(PackageNotFoundError):
+        python = f"Python {platform.python_version()}"
+        return f"{program} {version('pfl-net')} (torch {version('torch')}, {python}, {platform.system()})"
+    return f"{program} (not installed as a package)"
+
+
+def _show_version(ctx: typer.Context, asked: bool) -> None:
+    if asked:
+        typer.echo(tell_version(str(ctx.find_root().info_name)))
+        raise typer.Exit
+
+
+Version: TypeAlias = Annotated[
+    bool,
+    typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit."),
+]
+"""An option that every program has."""
+
+
+def make_app() -> typer.Typer:
+    """A program or a group of commands: `-h` is `--help`, errors are ours, shells may complete."""
+    settings = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=settings)
+
+
+def keep_frames_warm() -> None:
+    """Let memory of a frame's size be used again instead of going back to the system and coming fresh.
+
+    By default each frame of 1 MiB is mapped and unmapped, and its fresh pages cost more than what is done with it.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another C library has other ways
+            libc = ctypes.CDLL(None)
+            libc.mallopt(_MMAP_THRESHOLD, 4 << 20)
+            libc.mallopt(_TRIM_THRESHOLD, 32 << 20)
+            # Each arena keeps what its threads gave back, and frames go through the hands of many threads.
+            libc.mallopt(_ARENA_MAX, 2)
+
+
+def run(program: str, command: typer.Typer) -> None:
+    """Run a command; a wrong word, or what it raises on purpose, is printed without a traceback."""
+    # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    keep_frames_warm()
+    try:
+        code = command(standalone_mode=False, prog_name=program)
+    except WrongUsage as wrong:
+        error: PflError = words_of(wrong, program)
+    except typer.Abort:
+        raise SystemExit(130) from None
+    except PflError as raised:
+        error = raised
+    else:
+        # Left early with a code of its own; what a command returns is no code.
+        raise SystemExit(code if isinstance(code, int) else 0)
+    # Loaded for words that are hardly ever said: it weighs megabytes in a daemon that runs for months.
+    from pfl_common.app.terminal import console
+
+    console(stderr=True).print(f"{program}: {error}", markup=False)
+    # Standard error may go to a log file, which other people read: names of data files are for a terminal.
+    if sys.stderr.isatty() and (file := getattr(error, "file", "")):
+        console(stderr=True).print(f"  the file: {file}", markup=False)
+    raise SystemExit(getattr(error, "exit_code", 1)) from None

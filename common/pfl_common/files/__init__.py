@@ -1,0 +1,1 @@
+"""Files on disk that several rooms handle alike."""

@@ -1,0 +1,273 @@
+"""The shape of a method: a half for the site, a half for the coordinator, and what goes between them.
+
+A method is one module with three names: `Config`, `Client`, `Server` (and, when it needs them, `PER_CLIENT`,
+`phase`, `SHOWS`). The two halves share no object: all that one knows of the other has crossed as a `State`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
+from torch import Tensor, nn
+
+from pfl_common.app.config import STRICT as STRICT  # methods take it from here
+from pfl_common.app.config import Why
+from pfl_common.learning.partition import BnPolicy, travelling
+from pfl_common.models import Backbone
+from pfl_common.randomness import generators
+from pfl_common.spec.run import ClientId, RunSpec, Task
+from pfl_common.tensors.state import Kept, State, load_into
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Up, Weighted
+
+Metrics: TypeAlias = dict[str, float]
+"""Numbers worth a curve. A site's own leave it, if its owner lets them, to be summed over sites: nothing of a single
+sample may be among them. What names they may have stands in `evaluation`.
+"""
+
+Batch: TypeAlias = tuple[Tensor, Tensor]
+Tail: TypeAlias = Literal["fold", "drop", "keep"]
+"""What becomes of an epoch's last batch when it is not full."""
+
+Momentum: TypeAlias = Annotated[float, Field(ge=0, lt=1), Why("from 1 on old steps never fade")]
+
+
+@checked(frozen=True, config=STRICT)
+class Settings:
+    """What every method lets a user choose; a method's Config adds its own symbols and its own defaults."""
+
+    epochs: Annotated[int, Field(ge=1, le=1_000_000), Why("a round without a pass trains nothing")] = 1
+    """E: passes over the site's training data in one round."""
+    batch: Annotated[int, Field(ge=1, le=65_536), Why("a step holds all its samples in memory")] = 32
+    """B: samples in one step."""
+    lr: Annotated[float, Field(gt=0, le=1_000_000), Why("0 learns nothing, 1 is a large step")] = 0.1
+    """eta: step size of SGD. One value for all methods, with which each learns small pictures in 30 rounds; what a
+    paper used is in its method's presets.
+    """
+    momentum: Momentum = 0.5
+    """m: momentum of SGD; its memory starts empty in every round, and in every stage of one."""
+    weight_decay: Annotated[float, Field(ge=0, le=1), Why("usual are 0 to 0.01")] = 0.0
+    """L2 penalty of SGD."""
+    tail: Tail = "fold"
+    """A last batch that is not full: under half of B it joins the one before it if the network has batch norm (fold),
+    it is left out (drop), or it is a batch of its own (keep). A site with less than one batch uses all it has.
+    """
+    drop_last: bool = False
+    """The same as `tail = drop`, under the name that the FedCP and GPFL settings have for it; wins over `tail`."""
+    bn_policy: BnPolicy = "local_stats"
+    """What batch-norm layers share: share_all, local_stats (statistics stay) or local_bn (all stays)."""
+    aggregation: Literal["samples", "uniform"] = "samples"
+    """Whether a site counts by its number of training samples, or every site alike."""
+    eval_point: Literal["pre", "post", "both"] = "pre"
+    """Measure with the freshly received model (pre), after local training (post), or at both points."""
+    diagnose: bool = True
+    """After training each site measures what the method has to tell of itself beside accuracy; it stays at the site."""
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """A round's counted updates. No order of arrival, no drop-outs, no time: only what was counted."""
+
+    total: Sum
+    shown: Mapping[ClientId, Kept]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One part of a site's data; images are kept as bytes and become numbers in [0, 1] when taken, the numbers of words
+    stay whole.
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: Tensor) -> Batch:
+        """The samples at these places, ready for a model."""
+        place = index.to(self.x.device)
+        x = self.x[place]
+        return (x.float() / 255 if x.dtype == torch.uint8 else x), self.y[place]
+
+    def to(self, device: torch.device | str) -> Samples:
+        """The same samples, lying where the model trains."""
+        return Samples(self.x.to(device), self.y.to(device))
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All samples once, in their own order, none left out: for evaluation and statistics."""
+        for start in range(0, len(self), size):
+            yield self.take(torch.arange(start, min(start + size, len(self))))
+
+
+def probe(samples: Samples, most: int = 2000) -> Samples:
+    """At most so many of some samples, the same ones each time: enough for a diagnostic."""
+    if len(samples) <= most:
+        return samples
+    order = torch.randperm(len(samples), generator=generators.generator("probe", len(samples)))
+    chosen = order[:most].sort().values.to(samples.x.device)
+    return Samples(samples.x[chosen], samples.y[chosen])
+
+
+def _nothing() -> Samples:
+    return Samples(torch.empty(0), torch.empty(0, dtype=torch.int64))
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """A site's data and its randomness, both of which stay where they are."""
+
+    train: Samples
+    validation: Samples
+    test: Samples
+    classes: int
+    site: ClientId
+    seed: int
+    shifted: Samples = field(default_factory=_nothing)
+    """A second test of samples that came about otherwise than `train` and `test`: measured, never learnt from."""
+
+    @property
+    def counts(self) -> Tensor:
+        """Training samples per class, over the whole training set; 0 for a class the site does not have."""
+        return torch.bincount(self.train.y.cpu(), minlength=self.classes)
+
+    def generator(self, task: Task, *purpose: int | str) -> torch.Generator:
+        """Chance for one purpose in this round at this site; the same words give the same draws."""
+        return generators.generator(self.seed, self.site, task.round, *purpose)
+
+    def batches(self, task: Task, epoch: int, *, size: int, tail: Tail = "keep") -> Iterator[Batch]:
+        """One epoch of training batches in an order of its own for (site, round, epoch)."""
+        order = torch.randperm(len(self.train), generator=self.generator(task, "shuffle", epoch))
+        edges = cut(len(order), size, tail)
+        for start, end in pairwise(edges):
+            yield self.train.take(order[start:end])
+
+
+def cut(samples: int, size: int, tail: Tail) -> list[int]:
+    """The places at which an epoch is cut into batches: its first sample, each batch's end."""
+    full, rest = divmod(samples, size)
+    edges = [size * number for number in range(full + 1)]
+    if not rest or (full and tail == "drop"):
+        return edges
+    if full and tail == "fold" and 2 * rest < size:
+        edges.pop()
+    return [*edges, samples]
+
+
+class Participant(nn.Module):
+    """The site's half. Everything it must know in the next round is a parameter or a buffer of it."""
+
+    heads: tuple[str, ...] = ("head",)
+    """The heads it has, by canonical name; the backbone makes each of them."""
+
+    def __init__(self, config: Settings, backbone: Backbone, classes: int) -> None:
+        super().__init__()
+        self.settings, self.classes = config, classes
+        self.progress: Callable[[int], None] = lambda samples: None
+        self.features = backbone.features
+        self.encoder = backbone.encoder
+        for name in self.heads:
+            self.add_module(name, backbone.another_head())
+
+    def travels(self, phase: str) -> Iterable[str]:
+        """Names this method shares in a phase: summed on the way up, overwritten by the next download."""
+        return travelling(self, self.settings.bn_policy)
+
+    def stays(self, phase: str) -> Iterable[str]:
+        """Names the site's vault keeps: by default whatever does not travel."""
+        return self.state_dict().keys() - set(self.travels(phase))
+
+    def receive(self, down: State, task: Task) -> None:
+        """Take over what came from the coordinator; at first contact `task.since` is 0."""
+        load_into(self, down)
+
+    def learn(self, data: LocalData, task: Task) -> Metrics:
+        """The paper: train on the site's own data; returns what is worth a curve."""
+        raise TypeError(f"{type(self).__module__} has a Client without learn()")
+
+    def report(self, data: LocalData, task: Task) -> Up:
+        """What goes back: by default what travels, weighted. It is sent before anything else is done here."""
+        own, weight = State.view(self, self.travels(task.phase)), self.weight(data)
+        return Up(summed={name: Weighted(value, weight) for name, value in own.items()})
+
+    def weight(self, data: LocalData) -> Tensor:
+        """How much this site counts: its number of training samples, or 1."""
+        return torch.tensor(len(data.train) if self.settings.aggregation == "samples" else 1)
+
+    def diagnose(self, data: LocalData, task: Task) -> Metrics:
+        """What else is worth a curve, measured right after training: in evaluation mode, without gradients, and
+        without leaving a trace. By default nothing is; take `probe(data.test)` rather than all samples.
+        """
+        return {}
+
+    def personalise(self, data: LocalData, task: Task) -> None:
+        """Fit the received model to the site before it predicts; by default there is nothing to do."""
+
+    @property
+    def owns_statistics(self) -> bool:
+        """Whether batch-norm statistics stay at the site: a newcomer must first fill them from its data."""
+        return self.settings.bn_policy != "share_all"
+
+    def finish(self, data: LocalData, task: Task) -> None:
+        """After the last round, at the site alone; by default there is nothing to do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of the personalised prediction, one per class."""
+        scores: Tensor = self.get_submodule(self.heads[0])(self.encoder(x))
+        return scores
+
+    def views(self, x: Tensor) -> dict[str, Tensor]:
+        """Each head's own scores, for methods with more than one; "combined" is what `forward` says."""
+        return {"combined": self(x)}
+
+
+class ServerHalf(Protocol):
+    """The coordinator's half. Pure: state in, state out; the state is the checkpoint."""
+
+    def __init__(self, config: Settings, spec: RunSpec) -> None: ...
+
+    def start(self, template: Participant, seed: int) -> State:
+        """The state before the first round."""
+
+    def welcome(self, state: State) -> State:
+        """What a site gets that never took part (`since` = 0)."""
+
+    def send(self, state: State, client: ClientId, task: Task) -> State:
+        """What this site gets for this task; the same for all unless the module says PER_CLIENT."""
+
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+        """The state after a round, from the state before it and what was counted."""
+
+
+class Averaging:
+    """The coordinator's half of most methods: keep the mean of what travels."""
+
+    def __init__(self, config: Settings, spec: RunSpec) -> None:
+        self.config, self.spec = config, spec
+
+    def start(self, template: Participant, seed: int) -> State:
+        """The first values of what travels."""
+        return State.of(template, template.travels(self.first_phase))
+
+    @property
+    def first_phase(self) -> str:
+        """The phase of round 1; a method with phases says which."""
+        return "train"
+
+    def welcome(self, state: State) -> State:
+        """A new site gets what everybody gets."""
+        return state
+
+    def send(self, state: State, client: ClientId, task: Task) -> State:
+        """Everybody gets the mean."""
+        return state
+
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+        """The weighted mean over the counted sites; what nobody sent stays as it was."""
+        return arrivals.total.mean(otherwise=state)

@@ -1,0 +1,1 @@
+"""Every draw of a run, from words and not from history."""

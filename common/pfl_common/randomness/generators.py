@@ -1,0 +1,47 @@
+"""The only place that touches torch's global generator: every draw of a run starts from words, not from history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from pfl_common.randomness.hashed import derive
+
+
+def generator(*words: int | str) -> torch.Generator:
+    """A fresh generator for one purpose, for example (run seed, site, round, "shuffle", epoch)."""
+    return torch.Generator().manual_seed(derive(*words))
+
+
+@contextmanager
+def scope(*words: int | str) -> Iterator[None]:
+    """Dropout and other layers draw from the global generator: seed it for one purpose, then put it back."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        _seed_all(derive(*words))
+        yield
+
+
+def _seed_all(seed: int) -> None:
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        # The same for this processor; torch.manual_seed would note for each absent device who asked, for ever.
+        torch.default_generator.manual_seed(seed)
+
+
+def initialise(module: nn.Module, seed: int) -> None:
+    """Give each layer its first values from (seed, "init", its name), so that no layer's depend on another's."""
+    for name, layer in module.named_modules():
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            with scope(seed, "init", name):
+                reset()
+
+
+def pin_threads(threads: int) -> None:
+    """Fix the number of threads: another number sums in another order and gives other bits."""
+    torch.set_num_threads(threads)

@@ -1,0 +1,86 @@
+"""How sealed bytes are laid out: frames of 1 MiB and a tag, each bound to its place and to one header.
+
+    nonce (12 bytes) = direction and format version (7) ‖ frame number (4) ‖ last frame? (1)
+
+The last flag makes a cut file fail, the number a reordered one, the direction a reflected one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from pfl_common.errors import Refused
+from pfl_common.spec.run import ClientId, Direction
+
+FRAME = 1 << 20
+TAG = 16
+LARGEST_HEADER = 1 << 16
+
+Code: TypeAlias = Literal["truncated", "frame", "order", "wrap", "signature", "header", "size"]
+CODES: tuple[Code, ...] = get_args(Code)
+
+_PREFIXES: dict[Direction, bytes] = {"down": b"pfl1\0dn", "up": b"pfl1\0up"}
+_MOST_FRAMES = 1 << 32
+
+
+class Tampered(Refused):
+    """A sealed parcel is not what its sender sealed for us; nothing of it was used."""
+
+    def __init__(self, code: Code, words: str) -> None:
+        super().__init__(code, words)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What all parts of one parcel are bound to: its header's hash, and the header's direction and sender."""
+
+    hash: bytes
+    direction: Direction
+    sender: ClientId
+
+
+def bind(header: bytes) -> Binding:
+    """Read a header as far as sealing needs it; its text must be canonical, or two texts could mean one."""
+    try:
+        fields = json.loads(header) if len(header) <= LARGEST_HEADER else None
+        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    except (ValueError, RecursionError):
+        fields, canonical = None, b""
+    match fields:
+        case {"direction": "down" | "up" as direction, "sender": str(sender)} if canonical == header:
+            return Binding(hashlib.sha256(header).digest(), direction, sender)
+        case _:
+            raise Tampered(
+                "header",
+                f"a header of {len(header)} bytes that is no canonical JSON with direction and sender; "
+                "expected: the bytes of Header.to_json",
+            )
+
+
+def make_nonce(direction: Direction, index: int, *, last: bool) -> bytes:
+    """The nonce of one frame; under one key no two are alike."""
+    return _PREFIXES[direction] + index.to_bytes(4, "big") + bytes((last,))
+
+
+def count_frames(plain: int) -> int:
+    """How many frames so many bytes fill; none at all is still one, empty, last frame."""
+    count = max(1, -(-plain // FRAME))
+    if count > _MOST_FRAMES:
+        raise Tampered("size", f"{plain} bytes; expected: at most {_MOST_FRAMES} frames of {FRAME} bytes")
+    return count
+
+
+def sealed_size(plain: int) -> int:
+    """How many bytes so many bytes are once they are sealed."""
+    return plain + TAG * count_frames(plain)
+
+
+def plain_size(sealed: int) -> int:
+    """How many bytes lie in so many sealed ones; a number that no sealing gives is refused."""
+    plain = sealed - TAG * max(1, -(-sealed // (FRAME + TAG)))
+    if plain < 0 or sealed_size(plain) != sealed:
+        raise Tampered("size", f"{sealed} bytes; expected: whole frames with their tags, and never nothing")
+    return plain

@@ -1,0 +1,220 @@
+"""Whether what a site says of its data can be true: its words come over the wire and decide what all sites build.
+
+What is bounded here bounds the call too. Refused is what no site of ours would say, with what was expected instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from pfl_common.errors import Refused
+from pfl_common.spec.run import NOT_SUMMED, Description, InputKind, Model, Moments
+
+MOST_BYTES = 1 << 20
+"""All that a site says of its data."""
+MOST_SIZES, LONGEST_SIDE = 16, 100_000
+MOST_MOMENTS = 4096
+"""Features that are told apart; data with more are standardised by one mean and one deviation."""
+MOST_DIMENSIONS, LARGEST_DIMENSION = 8, 1 << 31
+MOST_CLASSES, LONGEST_CLASS = 20_000, 1000
+MOST_WARNINGS, LONGEST_WARNING = 64, 8000
+MOST_SAMPLES = 1 << 40
+LARGEST_NUMBER = 3.4028235e38
+"""Numbers are float32: squares of these, summed over all samples there can be, are finite in float64."""
+FEWEST_SUMMED = 5
+"""Numbers in a sum at least: of a table with one row the sums are that row."""
+MOST_WORDS, LONGEST_WORD, MOST_WORD_BYTES = 100_000, 64, 900_000
+"""Of the list by which texts are numbered, a site's own and the run's; a longer one is hashed."""
+MOST_TOKENS = 1_000_000
+"""Numbers that words can have: each costs the model a row."""
+LONGEST_TEXT = 65_536
+MOST_COLUMNS, LONGEST_COLUMN = 20_000, 200
+WHITEST = 65535
+"""The largest number of a picture of 16 bits."""
+
+_AXES = {"windows": ("channels", "time"), "tokens": ("words",), "table": ("columns",)}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ROUNDING = 1e-6
+"""Sums of floats in another order differ by less than this share."""
+
+
+def check(description: Description) -> None:
+    """Refuse a description that cannot be true."""
+    _check_names(description)
+    _check_shape(description)
+    _check_values(description)
+    _check_sizes(description)
+    _check_text(description)
+    _check_columns(description)
+    if description.moments is not None and description.moments != NOT_SUMMED:
+        _check_moments(description, description.moments)
+        _check_counts(description, description.moments)
+
+
+def count_features(description: Description) -> int:
+    """How many features of a site's samples have sums of their own: channels, columns of a table, or none apart."""
+    shape = description.shape
+    if description.kind in ("image", "windows"):
+        return shape[0]
+    return 1 if len(shape) > 2 or shape[-1] > MOST_MOMENTS else shape[-1]
+
+
+def _check_names(description: Description) -> None:
+    classes, warnings = description.classes, description.warnings
+    _expect(len(classes) <= MOST_CLASSES, f"{len(classes)} classes", f"at most {MOST_CLASSES}")
+    longest = max(map(len, classes), default=0)
+    _expect(longest <= LONGEST_CLASS, f"a class name of {longest} letters", f"at most {LONGEST_CLASS}")
+    _expect(len(set(classes)) == len(classes), "a class that is named twice", "each class once")
+    _expect(len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings", f"at most {MOST_WARNINGS}")
+    longest = max(map(len, warnings), default=0)
+    _expect(longest <= LONGEST_WARNING, f"a warning of {longest} letters", f"at most {LONGEST_WARNING}")
+    hexadecimal = re.fullmatch(r"[0-9a-f]{0,64}", description.data) is not None
+    _expect(hexadecimal, "a fingerprint of another form", "at most 64 digits 0-9 a-f")
+
+
+def _check_shape(description: Description) -> None:
+    shape = description.shape
+    _expect(len(shape) <= MOST_DIMENSIONS, f"{len(shape)} dimensions", f"at most {MOST_DIMENSIONS}")
+    outside = [length for length in shape if not 1 <= length <= LARGEST_DIMENSION]
+    _expect(
+        bool(shape) and not outside, f"a sample of shape {shape}", f"dimensions of 1 to {LARGEST_DIMENSION}"
+    )
+    picture = len(shape) == 3 and shape[0] in (1, 3) and max(shape[1:]) <= LONGEST_SIDE
+    _expect(
+        picture or description.kind != "image",
+        f"pictures of shape {shape}",
+        f"1 or 3 channels, height and width, sides of at most {LONGEST_SIDE}",
+    )
+    samples = description.samples or 0
+    _expect(samples <= MOST_SAMPLES, f"{samples} samples", f"at most {MOST_SAMPLES}")
+    _expect(
+        description.kind in ("image", "array") or len(shape) == len(_AXES[description.kind]),
+        f"{description.kind} of shape {shape}",
+        " x ".join(_AXES.get(description.kind, ())),
+    )
+    channels = shape[0] if description.kind == "windows" else 1
+    _expect(channels <= MOST_MOMENTS, f"windows of {channels} channels", f"at most {MOST_MOMENTS}")
+
+
+def _check_values(description: Description) -> None:
+    low, high, values = description.low, description.high, description.values
+    _expect(
+        math.isfinite(low) and math.isfinite(high) and low <= high,
+        f"values from {low:g} to {high:g}",
+        "two finite numbers, the smaller one first",
+    )
+    _expect(
+        max(-low, high) <= LARGEST_NUMBER, f"values from {low:g} to {high:g}", "numbers that float32 can hold"
+    )
+    _expect((values == "numbers") <= (description.kind != "image"), f"images of {values}", "a kind of pixels")
+    known = description.kind in ("image", "array") or values == "numbers"
+    _expect(known, f"{description.kind} of {values}", "numbers")
+    if values in ("bytes", "wide"):
+        most = WHITEST if values == "wide" else 255
+        _expect(low >= 0 and high <= most, f"{values} from {low:g} to {high:g}", f"values from 0 to {most}")
+
+
+def _check_sizes(description: Description) -> None:
+    sizes = description.sizes
+    _expect(len(sizes) <= MOST_SIZES, f"{len(sizes)} sizes of pictures", f"at most {MOST_SIZES}")
+    for height, width, count in sizes:
+        sides = min(height, width) >= 1 and max(height, width) <= LONGEST_SIDE
+        _expect(sides, f"pictures of {height}x{width}", f"sides of 1 to {LONGEST_SIDE} pixels")
+        counted = 1 <= count <= MOST_SAMPLES
+        _expect(counted, f"{count} pictures of {height}x{width}", f"1 to {MOST_SAMPLES} of each size")
+    different = len({size[:2] for size in sizes})
+    _expect(different == len(sizes), "a size of pictures that is counted twice", "each size once")
+
+
+def _check_text(description: Description) -> None:
+    """The list and the number of words decide how large the network is that every site builds."""
+    numbering, tokens, words = description.numbering, description.tokens, description.words
+    _expect(bool(numbering) == (description.kind == "tokens"), "words of samples that are no texts", "none")
+    counted = 3 <= tokens <= MOST_TOKENS if numbering in ("hashed", "numbers") else not tokens
+    _expect(counted, f"{tokens} numbers of words", f"3 to {MOST_TOKENS}, where no list of words is told")
+    _expect(bool(words) == (numbering == "words"), f"a list of {len(words)} words", "one if it is told")
+    check_words(words)
+    text = description.kind == "tokens"
+    length = description.shape[0] if text else 1
+    _expect(length <= LONGEST_TEXT, f"texts of {length} words", f"at most {LONGEST_TEXT}")
+    _expect(not text or description.moments is None, "sums over the numbers of words", "none")
+
+
+def alike(kind: str) -> str:
+    """Kinds of data that go together have one word: a table is an array whose samples are rows."""
+    return "array" if kind == "table" else kind
+
+
+def kind_of(model: Model, own: InputKind) -> InputKind:
+    """What a run is about; one of an earlier release does not say it, and had pictures and arrays."""
+    return model.kind or ("image" if own == "image" else "array")
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse a list of words that is too long, has too long ones, or one twice."""
+    size = sum(len(word.encode()) for word in words)
+    _expect(
+        len(words) <= MOST_WORDS and size <= MOST_WORD_BYTES,
+        f"{len(words)} words of {size} bytes",
+        f'at most {MOST_WORDS} words of {MOST_WORD_BYTES} bytes; more are hashed: "hashed" in data.json',
+    )
+    longest = max(map(len, words), default=0)
+    _expect(longest <= LONGEST_WORD, f"a word of {longest} letters", f"at most {LONGEST_WORD}")
+    _expect(len(set(words)) == len(words), "a word that is listed twice", "each word once")
+    _expect(all(words), "an empty word", "letters")
+    # Written as JSON each of them takes six times its room, and terminals obey some.
+    unseen = sum(_CONTROL.search(word) is not None for word in words)
+    _expect(not unseen, f"{unseen} words with control characters", "letters")
+
+
+def _check_columns(description: Description) -> None:
+    names = description.columns
+    if not names:
+        return
+    _expect(description.kind == "table", "columns of samples that are no table", "none")
+    columns = description.shape[-1]
+    _expect(len(names) == columns, f"{len(names)} names for {columns} columns", "one for each")
+    _expect(len(names) <= MOST_COLUMNS, f"{len(names)} names of columns", f"at most {MOST_COLUMNS}")
+    longest = max(map(len, names))
+    _expect(longest <= LONGEST_COLUMN, f"a column's name of {longest} letters", f"at most {LONGEST_COLUMN}")
+    _expect(len(set(names)) == len(names), "a column that is named twice", "each column once")
+
+
+def _check_moments(description: Description, moments: Moments) -> None:
+    count, features = moments.count, len(moments.sums)
+    _expect(count >= 1, f"sums over {count} numbers", "at least one")
+    _expect(
+        features == len(moments.squares) and 1 <= features <= MOST_MOMENTS,
+        f"{features} sums and {len(moments.squares)} sums of squares",
+        f"as many of both, 1 to {MOST_MOMENTS}",
+    )
+    largest = max(abs(description.low), abs(description.high))
+    slack = count * largest * _ROUNDING
+    for total, square in zip(moments.sums, moments.squares, strict=True):
+        finite = math.isfinite(total) and math.isfinite(square)
+        _expect(finite, "a sum that is no finite number", "finite numbers")
+        within = count * description.low - slack <= total <= count * description.high + slack
+        _expect(within, f"a sum of {total:g} over {count} numbers", "one that their range allows")
+        # The mean of squares is no less than the square of the mean, and no more than the largest square.
+        least, most = (total / count) ** 2 * (1 - _ROUNDING), largest**2 * (1 + _ROUNDING)
+        possible = least <= square / count <= most
+        _expect(possible, f"{square:g} as the sum of squares, {total:g} as the sum", "two that fit together")
+
+
+def _check_counts(description: Description, moments: Moments) -> None:
+    """Every number of every sample is in one sum: who counts more would outweigh all other sites."""
+    features, all_of_it = count_features(description), math.prod(description.shape)
+    summed = len(moments.sums)
+    _expect(summed == features, f"{summed} sums for samples of shape {description.shape}", f"{features}")
+    samples = MOST_SAMPLES if description.samples is None else description.samples
+    most = samples * all_of_it // features
+    _expect(
+        moments.count <= most, f"sums over {moments.count} numbers", f"at most {most}, as many as there are"
+    )
+
+
+def _expect(true: bool, seen: str, expected: str) -> None:  # reads as a sentence
+    if not true:
+        raise Refused("bad_request", f"a description of data with {seen}; expected: {expected}")

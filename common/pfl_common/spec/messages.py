@@ -1,0 +1,285 @@
+"""What coordinator and site say to each other, as plain values; the transports only carry them.
+
+Torch-free. A site is never asked who it is: the transport knows it from the certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, JsonValue
+
+from pfl_common.spec.run import ClientId, Header, Kind, RunSpec, Task, manifest_hash
+
+Scores: TypeAlias = dict[str, list[float]]
+"""Evaluation vectors by "point/split/view", and what training said by "told/name"; their layout is in `evaluation`."""
+
+DECLINES = (
+    "policy",
+    "data_changed",
+    "disk_full",
+    "trainer_failed",
+    "out_of_memory",
+    "too_few_samples",
+    "wrong_shape",
+    "diverged",
+    "tampered",
+    "stopping",
+)
+"""Every reason a site may give for not doing a task."""
+
+
+OPENING = "opening"
+"""The key of heartbeats before a site's first task: it fetches the first model and reads its data."""
+
+
+MOST_SENTENCES, LONGEST_SENTENCE = 16, 1000
+"""What sites and coordinator tell each other's people beside what they do."""
+
+
+def shorten(words: Iterable[str]) -> tuple[str, ...]:
+    """A peer's sentences for people: not too many, not too long, each one line without control characters."""
+    return tuple(
+        "".join(sign if sign.isprintable() else " " for sign in line[:LONGEST_SENTENCE])
+        for line in islice(words, MOST_SENTENCES)
+    )
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes that cross: going down named by their SHA-256, going up, sealed, by that of their frames' tags."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What opens a parcel for its recipient and vouches for its sender; empty within one process."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+
+    wrap: bytes = b""
+    signature: bytes = b""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The run a site has been taken into, the first model it shall start from, and the coordinator's card."""
+
+    spec: str
+    init: Blob
+    seal: Seal = field(default_factory=Seal)
+    card: bytes = b""
+    warnings: tuple[str, ...] = ()
+    """What is odd about the sites' classes, for people."""
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """The run does not begin although enough sites have come; said only where there is something to say."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One generation of a site's vault: the round and attempt it was made in."""
+
+    round: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A task for this site, with what it needs to begin."""
+
+    task: Task
+    header: Header
+    blob: Blob
+    seal: Seal = field(default_factory=Seal)
+
+    @property
+    def key(self) -> str:
+        """The task's name within the run."""
+        return self.task.key
+
+
+@dataclass(frozen=True)
+class Over:
+    """There will be no more tasks; `status` is finished, stopped or failed."""
+
+    status: str
+    words: str = ""
+    counted: int | None = None
+    """In how many rounds an update of the site was counted, if the coordinator says so."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A site has an upload ready."""
+
+    key: str
+    header: Header
+    blob: Blob
+    seal: Seal = field(default_factory=Seal)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The coordinator has this upload, whole and verified; repeating the offer gives the same receipt."""
+
+    run: str
+    key: str
+    site: ClientId
+    digest: str
+    signature: bytes = b""
+
+
+SitePhase: TypeAlias = Literal["called", "working", "uploading", "waiting", "away", "left"]
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+
+NOT_SINCE = -1.0
+"""Instead of seconds: the site was not heard since the coordinator was started, and when before is not known."""
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """One line of the coordinator's list of sites: what it does, as one of a few words and as a person reads it."""
+
+    site: ClientId
+    state: str
+    seen_seconds: float
+    """Since it was last heard, or NOT_SINCE."""
+    doing: str = ""
+    phase: SitePhase = "waiting"
+    counted: int = 0
+    """In how many rounds an update of it was counted."""
+    warnings: tuple[str, ...] = ()
+    """What the site itself found odd about its data."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One committed round: when it ended, how long it took, who was in it, and how good the model was after it.
+
+    Accuracies are over the sites that measured, of their test samples; None where nobody has (yet). Bytes are all
+    that crossed from the end of the attempt before to the end of this one. Diagnostics are what the coordinator's
+    half of the method told of the round, by name.
+    """
+
+    round: int
+    ended: float
+    seconds: float
+    cohort: int
+    counted: int
+    lost: int
+    accuracy: float | None = None
+    spread: float | None = None
+    worst_decile: float | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    measured: int = 0
+    """Sites that the accuracies are over; 0 also where the coordinator is of an older release, which does not say."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a run, for people."""
+
+    at: float
+    level: Level
+    words: str
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What `pfl status` and the status page show. Moments are Unix times by the coordinator's clock."""
+
+    run: str
+    method: str
+    status: str
+    round: int
+    rounds: int
+    attempt: int
+    words: str = ""
+    awaited: tuple[ClientId, ...] = ()
+    """Sites the round waits for; once the run is over, those that have not got its last model."""
+    sites: tuple[SiteStatus, ...] = ()
+    scores: dict[str, float] = field(default_factory=dict)
+    started: float = 0.0
+    """When the run began; 0 before."""
+    now: float = 0.0
+    spec: dict[str, JsonValue] = field(default_factory=dict)
+    """What a person may want to know of the run's specification."""
+    curve: tuple[Point, ...] = ()
+    """Committed rounds, oldest first; of very many a part, evenly chosen, with the first and the last."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Mean seconds by phase over the last rounds: of one site for what sites do, of the round for the rest."""
+    events: tuple[Event, ...] = ()
+    """What happened last, newest first."""
+    opened: float = 0.0
+    """When the attempt under way was opened, and below how many of it were asked, are in and are lost; 0 between."""
+    cohort: int = 0
+    counted: int = 0
+    lost: int = 0
+    warnings: tuple[str, ...] = ()
+    """What is odd about the sites' classes."""
+    refused: dict[ClientId, str] = field(default_factory=dict)
+    """Sites that were not taken, and why; until they come back mended."""
+
+
+COORDINATOR = "coordinator"
+"""The sender of all that goes down."""
+
+
+def header_of_init(spec: RunSpec) -> Header:
+    """What is said of the first model: it belongs to no round."""
+    return Header(
+        spec.id,
+        0,
+        0,
+        Kind.TRAIN,
+        "init",
+        "down",
+        COORDINATOR,
+        manifest_hash(spec.init_manifest),
+        state=spec.hash,
+    )
+
+
+def header_down(spec: RunSpec, task: Task, *, state: str = "") -> Header:
+    """What is said of a task's download; its groups are added when its content is known."""
+    manifest = spec.manifest(task.kind, task.phase, "down")
+    return Header(
+        run=spec.id,
+        round=task.round,
+        attempt=task.attempt,
+        kind=task.kind,
+        phase=task.phase,
+        direction="down",
+        sender=COORDINATOR,
+        manifest=manifest_hash(manifest),
+        state=state,
+    )
+
+
+def header_up(spec: RunSpec, task: Task, site: ClientId, *, state: str) -> Header:
+    """What is said of a site's update; its groups are added when its content is known."""
+    manifest = spec.manifest(task.kind, task.phase, "up")
+    return Header(
+        run=spec.id,
+        round=task.round,
+        attempt=task.attempt,
+        kind=task.kind,
+        phase=task.phase,
+        direction="up",
+        sender=site,
+        manifest=manifest_hash(manifest),
+        state=state,
+    )

@@ -1,0 +1,240 @@
+"""Where each tensor of a parcel lies, and how to read parts of it: a parcel is never held as a whole to be read.
+
+Everything that walks over a large parcel does so in blocks of `BLOCK` numbers, through one warm buffer that is used
+again and again: fresh memory costs more than the arithmetic.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from io import FileIO
+from itertools import groupby
+from math import prod
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pfl_common.errors import Refused
+from pfl_common.spec.memo import remembered
+from pfl_common.spec.run import Entry, Manifest
+from pfl_common.tensors import mapped
+from pfl_common.tensors.mapped import BLOCK
+
+if sys.byteorder != "little":
+    raise ImportError("parcels are little-endian: this machine's byte order is not supported")
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.bool,
+    )
+}
+WIDEST = max(dtype.itemsize for dtype in DTYPES.values())
+
+
+class Source(Protocol):
+    """A parcel's plain bytes, wherever they lie; reading in order is cheap, any other order is possible."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fill the target with the bytes from this place on; there are as many."""
+
+
+class Held:
+    """A parcel that is in memory."""
+
+    def __init__(self, content: bytes | bytearray | memoryview) -> None:
+        self._content = memoryview(content)
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        return len(self._content)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Copy a part."""
+        target[:] = self._content[offset : offset + len(target)]
+
+
+class Filed:
+    """A parcel that lies in a file, read in parts: unlike a mapping, a file that is cut short is only an error."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        return self._size
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Read a part; what is already in the system's cache is copied once, straight to its place."""
+        self._file.seek(offset)
+        done = 0
+        while done < len(target):
+            read = self._file.readinto(target[done:])
+            if not read:
+                raise EOFError(
+                    f"the file ends at byte {offset + done}: {len(target) - done} more were expected"
+                )
+            done += read
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[Filed]:
+    """A file as a source, open as long as it is needed."""
+    with path.open("rb", buffering=0) as file:
+        yield Filed(file)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one tensor lies in a parcel, and what it is."""
+
+    entry: Entry
+    offset: int
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The type of its numbers."""
+        return DTYPES[self.entry.dtype]
+
+    @cached_property
+    def count(self) -> int:
+        """How many numbers it has."""
+        return prod(self.entry.shape)
+
+    @cached_property
+    def branch(self) -> str:
+        """The first part of its name."""
+        return self.entry.name.partition(".")[0]
+
+    @cached_property
+    def size(self) -> int:
+        """How many bytes it takes."""
+        return self.count * self.dtype.itemsize
+
+
+def size_of(manifest: Manifest, groups: Iterable[str]) -> int:
+    """Bytes of a parcel with these groups present: known before the first byte is accepted. A group the run does not
+    have is refused.
+    """
+    return _size_of(manifest, _check_groups(manifest, groups))
+
+
+@remembered
+def _size_of(manifest: Manifest, present: frozenset[str]) -> int:
+    entries = (entry for entry in manifest if not entry.group or entry.group in present)
+    return sum(Place(entry, 0).size for entry in entries)
+
+
+def lay_out(manifest: Manifest, groups: Iterable[str]) -> dict[str, Place]:
+    """Where each tensor lies, by name, in the order of the bytes; a group the run does not have is refused."""
+    return _lay_out(manifest, _check_groups(manifest, groups))
+
+
+@remembered
+def _lay_out(manifest: Manifest, present: frozenset[str]) -> dict[str, Place]:
+    places, offset = dict[str, Place](), 0
+    for entry in manifest:
+        if not entry.group or entry.group in present:
+            places[entry.name] = place = Place(entry, offset)
+            offset += place.size
+    return places
+
+
+def _check_groups(manifest: Manifest, groups: Iterable[str]) -> frozenset[str]:
+    # A peer's words: what is worked out from a manifest is kept, and nothing may be kept under such words.
+    present, known = frozenset(groups), _groups_of(manifest)
+    if unknown := sorted(present - known):
+        some = [group[:63] for group in unknown[:5]]
+        raise Refused(
+            "groups",
+            f"{len(unknown)} groups the run does not have, such as {some}; expected: of {sorted(known)}",
+        )
+    return present
+
+
+@remembered
+def _groups_of(manifest: Manifest) -> frozenset[str]:
+    return frozenset(entry.group for entry in manifest if entry.group)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbours of one branch and type, taken as one vector: a hundred small tensors cost no more than one."""
+
+    whole: Place
+    parts: tuple[Place, ...]
+
+
+def join(parts: Sequence[Place]) -> Stretch:
+    """Tensors of one type that lie one after the other, as one."""
+    first, count = parts[0], sum(part.count for part in parts)
+    whole = Place(Entry(first.entry.name, first.entry.dtype, (count,)), first.offset)
+    return Stretch(whole, tuple(parts))
+
+
+@remembered
+def stretches(places: dict[str, Place]) -> tuple[Stretch, ...]:
+    """A whole parcel as few long vectors, in order."""
+    neighbours = groupby(places.values(), key=lambda place: (place.branch, place.entry.dtype))
+    return tuple(join(list(parts)) for _, parts in neighbours)
+
+
+def fit(size: int, places: dict[str, Place]) -> None:
+    """Refuse a parcel that is not exactly as long as its tensors together."""
+    last = next(reversed(places.values()), None)
+    expected = 0 if last is None else last.offset + last.size
+    if size != expected:
+        raise Refused("size", f"the parcel has {size} bytes, the manifest says {expected}")
+
+
+class Window:
+    """One warm buffer; a tensor's numbers are looked at through it, one block after the other."""
+
+    def __init__(self, source: Source, block: int = BLOCK) -> None:
+        self._source, self._block = source, block
+        self._buffer = torch.empty(block * WIDEST, dtype=torch.uint8)
+        self._bytes = self._buffer.numpy().data
+
+    def over(self, source: Source) -> None:
+        """Look at another parcel."""
+        self._source = source
+
+    def take(self, place: Place, start: int, stop: int) -> Tensor:
+        """The numbers from start to stop, good until the next call; no more than a block."""
+        size = place.dtype.itemsize
+        length = (stop - start) * size
+        self._source.read_into(place.offset + start * size, self._bytes[:length])
+        return self._buffer[:length].view(place.dtype)
+
+    def blocks(self, place: Place) -> Iterator[Tensor]:
+        """All numbers of a tensor, in order."""
+        for start in range(0, place.count, self._block):
+            yield self.take(place, start, min(start + self._block, place.count))
+
+
+def read(source: Source, place: Place) -> Tensor:
+    """One whole tensor in memory of its own."""
+    tensor = mapped.zeros(place.entry.shape, place.dtype)
+    if place.size:
+        source.read_into(place.offset, tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return tensor

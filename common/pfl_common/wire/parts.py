@@ -1,0 +1,208 @@
+"""The parts that several messages of `wire` are made of, into plain values and back; `convert` puts them together.
+
+What no program of ours would have said raises ValueError or KeyError here, which `convert` refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar, get_args
+
+from pydantic import JsonValue, TypeAdapter
+
+from pfl_common.spec.messages import Event, Level, Over, Point, Seal, SitePhase, SiteStatus
+from pfl_common.spec.run import (
+    Description,
+    Direction,
+    Header,
+    InputKind,
+    Kind,
+    Moments,
+    Numbering,
+    Task,
+    Values,
+)
+from pfl_common.wire import coordinator_pb2 as pb
+
+SITE_PHASES: tuple[SitePhase, ...] = get_args(SitePhase)
+LEVELS: tuple[Level, ...] = get_args(Level)
+VALUES: tuple[Values, ...] = get_args(Values)
+NUMBERINGS: tuple[Numbering, ...] = get_args(Numbering)
+
+MOST_GROUPS, LONGEST_GROUP = 64, 255
+"""A group is a branch of what a method sends: it has a few, with names of its own."""
+
+_DIRECTIONS: dict[int, Direction] = {pb.DIRECTION_DOWN: "down", pb.DIRECTION_UP: "up"}
+_FACTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+Word = TypeVar("Word", bound=str)
+
+
+def hear_over(said: pb.Over) -> Over:
+    """The end of a run."""
+    counted = said.counted if said.HasField("counted") else None
+    return Over(word(pb.Ending.Name(said.ending), "ENDING_"), said.words, counted)
+
+
+def hear_site(said: pb.SiteStatus) -> SiteStatus:
+    """One line of the list of sites."""
+    phase = choose(said.phase, SITE_PHASES)
+    return SiteStatus(
+        said.site,
+        said.state,
+        said.seen_seconds,
+        said.doing,
+        phase,
+        counted=said.counted,
+        warnings=tuple(said.warnings),
+    )
+
+
+def hear_point(said: pb.Point) -> Point:
+    """A committed round; what is absent is not known."""
+    return Point(
+        said.round,
+        said.ended,
+        said.seconds,
+        said.cohort,
+        said.counted,
+        said.lost,
+        accuracy=said.accuracy if said.HasField("accuracy") else None,
+        spread=said.spread if said.HasField("spread") else None,
+        worst_decile=said.worst_decile if said.HasField("worst_decile") else None,
+        bytes_down=said.bytes_down,
+        bytes_up=said.bytes_up,
+        diagnostics=dict(sorted(said.diagnostics.items())),
+        measured=said.measured,
+    )
+
+
+def hear_event(said: pb.Event) -> Event:
+    """Something that happened."""
+    return Event(said.at, choose(said.level, LEVELS), said.words)
+
+
+def hear_facts(said: bytes) -> dict[str, JsonValue]:
+    """What people want to know of a specification."""
+    facts: dict[str, JsonValue] = _FACTS.validate_json(said or b"{}")
+    return facts
+
+
+def choose(word: str, known: tuple[Word, ...]) -> Word:
+    """The word, if it is one of those known."""
+    return known[known.index(word)]  # any other word raises ValueError
+
+
+def say_task(task: Task) -> pb.Task:
+    """One request to one site."""
+    return pb.Task(
+        kind=f"KIND_{task.kind.upper()}",
+        round=task.round,
+        rounds=task.rounds,
+        attempt=task.attempt,
+        phase=task.phase,
+        since=task.since,
+        drop=task.drop,
+    )
+
+
+def hear_task(said: pb.Task) -> Task:
+    """One request to one site."""
+    return Task(
+        kind=hear_kind(said.kind),
+        round=said.round,
+        rounds=said.rounds,
+        attempt=said.attempt,
+        phase=said.phase,
+        since=said.since,
+        drop=said.drop,
+    )
+
+
+def say_header(header: Header) -> pb.Header:
+    """What is said of a parcel."""
+    return pb.Header(
+        run=header.run,
+        round=header.round,
+        attempt=header.attempt,
+        kind=f"KIND_{header.kind.upper()}",
+        phase=header.phase,
+        direction=f"DIRECTION_{header.direction.upper()}",
+        sender=header.sender,
+        manifest=header.manifest,
+        groups=header.groups,
+        state=header.state,
+    )
+
+
+def hear_header(said: pb.Header) -> Header:
+    """What is said of a parcel."""
+    return Header(
+        run=said.run,
+        round=said.round,
+        attempt=said.attempt,
+        kind=hear_kind(said.kind),
+        phase=said.phase,
+        direction=_DIRECTIONS[said.direction],
+        sender=said.sender,
+        manifest=said.manifest,
+        groups=_hear_groups(said.groups),
+        state=said.state,
+    )
+
+
+def _hear_groups(said: Sequence[str]) -> tuple[str, ...]:
+    if len(said) > MOST_GROUPS or any(len(group) > LONGEST_GROUP for group in said):
+        raise ValueError(f"{len(said)} groups")
+    return tuple(said)
+
+
+def hear_values(said: pb.Values, kind: InputKind) -> Values:
+    """How numbers are stored; a site of an older release does not say."""
+    if said == pb.VALUES_UNSPECIFIED:
+        return "bytes" if kind == "image" else "numbers"
+    return choose(word(pb.Values.Name(said), "VALUES_"), VALUES)
+
+
+def hear_moments(said: pb.Moments) -> Moments:
+    """Sums over a site's training samples."""
+    return Moments(said.count, tuple(said.sums), tuple(said.squares))
+
+
+def say_vocabulary(description: Description) -> pb.Vocabulary:
+    """How a site's words are numbered."""
+    return pb.Vocabulary(
+        numbering=f"NUMBERING_{description.numbering.upper()}",
+        words=description.words,
+        tokens=description.tokens,
+    )
+
+
+def hear_numbering(said: pb.Numbering) -> Numbering:
+    """Where the numbers of words come from; of samples that are no texts nothing is said."""
+    if said == pb.NUMBERING_UNSPECIFIED:
+        return ""
+    return choose(word(pb.Numbering.Name(said), "NUMBERING_"), NUMBERINGS)
+
+
+def say_seal(seal: Seal) -> pb.Seal:
+    """What opens a parcel."""
+    return pb.Seal(wrap=seal.wrap, signature=seal.signature)
+
+
+def hear_seal(said: pb.Seal) -> Seal:
+    """What opens a parcel."""
+    return Seal(said.wrap, said.signature)
+
+
+def hear_kind(number: pb.Kind) -> Kind:
+    """What kind of task."""
+    return Kind(word(pb.Kind.Name(number), "KIND_"))
+
+
+def word(name: str, prefix: str) -> str:
+    """A name of an enumeration as our own word."""
+    word = name.removeprefix(prefix).lower()
+    if word == "unspecified":
+        raise ValueError(name)
+    return word

@@ -1,0 +1,1 @@
+"""Grafana's dashboards and the table of metrics, made from what the code declares."""

@@ -1,0 +1,1 @@
+"""Pages about the product itself, made from its code."""

@@ -1,0 +1,97 @@
+"""Where a run lies: by its folder or its id; its sites' folders where one owner has both; runs to set beside it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pfl_common.errors import SettingError
+from pfl_common.identity import IdentityError, discovery
+from pfl_common.spec.run import RunSpec
+from pfl_server.store.baselines import read_finished
+from pfl_server.store.comparable import Subject, differ_in_data, find_differences
+
+JOURNAL = "journal.sqlite"
+PLAIN = ("local", "fedavg")
+"""Methods every other one is compared with."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run's folder, and folders in which its sites' histories may lie."""
+
+    run: Path
+    sites: tuple[Path, ...] = ()
+
+
+def find_run(word: str) -> Place:
+    """A run's folder, a coordinator's state folder, a simulation's folder, or a run's id."""
+    path = Path(word)
+    folder = _inside(path) if path.is_dir() else _by_id(word)
+    if folder is None:
+        raise SettingError(
+            f"there is no run {word}",
+            expected="a run's folder (pfl-state/runs/RUN), its id, or the folder of a simulation",
+            advice=f"known here: {', '.join(sorted(_known())) or 'no run'}",
+        )
+    return Place(folder, _sites_beside(folder))
+
+
+def find_plain_runs(place: Place, own: Subject) -> dict[str, Path]:
+    """A finished run of each plain method in the same state folder and over the same data: the newest of those that
+    differ in nothing but the method, else the newest. None is taken whose data differ.
+    """
+    best: dict[str, tuple[bool, float, Path]] = {}
+    for file in sorted(place.run.parent.glob(f"*/{JOURNAL}")):
+        other = read_finished(file) if file.parent.name != place.run.name else None
+        if other is None or other.subject.spec.method not in PLAIN or not _alike(other.subject, own):
+            continue
+        method = other.subject.spec.method
+        found = (find_differences(own, other.subject).comparable, other.ended, file.parent)
+        best[method] = max(best.get(method, found), found)
+    return {method: best[method][2] for method in PLAIN if method in best}
+
+
+def is_of_same_sites(other: RunSpec, spec: RunSpec) -> bool:
+    """Whether two runs have the same sites and their data the same shape and classes."""
+    same = (other.model.shape, other.model.classes, sorted(other.roster))
+    return same == (spec.model.shape, spec.model.classes, sorted(spec.roster))
+
+
+def _alike(other: Subject, own: Subject) -> bool:
+    return is_of_same_sites(other.spec, own.spec) and not differ_in_data(own, other)
+
+
+def _inside(path: Path) -> Path | None:
+    """The run a folder means: itself, the last one begun in a state folder, the one of a simulation."""
+    if (path / JOURNAL).is_file():
+        return path.resolve()
+    for state in (path, path / "coordinator"):
+        with suppress(OSError):
+            run = state / "runs" / (state / "current").read_text().strip()
+            if (run / JOURNAL).is_file():
+                return run.resolve()
+    return None
+
+
+def _by_id(word: str) -> Path | None:
+    return next((run.resolve() for name, run in _known().items() if name == word), None)
+
+
+def _known() -> dict[str, Path]:
+    """Runs below the state folder here, and those of this user's coordinator on this machine."""
+    states = [Path("pfl-state")]
+    with suppress(IdentityError, OSError):
+        states.append(discovery.find(None).state_folder)
+    return {
+        file.parent.name: file.parent
+        for state in reversed(states)
+        for file in state.glob(f"runs/*/{JOURNAL}")
+    }
+
+
+def _sites_beside(run: Path) -> tuple[Path, ...]:
+    """A simulation keeps its sites beside its coordinator: they have one owner."""
+    kept = run.parents[1].parent / "sites"
+    return (kept,) if run.parents[1].name == "coordinator" and kept.is_dir() else ()

@@ -1,0 +1,1 @@
+"""Where a report's numbers come from."""

@@ -1,0 +1,190 @@
+"""What crossed the network, by round: as the coordinator counted it, and as the run's specification pins it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from pfl_common.errors import SettingError
+from pfl_common.sealing import sealed_size
+from pfl_common.spec.run import Kind, Manifest, RunSpec, Task
+from pfl_deploy.report.sources.coordinator import Record, Tried
+
+_BYTES = {
+    "float64": 8,
+    "int64": 8,
+    "float32": 4,
+    "int32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "uint8": 1,
+    "bool": 1,
+}
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """Bytes of one round with all its attempts, seen from the sites: down to them, up from them."""
+
+    down: int
+    up: int
+
+    @property
+    def total(self) -> int:
+        """Both ways."""
+        return self.down + self.up
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes by round, told twice; `kinds` is what the coordinator counted by direction and kind."""
+
+    measured: Mapping[int, Crossed]
+    pinned: Mapping[int, Crossed]
+    kinds: Mapping[str, int]
+    at_most: bool
+    """Some tensors of the pinned parcels come only now and then, so the pinned bytes are a bound."""
+    charge: int = 0
+    """Bytes that the run's method adds to each transfer in a report: its paper counts them, nobody sends them."""
+    transfers: Mapping[int, Crossed] = field(default_factory=dict)
+    """How many there were in each round."""
+
+    @property
+    def is_measured(self) -> bool:
+        """A simulation moves nothing, and an older release wrote nothing down."""
+        return any(crossed.total for crossed in self.measured.values())
+
+    def crossed(self, *, measured: bool) -> Mapping[int, Crossed]:
+        """One of both, as it was sent."""
+        return self.measured if measured else self.pinned
+
+    def by_round(self, *, measured: bool) -> Mapping[int, Crossed]:
+        """The same with what the method's paper charges."""
+        crossed = self.crossed(measured=measured)
+        if not self.charge:
+            return crossed
+        return {number: _plus(self._charged(number), sent) for number, sent in crossed.items()}
+
+    def _charged(self, number: int) -> Crossed:
+        times = self.transfers.get(number, Crossed(0, 0))
+        return Crossed(times.down * self.charge, times.up * self.charge)
+
+
+def size_of(manifest: Manifest) -> int:
+    """Bytes of a parcel's content."""
+    return sum(prod(entry.shape) * _BYTES[entry.dtype] for entry in manifest)
+
+
+def read_traffic(record: Record) -> Traffic:
+    """The first model, which every site takes when it joins, is counted with the first round."""
+    measured: dict[int, Crossed] = {}
+    kinds: Counter[str] = Counter()
+    for tried in record.attempts:
+        if tried.course is not None:
+            kinds.update(tried.course.bytes)
+            now = _crossed(tried.course.bytes)
+            measured[tried.round] = _plus(measured.get(tried.round), now)
+    entries = (entry for manifest in record.spec.manifests.values() for entry in manifest)
+    return Traffic(
+        measured,
+        _pin(record),
+        dict(sorted(kinds.items())),
+        any(entry.group for entry in entries),
+        _charge(record.spec),
+        _count_transfers(record),
+    )
+
+
+def exchanged(record: Record) -> dict[int, float]:
+    """Bytes of content that a site takes and gives until the end of each round, the mean over all sites.
+
+    Without seals and without the first model: as papers count, and with what the method's own paper charges.
+    """
+    phase, charge, times = _phases(record.spec), _charge(record.spec), _count_transfers(record)
+    found, total = dict[int, float](), 0
+    for number in sorted(times):
+        each = count_content(record.spec, phase(number), charge=charge)
+        total += times[number].down * each.down + times[number].up * each.up
+        found[number] = total / len(record.sites)
+    return found
+
+
+def count_content(spec: RunSpec, phase: str, *, charge: int) -> Crossed:
+    """Bytes of one download's and one update's content, as a report counts them."""
+    down, up = (size_of(spec.manifest(Kind.TRAIN, phase, way)) for way in ("down", "up"))
+    return Crossed(down + charge, up + charge)
+
+
+def cumulated(traffic: Mapping[int, Crossed], upto: int) -> int:
+    """All bytes of the rounds up to one."""
+    return sum(crossed.total for number, crossed in traffic.items() if number <= upto)
+
+
+def _crossed(counted: Mapping[str, int]) -> Crossed:
+    down, up = (
+        sum(size for name, size in counted.items() if name.startswith(way)) for way in ("down/", "up/")
+    )
+    return Crossed(down, up)
+
+
+def _plus(one: Crossed | None, other: Crossed) -> Crossed:
+    return other if one is None else Crossed(one.down + other.down, one.up + other.up)
+
+
+def _pin(record: Record) -> dict[int, Crossed]:
+    phase = _phases(record.spec)
+    rounds: dict[int, Crossed] = {}
+    for tried in record.attempts:
+        down, up = _sizes(record.spec, phase(tried.round))
+        tasks = _tasks(record, tried)
+        # Whoever only measures takes the same download as those that train.
+        now = Crossed(tasks * down, tried.received * up)
+        rounds[tried.round] = _plus(rounds.get(tried.round), now)
+    if rounds:
+        first = len(record.sites) * sealed_size(size_of(record.spec.init_manifest))
+        rounds[min(rounds)] = _plus(rounds[min(rounds)], Crossed(first, 0))
+    return rounds
+
+
+def _count_transfers(record: Record) -> dict[int, Crossed]:
+    rounds: dict[int, Crossed] = {}
+    for tried in record.attempts:
+        now = Crossed(_tasks(record, tried), tried.received)
+        rounds[tried.round] = _plus(rounds.get(tried.round), now)
+    return rounds
+
+
+def _charge(spec: RunSpec) -> int:
+    """Nothing for a method or a setting that this release does not have."""
+    from pfl_common import methods
+
+    try:
+        return methods.count_charged(spec)
+    except SettingError:
+        return 0
+
+
+def _tasks(record: Record, tried: Tried) -> int:
+    """How many sites were given the round's parcel; an older release wrote down who was asked, and no more."""
+    keys = [Task(kind, tried.round, 0, tried.attempt).key for kind in (Kind.TRAIN, Kind.EVALUATE)]
+    return sum(len(record.handed[key]) for key in keys if key in record.handed) or len(tried.cohort)
+
+
+def _sizes(spec: RunSpec, phase: str) -> tuple[int, int]:
+    down, up = spec.manifest(Kind.TRAIN, phase, "down"), spec.manifest(Kind.TRAIN, phase, "up")
+    return sealed_size(size_of(down)), sealed_size(size_of(up))
+
+
+def _phases(spec: RunSpec) -> Callable[[int], str]:
+    """Which phase a round is in; only a method that has several is asked, since it brings torch along."""
+    pinned = {key.split("/")[1] for key in spec.manifests if key.startswith(f"{Kind.TRAIN.value}/")}
+    if len(pinned) == 1:
+        (only,) = pinned
+        return lambda number: only
+    from pfl_common import methods
+
+    method = methods.load(spec.method)
+    settings = method.settle(spec.settings)
+    return lambda number: method.phase(settings, number, spec.rounds)

@@ -1,0 +1,1 @@
+"""A federation inside one process, and real runs played again."""

@@ -1,0 +1,241 @@
+"""The seams of a federation inside one process: a Link without a network, a Bench without a process, open envelopes.
+
+Everything on both sides of them is the code that runs over the network; nothing of a method or a round is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO
+
+from pfl_client.connection.link import INIT
+from pfl_client.envelopes import Closed
+from pfl_client.trainer.session import Workbench
+from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
+from pfl_common.errors import Refused
+from pfl_common.spec.messages import (
+    Assignment,
+    Blob,
+    Gathering,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    Scores,
+    Seal,
+)
+from pfl_common.spec.run import ClientId, Description, Header
+from pfl_common.tensors.layout import Source, open_file
+from pfl_server.envelopes import Posted
+from pfl_server.sites.service import Desk
+
+WAIT_SECONDS = 3600.0
+
+
+class LoopbackLink:
+    """Hands a site's calls to the coordinator's desk; files are copied as the network would."""
+
+    def __init__(self, site: ClientId, desk: Desk) -> None:
+        self._site, self._desk = site, desk
+
+    async def join(self, description: Description) -> Joined | Gathering | None:
+        """Register."""
+        return await self._desk.join(self._site, description)
+
+    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+        """Wait for work."""
+        return await self._desk.next_task(self._site, marks, wait=WAIT_SECONDS)
+
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+        """Copy the file; nothing is counted, since nothing crosses."""
+        await asyncio.to_thread(shutil.copyfile, self._desk.blob(blob.digest), into)
+
+    async def submit(self, offer: Offer, parcel: Path) -> Receipt:
+        """Offer, copy, and have it verified."""
+        answer = await self._desk.offer(self._site, offer)
+        if isinstance(answer, Receipt):
+            return answer
+        await asyncio.to_thread(shutil.copyfile, parcel, answer.path)
+        return await self._desk.stored(self._site, offer.key)
+
+    async def report(self, key: str, scores: Scores) -> None:
+        """Hand in an evaluation."""
+        await self._desk.report(self._site, key, scores)
+
+    async def decline(self, key: str, reason: str, words: str) -> None:
+        """Say no to a task."""
+        await self._desk.decline(self._site, key, reason, words)
+
+    async def heartbeat(self, key: str, progress: int) -> bool:
+        """Say how far the task is."""
+        return self._desk.heartbeat(self._site, key, progress)
+
+    async def pause(self) -> None:
+        """Nobody stops one site of many in one process."""
+
+    async def leave(self) -> None:
+        """Say goodbye; a desk that never knew the site does not mind."""
+        try:
+            await self._desk.leave(self._site)
+        except Refused:
+            return
+
+
+class LoopbackBench:
+    """A site's trainer in a worker thread; sites take turns, as torch's generator belongs to the process."""
+
+    def __init__(self, turn: asyncio.Lock) -> None:
+        self._turn, self._bench = turn, Workbench()
+
+    async def describe(self, folder: DataFolder) -> Description:
+        """Look at the data."""
+        async with self._turn:
+            return await asyncio.to_thread(self._bench.describe, folder)
+
+    async def open(self, folder: DataFolder, spec: str, init: Path) -> None:
+        """Take the run's specification and read the data."""
+        async with self._turn:
+            await asyncio.to_thread(self._bench.open, folder, spec, init)
+
+    async def work(self, job: Job, progress: Progress) -> Done:
+        """Do a task when the turn comes; to wait for it is progress too, or the lease of a patient site would end."""
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.create_task(_tell(progress))
+        try:
+            async with self._turn:
+                waiting.cancel()
+
+                def tell(samples: int) -> None:
+                    loop.call_soon_threadsafe(progress, samples)
+
+                return await asyncio.to_thread(self._bench.work, job, tell)
+        finally:
+            waiting.cancel()
+
+    async def close(self) -> None:
+        """Nothing to end: the thread was borrowed."""
+
+
+class OpenEnvelopes:
+    """Both sides' envelopes where nobody is between them: the bytes as they are, under their SHA-256."""
+
+    card = b""
+
+    def size(self, plain: int) -> int:
+        """No more than the bytes."""
+        return plain
+
+    def plain(self, size: int) -> int:
+        """No fewer than the bytes."""
+        return size
+
+    def meet(self, card: bytes) -> None:
+        """One process needs no cards."""
+
+    def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
+        """Write the file and name it."""
+        draft = folder / f"draft-{secrets.token_hex(8)}"
+        with draft.open("wb") as out:
+            write(out)
+        blob = _blob_of(draft)
+        os.replace(draft, folder / blob.digest)
+        return Posted(header, blob)
+
+    def reopen(self, posted: Posted, file: Path) -> Posted | None:
+        """If a power loss has not torn it."""
+        return posted if _blob_of(file) == posted.blob else None
+
+    def address(self, posted: Posted, site: ClientId) -> Seal:
+        """Everybody in the process may read it."""
+        return Seal()
+
+    def accept(self, site: ClientId, offer: Offer) -> OpenLetter:
+        """As it was offered."""
+        return self.keep(offer)
+
+    def keep(self, offer: Offer) -> OpenLetter:
+        """As it was offered."""
+        return OpenLetter(offer.blob)
+
+    def sign(self, receipt: Receipt) -> Receipt:
+        """One process believes itself."""
+        return receipt
+
+    def receive(self, header: Header, blob: Blob, seal: Seal) -> OpenLetter:
+        """As it was assigned."""
+        return OpenLetter(blob)
+
+    def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
+        """Write the file, or take it as it is."""
+        if isinstance(parcel, Path):
+            os.replace(parcel, into)
+        else:
+            into.write_bytes(parcel)
+        return Closed(_blob_of(into), Seal())
+
+    def whole(self, offer: Offer, own: bytes, file: Path) -> bool:
+        """By its SHA-256."""
+        return _blob_of(file) == offer.blob
+
+    def confirm(self, receipt: Receipt) -> None:
+        """One process believes itself."""
+
+    def veil(self, fingerprint: str) -> str:
+        """As it is: nothing leaves the process, and two simulations of the same folders are seen to be so."""
+        return fingerprint
+
+
+class OpenLetter:
+    """Bytes as they are."""
+
+    def __init__(self, blob: Blob) -> None:
+        self._blob = blob
+
+    def genuine(self, file: Path) -> int:
+        """Nobody could have changed them."""
+        return file.stat().st_size
+
+    def check(self, file: Path) -> None:
+        """By its SHA-256."""
+        if _blob_of(file) != self._blob:
+            raise Refused("digest", "other bytes than were offered")
+
+    def reading(self, file: Path) -> AbstractContextManager[Source]:
+        """By its SHA-256, then as it is."""
+        self.check(file)
+        return self.source(file)
+
+    def source(self, file: Path) -> AbstractContextManager[Source]:
+        """The file itself."""
+        return open_file(file)
+
+    def read(self, file: Path) -> Parcel:
+        """All of it."""
+        return file.read_bytes()
+
+    def unpack_over(self, file: Path, into: Path) -> None:
+        """A copy: the download itself may be asked for again."""
+        shutil.copyfile(file, into)
+
+    def unpack(self, file: Path, into: Path) -> None:
+        """A copy: the download itself may be asked for again."""
+        shutil.copyfile(file, into)
+
+
+def _blob_of(file: Path) -> Blob:
+    with file.open("rb") as content:
+        return Blob(hashlib.file_digest(content, "sha256").hexdigest(), file.stat().st_size)
+
+
+async def _tell(progress: Progress) -> None:
+    while True:
+        progress(1)
+        await asyncio.sleep(0.5)

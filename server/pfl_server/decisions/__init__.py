@@ -1,0 +1,1 @@
+"""What is decided from plain values: no clock, no socket, no tensor."""

@@ -1,0 +1,145 @@
+"""Whether training has run away: decided from how attempts ended, without clock, socket or tensor.
+
+An attempt diverges when the updates of most of the sites it asked are not finite or too large, and also when it is
+abandoned only because of such updates: with two sites one of them is enough to keep the run from ever going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self, cast
+
+from pfl_common.spec.run import ClientId, Model, Quorum
+from pfl_server.decisions.sampling import Draw
+
+LIMIT = 3
+"""So many diverging attempts in a row end a run: one may be chance, and each costs every site its training."""
+DIVERGED = frozenset({"diverged", "refused:not_finite", "refused:norm"})
+"""Reasons for a lost update that only a training that runs away has: what a site says itself, and what is refused."""
+MOST_NAMED = 5
+PICTURES = frozenset({"bytes", "wide", "unit", "byte_floats"})
+"""How values are stored that become 0..1 at every site."""
+SCALED = "pictures are scaled to 0..1"
+LOOKED_UP = "words are looked up, which has no scale"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended, as far as it tells anything of divergence."""
+
+    expected: int
+    """Sites that were asked and not drawn to drop out."""
+    needed: int
+    """Updates that would have closed it."""
+    counted: int
+    diverged: tuple[ClientId, ...]
+    committed: bool
+
+    @classmethod
+    def of(  # all that is known of an ended attempt
+        cls, draw: Draw, quorum: Quorum, counted: int, losses: Mapping[ClientId, str], *, committed: bool
+    ) -> Self:
+        """What a round's end says."""
+        # Whoever was drawn to drop out is not among the expected: one that diverged beside them is no half of two.
+        lost = {site: reason for site, reason in losses.items() if site not in draw.drops}
+        diverged = tuple(sorted(site for site, reason in lost.items() if reason in DIVERGED))
+        expected = len(draw.cohort) - len(draw.drops)
+        return cls(expected, draw.quorum(quorum), counted, diverged, committed)
+
+    @classmethod
+    def read(cls, row: Mapping[str, object], quorum: Quorum) -> Self | None:
+        """The same from the journal; None for an attempt that is not over."""
+        status = row["status"]
+        if status not in ("committed", "abandoned"):
+            return None
+        cohort, drops = cast(list[ClientId], row["cohort"]), cast(list[ClientId], row["drops"])
+        counted, losses = cast(list[ClientId], row["counted"]), cast(dict[ClientId, str], row["losses"])
+        committed = status == "committed"
+        # The journal keeps no counted sites of what was abandoned: whoever was expected and not lost had answered.
+        answered = len(counted) if committed else len(set(cohort) - set(drops) - losses.keys())
+        return cls.of(Draw(tuple(cohort), frozenset(drops)), quorum, answered, losses, committed=committed)
+
+    @property
+    def diverges(self) -> bool:
+        """Whether it counts as one."""
+        many = len(self.diverged)
+        blocked = not self.committed and self.counted < self.needed <= self.counted + many
+        return 2 * many > self.expected or blocked
+
+
+class Divergence:
+    """Counts diverging attempts in a row, over rounds and over lives of the coordinator."""
+
+    def __init__(self, before: Iterable[Outcome] = ()) -> None:
+        self.streak = 0
+        for outcome in before:
+            self.take(outcome)
+
+    def take(self, outcome: Outcome) -> bool:
+        """One more attempt has ended; whether the run has to end. A round that closes well begins the count anew; an
+        attempt that was lost for other reasons says nothing of training.
+        """
+        if outcome.diverges:
+            self.streak += 1
+        elif outcome.committed:
+            self.streak = 0
+        return outcome.diverges and self.streak >= LIMIT
+
+
+def tell_attempt(outcome: Outcome, place: str, streak: int) -> str:
+    """What the operator sees at once."""
+    of = f"{len(outcome.diverged)} of {outcome.expected} updates"
+    return (
+        f"training diverges: in {place} {of} were not finite or too large, "
+        f"from {_name(outcome.diverged)} ({streak} of {LIMIT} such attempts in a row end the run)"
+    )
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The run's learning rate, and what the method takes when nobody names one; None: it has none of this name."""
+
+    now: object
+    usual: object
+
+    @property
+    def smaller(self) -> str:
+        """One to try next."""
+        numbers = [rate for rate in (self.usual, self.now) if isinstance(rate, int | float)]
+        if len(numbers) < 2:
+            return "..."
+        usual, now = numbers
+        return f"{usual if usual < now else now / 10:g}"
+
+
+def tell_end(outcome: Outcome, place: str, *, streak: int, lr: Rate, scaling: str) -> str:
+    """Why the run has failed, and what to do; for the operator and for every site."""
+    rate = "" if lr.now is None else f", lr is {lr.now}"
+    # Pictures are on one scale already, words have none: advice on it would lead astray.
+    otherwise = "" if scaling in (SCALED, LOOKED_UP) else " or with inputs on one scale"
+    return (
+        f"training diverged: {streak} attempts in a row, the last of them {place}, in which updates of "
+        f"{_name(outcome.diverged)} were not finite or too large{rate}, {scaling}; expected: finite numbers within "
+        f"--largest-norm; what to do: begin another run with a smaller lr (--new-run --set lr={lr.smaller}){otherwise}"
+    )
+
+
+def tell_scaling(model: Model, ranges: Mapping[ClientId, tuple[float, float]]) -> str:
+    """Whether inputs are brought to one scale, and from where to where those of the sites go. The range of raw values
+    says nothing of pictures, which every site scales to 0..1.
+    """
+    if len(model.shape) == 3 and model.values in PICTURES:
+        return SCALED
+    if model.kind == "tokens":
+        return LOOKED_UP
+    done = "inputs are standardised" if model.mean else "inputs are not standardised"
+    known = {site: ends for site, ends in sorted(ranges.items()) if ends != (0.0, 0.0)}
+    widest = sorted(known, key=lambda site: known[site][0] - known[site][1])[:MOST_NAMED]
+    told = ", ".join(f"{site}: {known[site][0]:g} to {known[site][1]:g}" for site in widest)
+    return f"{done} (the sites' values, widest first: {told})" if told else done
+
+
+def _name(sites: tuple[ClientId, ...]) -> str:
+    more = len(sites) - MOST_NAMED
+    return ", ".join(sites[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,225 @@
+"""What becomes of the sites' raw samples before a network sees them: one size, one range, one standardisation for all.
+
+Each follows from the descriptions alone, summed in site order: who came first changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pfl_common.errors import SettingError, nearest
+from pfl_common.spec.data_description import FEWEST_SUMMED
+from pfl_common.spec.run import NOT_SUMMED, ClientId, Description, Moments
+from pfl_server.decisions import text_choice
+
+LONGEST_SIDE = 224
+"""Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
+SAME_NUMBER = 1e-14
+"""Of the square of its mean: a feature of smaller variance is one number over and over, up to rounding."""
+LOST = 16
+"""A range so many times wider than a site's own leaves it 16 of 256 grey levels."""
+PER_PICTURE = "per-picture"
+
+Standardise: TypeAlias = Literal["agreed", "none"]
+Sites: TypeAlias = Mapping[ClientId, Description]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the operator fixed; whatever is empty is chosen from the data."""
+
+    backbone: str = ""
+    image_size: int = 0
+    encoder_projector: bool = False
+    pixel_range: str = "auto"
+    standardise: Standardise = "agreed"
+    words: tuple[str, ...] = ()
+    """The list by which texts are numbered."""
+    length: int = 0
+    """Words of a text."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Raw values from `low` to `high` become 0..1; both 0: they stay as they are."""
+
+    low: float = 0.0
+    high: float = 0.0
+    per_picture: bool = False
+
+
+def parse_range(text: str) -> Range | None:
+    """Read `auto` (None: as the sites' data say), `LOW..HIGH` or `per-picture`."""
+    if text == "auto":
+        return None
+    if text == PER_PICTURE:
+        return Range(per_picture=True)
+    low, dots, high = text.partition("..")
+    if dots and all(re.fullmatch(r"[+-]?\d+(\.\d+)?", end.strip()) for end in (low, high)):
+        found = Range(float(low), float(high))
+        if found.low < found.high and math.isfinite(found.high - found.low):
+            return found
+    raise SettingError(
+        f"the pixel range is {text!r}",
+        expected=f"LOW..HIGH with the smaller number first, or a word; {nearest(text, ('auto', PER_PICTURE))}",
+        advice="for example --pixel-range 0..4095",
+    )
+
+
+def choose_size(sites: Sites, wish: Wish) -> tuple[int, int]:
+    """Height and width of the run's pictures: as wished, else the most common size over all sites, capped."""
+    if wish.image_size:
+        return wish.image_size, wish.image_size
+    return cap(most_common(count_sizes(sites)))
+
+
+def count_sizes(sites: Sites) -> Counter[tuple[int, int]]:
+    """How many pictures of all sites have each size."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for description in sites.values():
+        # An older site does not count them: all of its pictures are taken to have the size it names.
+        height, width = description.shape[-2:]
+        for high, wide, count in description.sizes or ((height, width, description.samples or 1),):
+            counts[high, wide] += count
+    return counts
+
+
+def most_common(counts: Counter[tuple[int, int]]) -> tuple[int, int]:
+    """The size most pictures have; of equally common ones the smaller, which costs less and invents nothing."""
+    return min(counts, key=lambda size: (-counts[size], math.prod(size), size))
+
+
+def cap(size: tuple[int, int]) -> tuple[int, int]:
+    """The same shape of picture, at most `LONGEST_SIDE` long."""
+    longest = max(size)
+    if longest <= LONGEST_SIDE:
+        return size
+    height, width = (max(1, round(side * LONGEST_SIDE / longest)) for side in size)
+    return height, width
+
+
+def choose_range(sites: Sites, wish: Wish) -> Range:
+    """Which raw values are black and white: of 16 bits and floats only, pictures in bytes say it themselves."""
+    values = {description.values for description in sites.values()}
+    if values <= {"bytes", "numbers"}:
+        return Range()
+    if (wished := parse_range(wish.pixel_range)) is not None:
+        return wished
+    wide = [description for description in sites.values() if description.values == "wide"]
+    if wide:
+        return Range(min(one.low for one in wide), max(one.high for one in wide))
+    return {"unit": Range(0.0, 1.0), "byte_floats": Range(0.0, 255.0)}.get(min(values), Range())
+
+
+def agree_moments(sites: Sites) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each feature over the training parts of all sites; empty if a site did not sum its own."""
+    own = [description.moments for _, description in sorted(sites.items())]
+    told = [moments for moments in own if moments is not None and moments != NOT_SUMMED]
+    if not told or None in own:
+        return (), ()
+    features = max(len(moments.sums) for moments in told)
+    pairs = [_mean_and_deviation(told, place) for place in range(features)]
+    return tuple(mean for mean, _ in pairs), tuple(deviation for _, deviation in pairs)
+
+
+def _mean_and_deviation(told: Sequence[Moments], place: int) -> tuple[float, float]:
+    count, total, square = 0, 0.0, 0.0
+    for moments in told:
+        # A grey picture's one channel stands for each of a colour one's three.
+        own = place if len(moments.sums) > 1 else 0
+        count += moments.count
+        total += moments.sums[own]
+        square += moments.squares[own]
+    mean = total / count
+    variance = square / count - mean * mean
+    constant = variance <= SAME_NUMBER * mean * mean or variance <= 0
+    return mean, 1.0 if constant else math.sqrt(variance)
+
+
+def explain(sites: Sites, wish: Wish, *, shape: tuple[int, ...], features: int) -> dict[str, str]:
+    """What was chosen and why, in words for operator and sites."""
+    told = {}
+    if all(description.kind == "image" for description in sites.values()):
+        told["image size"] = _explain_size(sites, wish, shape[1:])
+        if words := _explain_range(sites, wish):
+            told["pixel range"] = words
+    if all(description.kind == "tokens" for description in sites.values()):
+        told |= text_choice.explain(sites, wish.length, wish.words)
+    if words := _explain_standardising(sites, wish, features):
+        told["standardise"] = words
+    return told
+
+
+def _explain_size(sites: Sites, wish: Wish, size: tuple[int, ...]) -> str:
+    chosen = f"{size[0]}x{size[1]} (height x width)"
+    if wish.image_size:
+        return f"{chosen}, as --image-size says"
+    counts = count_sizes(sites)
+    common = most_common(counts)
+    share = f"the most common size, {counts[common]} of {counts.total()} pictures have it"
+    if common == size:
+        return f"{chosen}, {share}; --image-size N chooses another"
+    return (
+        f"{chosen}: {common[0]}x{common[1]} is {share}, and the longer side is brought to {LONGEST_SIDE}; "
+        "--image-size N chooses another"
+    )
+
+
+def _explain_range(sites: Sites, wish: Wish) -> str:
+    values = {description.values for description in sites.values()}
+    if values == {"bytes"}:
+        unused = (
+            "" if wish.pixel_range == "auto" else f"; --pixel-range {wish.pixel_range} is for other pictures"
+        )
+        return f"8-bit pictures, 0..255 as they are{unused}" if unused else ""
+    chosen, by_hand = choose_range(sites, wish), wish.pixel_range != "auto"
+    if chosen.per_picture:
+        return "each picture by its own darkest and lightest value: brightness cannot be compared between pictures"
+    if chosen == Range():
+        return ""
+    why = "as --pixel-range says" if by_hand else _why_range(sites)
+    mixed = "; 8-bit pictures among them stay as they are, 0..255" if "bytes" in values else ""
+    return f"{chosen.low:g}..{chosen.high:g} becomes black..white, {why}{mixed}"
+
+
+def _why_range(sites: Sites) -> str:
+    wide = [site for site, description in sorted(sites.items()) if description.values == "wide"]
+    if not wide:
+        return "the range such floats are kept in"
+    why = f"the smallest and the largest value over the training parts of {len(wide)} sites"
+    return f"{why}; --pixel-range LOW..HIGH chooses another{_say_lost(sites, wide)}"
+
+
+def _say_lost(sites: Sites, wide: Sequence[ClientId]) -> str:
+    """Who has far darker pictures than others: one site's bright ones cost it its grey levels."""
+    low, high = min(sites[site].low for site in wide), max(sites[site].high for site in wide)
+    poor = [site for site in wide if (sites[site].high - sites[site].low) * LOST < high - low]
+    some = ", ".join(poor[:5]) + (", ..." if len(poor) > 5 else "")
+    return f"; less than a sixteenth of it is used at {some}: grey levels are lost there" if poor else ""
+
+
+def _explain_standardising(sites: Sites, wish: Wish, features: int) -> str:
+    numbers = [one for one in sites.values() if one.kind != "tokens"]
+    if not {description.values for description in numbers} & {"signed", "numbers"}:
+        return ""
+    if wish.standardise == "none":
+        return "none: the numbers are taken as they are, as --standardise says"
+    if not features:
+        named = wish.pixel_range != "auto"
+        if all(description.moments == NOT_SUMMED for description in sites.values()):
+            return (
+                f"none: no site has {FEWEST_SUMMED} numbers of a feature, and sums over fewer would tell them"
+            )
+        return "none: the pixel range is named" if named else "none: not all sites told their sums"
+    each = "all numbers" if features == 1 else f"each of {features} features"
+    few = [site for site, one in sorted(sites.items()) if one.moments == NOT_SUMMED]
+    over = f"by mean and deviation over the training parts of {len(sites) - len(few)} sites"
+    if few:
+        some = ", ".join(few[:5]) + (", ..." if len(few) > 5 else "")
+        over += f" (not of {some}: sums over fewer than {FEWEST_SUMMED} numbers would tell them)"
+    return f"{each} {over}; --standardise none to leave them"

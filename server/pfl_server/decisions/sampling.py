@@ -1,0 +1,49 @@
+"""Who takes part in a round and who is drawn to drop out: a function of (seed, round, candidates)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pfl_common.errors import RunFailed
+from pfl_common.randomness.hashed import choose, uniform, whole
+from pfl_common.spec.run import MAJORITY, ClientId, Participation, Quorum
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A round's cohort in site order, and those of it that shall train but not report."""
+
+    cohort: tuple[ClientId, ...]
+    drops: frozenset[ClientId]
+
+    def quorum(self, rule: Quorum) -> int:
+        """How many updates must be counted: a share of those expected to report, at least one of them; of a majority
+        at least two, for the mean of one site is that site's own model.
+        """
+        expected = len(self.cohort) - len(self.drops)
+        wanted = max(2, expected // 2 + 1) if rule == MAJORITY else max(1, math.ceil(rule * expected - 1e-9))
+        return min(expected, wanted)
+
+
+def draw(rule: Participation, *, seed: int, number: int, candidates: Iterable[ClientId]) -> Draw:
+    """Draw a round's cohort: the same seed, round and candidates (in any order) give the same answer."""
+    names = sorted(set(candidates))
+    cohort = _fixed(rule, names) if rule.fixed else _drawn(rule, seed, number, names)
+    drops = frozenset(site for site in cohort if uniform(seed, "drop", number, site) < rule.drop)
+    return Draw(tuple(cohort), drops)
+
+
+def _drawn(rule: Participation, seed: int, number: int, names: list[ClientId]) -> list[ClientId]:
+    # 0.29 * 100 is 28.999999999999996: the small term keeps floor from losing a site to rounding.
+    low, high = (max(1, math.floor(ratio * len(names) + 1e-9)) for ratio in (rule.low, rule.high))
+    size = low if low == high else whole(low, high, seed, "size", number)
+    return choose(names, size, seed, "cohort", number)
+
+
+def _fixed(rule: Participation, names: list[ClientId]) -> list[ClientId]:
+    cohort = [name for name in names if name in rule.fixed]
+    if not cohort:
+        raise RunFailed(f"none of the sites of --participation {', '.join(rule.fixed)} is in this run")
+    return cohort

@@ -1,0 +1,73 @@
+"""How parcels are closed and opened at the coordinator, as the rest of it sees that.
+
+Two things are Envelopes: `sealed.SealedEnvelopes` between machines, and the plain ones of `pfl simulate`. Nothing
+else knows whether bytes lie open or sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from pfl_common.spec.messages import Blob, Offer, Receipt, Seal
+from pfl_common.spec.run import ClientId, Header
+from pfl_common.tensors.layout import Source
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A parcel closed and ready to be fetched. `own` opens it for the coordinator itself, after a restart."""
+
+    header: Header
+    blob: Blob
+    signature: bytes = b""
+    own: bytes = b""
+    key: object = None
+
+
+class Letter(Protocol):
+    """One upload whose sender is known to have offered exactly it; its bytes may still be on their way."""
+
+    def genuine(self, file: Path) -> int:
+        """How many bytes of a file that is still growing are its sender's own."""
+
+    def check(self, file: Path) -> None:
+        """Refuse a file that is not, to the last byte, what its sender offered."""
+
+    def reading(self, file: Path) -> AbstractContextManager[Source]:
+        """The content of a file to be read once, in order; refused at the end if it is not what was offered."""
+
+    def source(self, file: Path) -> AbstractContextManager[Source]:
+        """The content of a file that was checked."""
+
+
+class Envelopes(Protocol):
+    """Closes what goes down, opens what comes up, signs receipts."""
+
+    @property
+    def card(self) -> bytes:
+        """By what a site knows the coordinator's signatures."""
+
+    def size(self, plain: int) -> int:
+        """How many bytes so many bytes are on their way."""
+
+    def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
+        """Close a parcel into a file of this folder, named by its digest."""
+
+    def reopen(self, posted: Posted, file: Path) -> Posted | None:
+        """A parcel that was closed before a restart, ready to be addressed again; None: make it anew."""
+
+    def address(self, posted: Posted, site: ClientId) -> Seal:
+        """What lets one site open a parcel."""
+
+    def accept(self, site: ClientId, offer: Offer) -> Letter:
+        """An offer whose words are its sender's own; anything else is refused."""
+
+    def keep(self, offer: Offer) -> Letter:
+        """An offer that was accepted before: its site may be gone by now, and its card run out."""
+
+    def sign(self, receipt: Receipt) -> Receipt:
+        """The receipt with the coordinator's word for it; the same receipt always gets the same one."""

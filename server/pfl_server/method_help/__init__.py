@@ -1,0 +1,1 @@
+"""What `--list-methods` and `--explain` say of a method."""

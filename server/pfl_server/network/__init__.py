@@ -1,0 +1,1 @@
+"""The coordinator's ports for sites and operators: gRPC over mutual TLS."""

@@ -1,0 +1,267 @@
+"""The coordinator's two bulk calls: frames of a file down to a site, frames up into a partial file.
+
+Files are read and written in the event loop, one frame at a time: a frame goes to or comes from the page
+cache in a fraction of a millisecond, and a hop to a thread would cost as much again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from grpc import aio
+
+from pfl_common.errors import Refused
+from pfl_common.spec.messages import Offer, Receipt
+from pfl_common.spec.run import ClientId
+from pfl_common.wire import convert
+from pfl_server.network.rpc import Callers, Context, refusing, weigh
+from pfl_server.sites.service import Desk, Incoming
+from pfl_server.telemetry.counters import Freight, Meter
+
+Done = TypeVar("Done")
+
+STALL_SECONDS = 60.0
+MOST_ANNOUNCED = 4096
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(eq=False)
+class _Lane:
+    """One upload in the making. Only the newest turn's stream may write, and none during verification."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    incoming: Incoming | None = None
+    turn: int = 0
+    wanted: int = 0
+    """How many hold the lock or wait for it."""
+
+
+class _Counted(AsyncIterator[bytes]):
+    """The frames of a stream, each counted when it has come: also what is of no use has crossed."""
+
+    def __init__(self, frames: AsyncIterator[bytes], meter: Meter) -> None:
+        self._frames, self._meter = frames, meter
+
+    async def __anext__(self) -> bytes:
+        frame = await anext(self._frames)
+        self._meter.moved("up", "train", len(frame))  # only training sends anything up
+        return frame
+
+
+class Bulk:
+    """Carries whole files in frames, and goes on where a broken stream ended."""
+
+    def __init__(
+        self, desk: Desk, meter: Meter, callers: Callers, *, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        self._desk, self._meter, self._callers = desk, meter, callers
+        self._announced: dict[str, Freight] = {}
+        self._stall_seconds = stall_seconds
+        self._lanes: dict[tuple[ClientId, str], _Lane] = {}
+        self._at_work: set[asyncio.Task[Any]] = set()  # each with an answer of its own
+
+    def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
+        """The calls as gRPC wants them; without serializers, so that bytes stay bytes."""
+        return grpc.method_handlers_generic_handler(
+            convert.BULK,
+            {
+                "Fetch": grpc.unary_stream_rpc_method_handler(self._fetch),
+                "Store": grpc.stream_unary_rpc_method_handler(self._store),
+            },
+        )
+
+    async def offer(self, site: ClientId, offer: Offer) -> int | Receipt:
+        """Make room for an upload and say where to go on; an older stream of the same upload is over."""
+
+        async def answer() -> int | Receipt:
+            async with self._held(site, offer.key) as lane:
+                lane.turn += 1
+                lane.incoming = None
+                found = await self._desk.offer(site, offer)
+                if isinstance(found, Receipt):
+                    return found
+                lane.incoming = found
+                return found.offset
+
+        # A call that is broken off would leave a thread at work on a file that the next one fills.
+        return await self._to_the_end(answer())
+
+    def announce(self, digest: str, freight: Freight) -> None:
+        """A site has been told of these bytes: it will fetch them as this."""
+        self._announced.pop(digest, None)
+        self._announced[digest] = freight
+        if len(self._announced) > MOST_ANNOUNCED:
+            del self._announced[next(iter(self._announced))]
+
+    def send_beside(self, site: ClientId, digest: str) -> bytes:
+        """All of a small file, to go with the answer to a control call."""
+        content = self._desk.blob(digest).read_bytes()
+        self._desk.fetched(site, digest)
+        return content
+
+    async def take_beside(self, site: ClientId, key: str, *, start: int, content: bytes) -> Receipt:
+        """A small upload that came with its offer, as if it had come in a stream."""
+
+        async def frames() -> AsyncIterator[bytes]:
+            yield content[start:]
+
+        return await self._receive(site, key, start=start, frames=frames())
+
+    async def drain(self) -> None:
+        """Wait for uploads that are whole and being verified, and for those that room is made for."""
+        await asyncio.gather(*self._at_work, return_exceptions=True)
+
+    async def _fetch(self, request: bytes, context: Context) -> None:
+        meter = self._meter
+        meter.moved("up", "calls", len(request) + weigh(context, convert.SIGNED_METADATA))
+        async with refusing(context, meter):
+            site, _ = self._callers.site(context, "Fetch", request)
+            digest, at = convert.hear_fetch(request)
+            # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
+            freight = self._announced.get(digest, "train")
+            with _opened(self._desk.blob(digest), os.O_RDONLY) as file:
+                size = os.fstat(file).st_size
+                if at > size:
+                    raise Refused(
+                        "wrong_offset", f"offset {at} of {size} bytes; expected: at most their number"
+                    )
+                while frame := os.pread(file, convert.FRAME_BYTES, at):
+                    try:
+                        await context.write(frame)
+                    except aio.InternalError:
+                        return  # the site has gone; it will ask again from where it stands
+                    at += len(frame)
+                    meter.moved("down", freight, len(frame))
+            self._desk.fetched(site, digest)
+
+    async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:
+        self._meter.moved("up", "calls", weigh(context, convert.STORE_METADATA, convert.SIGNED_METADATA))
+        async with refusing(context, self._meter):
+            sent = dict(context.invocation_metadata() or ())
+            said = sent.get(convert.STORE_METADATA, b"")
+            key, start = convert.hear_store(said)
+            site, _ = self._callers.site(context, "Store", bytes(said))
+            receipt = await self._receive(site, key, start=start, frames=_Counted(frames, self._meter))
+            answer = convert.say_receipt(receipt).SerializeToString()
+            self._meter.moved("down", "calls", len(answer))
+            return answer
+
+    async def _receive(
+        self, site: ClientId, key: str, *, start: int, frames: AsyncIterator[bytes]
+    ) -> Receipt:
+        async with self._held(site, key) as lane:
+            lane.turn += 1
+            turn, incoming = lane.turn, lane.incoming
+        if incoming is None:
+            raise Refused("not_offered", f"an upload {key[:80]!r} without room; expected: Offer first")
+        if start != incoming.offset:
+            raise Refused(
+                "wrong_offset", f"a stream from {start}; expected: from {incoming.offset}, as Offer answered"
+            )
+        await self._append(lane, turn, incoming=incoming, frames=frames)
+        return await self._verify(lane, turn, site=site, key=key)
+
+    async def _append(
+        self, lane: _Lane, turn: int, *, incoming: Incoming, frames: AsyncIterator[bytes]
+    ) -> None:
+        at = incoming.offset
+        with _opened(incoming.path, os.O_WRONLY | os.O_CREAT) as file:
+            # What lies beyond the offset was not counted, it is written over; only the end of a longer file has to go.
+            if os.fstat(file).st_size > incoming.size:
+                os.ftruncate(file, incoming.size)
+            while (frame := await self._next(frames)) is not None:
+                # No await between this look and the writing: an older stream cannot slip in.
+                if lane.turn != turn:
+                    raise _superseded()
+                if at + len(frame) > incoming.size:
+                    raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
+                _write(file, frame, at)
+                at += len(frame)
+                incoming.came = at - incoming.offset
+        if at != incoming.size:
+            raise Refused("too_short", f"{at} bytes of {incoming.size}; expected: all; Offer again and go on")
+
+    async def _next(self, frames: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                return await anext(frames, None)
+        except TimeoutError:
+            raise Refused(
+                "stalled", f"nothing for {self._stall_seconds:.0f} s; Offer again and go on"
+            ) from None
+
+    async def _verify(self, lane: _Lane, turn: int, *, site: ClientId, key: str) -> Receipt:
+        """Let the desk look at the whole upload, to the end even if the site has gone meanwhile."""
+
+        async def verify() -> Receipt:
+            async with self._held(site, key):
+                if lane.turn != turn:
+                    raise _superseded()
+                lane.incoming = None  # whatever the verdict, the next stream needs a new offer
+                return await self._desk.stored(site, key)
+
+        return await self._to_the_end(verify())
+
+    @asynccontextmanager
+    async def _held(self, site: ClientId, key: str) -> AsyncIterator[_Lane]:
+        """The one lane of an upload, for one at a time; there as long as somebody wants it or bytes are awaited."""
+        lane = self._lanes.setdefault((site, key), _Lane())
+        lane.wanted += 1
+        try:
+            async with lane.lock:
+                yield lane
+        finally:
+            lane.wanted -= 1
+            if not lane.wanted and lane.incoming is None:
+                del self._lanes[site, key]
+
+    async def _to_the_end(self, work: Coroutine[object, object, Done]) -> Done:
+        """Whoever waits may go: what was begun is done all the same."""
+        task = asyncio.create_task(work)
+        self._at_work.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[Done]) -> None:
+        self._at_work.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not complain when the site has gone
+
+
+def _superseded() -> Refused:
+    return Refused("superseded", "an older stream of an upload that was offered again")
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    try:
+        file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        raise Refused("unknown_blob", "bytes that are gone; ask for the task again") from None
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write(file: int, frame: bytes, at: int) -> None:
+    rest = memoryview(frame)
+    try:
+        while rest:
+            written = os.pwrite(file, rest, at)
+            rest, at = rest[written:], at + written
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise Refused(
+                "no_room", "the coordinator's disk is full; its operator has to make room"
+            ) from None
+        raise

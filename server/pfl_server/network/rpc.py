@@ -1,0 +1,247 @@
+"""What the coordinator's two ports share: opening the port, knowing the caller, saying no."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
+from urllib.parse import unquote
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+from grpc import aio
+
+from pfl_common.errors import Refused, SettingError, UserError
+from pfl_common.identity import Peer, Refusal, host_and_port, peer_of
+from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
+from pfl_common.spec.run import ClientId
+from pfl_common.wire import convert
+from pfl_server.telemetry.counters import Freight, Meter
+from pfl_server.telemetry.rejections import Caller
+
+Request = TypeVar("Request", bound=Message)
+Context: TypeAlias = "aio.ServicerContext[object, object]"
+
+OPTIONS = (
+    # With it, two coordinators could listen on one port and share its callers unseen.
+    ("grpc.so_reuseport", 0),
+    # Sites behind firewalls keep idle lines open with pings; by default a server takes that for an attack.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # TLS looks at a certificate when a line is opened: once a day every line is opened anew.
+    ("grpc.max_connection_age_ms", 24 * 3600 * 1000),
+    # What has arrived and is not yet read lies in memory, and is lost with a broken line: of each upload a quarter
+    # of a MiB beside the frame that is being read, where gRPC by itself would let many MiB pile up.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1 << 18),
+)
+
+REFUSALS = tuple(sorted((convert.REASONS - {"session"}) | {kind.reason for kind in Refusal.__subclasses__()}))
+"""All codes that refusals are counted under: those of the wire, and what enrolment tells its own operator alone."""
+
+_PORT_ERRORS = {
+    errno.EADDRINUSE: ("another program is listening there", "stop it, or choose another port with {option}"),
+    errno.EACCES: ("this user may not open this port", "choose a port above 1023 with {option}"),
+}
+_NO_ADDRESS = "this machine does not have this address"
+_OUR_ADDRESS = "an address of this machine"
+_CHOOSE_HOST = "choose one of its own with --host, or 0.0.0.0 for all"
+
+log = structlog.get_logger("pfl.calls")
+
+
+def open_port(
+    server: aio.Server,
+    host: str,
+    *,
+    port: int,
+    credentials: grpc.ServerCredentials,
+    option: str = "--port or --enrol-port",
+) -> int:
+    """Let a server listen here; the number is the one that was opened, also when 0 asked for any.
+
+    `option` is where the operator sets the port: an error names it.
+    """
+    try:
+        return int(server.add_secure_port(host_and_port(host, port), credentials))
+    except RuntimeError:
+        # gRPC does not say why; a plain socket does.
+        raise _explain_port(host, port, option) from None
+
+
+@dataclass(frozen=True)
+class Callers:
+    """Knows who calls: by the certificate that TLS has verified, and a site by its signature under the call too."""
+
+    book: CallBook
+    proxied: bool = False
+    """A proxy in front ends TLS: then sites are known by their signatures alone."""
+
+    def operator(self, context: Context) -> None:
+        """Refuse whoever has not the operator's certificate."""
+        self._check_certificate(context, "operator")
+
+    def site(self, context: Context, call: str, body: bytes) -> tuple[ClientId, SignedCall]:
+        """Which site calls, and how it signed that."""
+        name = None if self.proxied else self._check_certificate(context, "site")
+        sent = dict(context.invocation_metadata() or ())
+        signed = convert.hear_signed(sent.get(convert.SIGNED_METADATA))
+        if name is not None and signed.site != name:
+            raise Refused(
+                "not_a_site", f"a call of {name} signed as {signed.site[:63]!r}; expected: one name"
+            )
+        return self.book.check(call, body, signed), signed
+
+    def _check_certificate(self, context: Context, role: str) -> ClientId:
+        peer = _peer(context)
+        if peer is None or peer.role != role:
+            reason = "not_a_site" if role == "site" else "not_the_operator"
+            seen = f"the {peer.role} {peer.name}" if peer else "somebody without a certificate"
+            raise Refused(reason, f"a call by {seen}; expected: the certificate of a {role} for this call")
+        return peer.name
+
+
+@asynccontextmanager
+async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
+    """End a call in order: a refusal tells its reason, anything unexpected is for our log alone."""
+    try:
+        yield
+    except Refused as reason:
+        told = _tell(reason)
+        if not isinstance(reason, NoSession):  # how every line begins
+            meter.refuse(_count_as(reason), _find_caller(context))
+        words = convert.say_refusal(told)
+        meter.moved("down", "calls", len(words))
+        await context.abort(
+            grpc.StatusCode.FAILED_PRECONDITION, told.code, ((convert.REFUSAL_METADATA, words),)
+        )
+    except aio.AbortError:
+        raise
+    except Exception:
+        # What went wrong here may name paths and values: none of a peer's business.
+        log.exception("a call failed")
+        await context.abort(grpc.StatusCode.INTERNAL, "the coordinator failed at this call; its log says why")
+
+
+def answer_site(
+    call: str,
+    request_type: type[Request],
+    answer: Callable[[ClientId, Request], Awaitable[Message]],
+    *,
+    callers: Callers,
+    meter: Meter,
+) -> grpc.RpcMethodHandler[bytes, bytes]:
+    """One call of a site, one message each way, both signed."""
+
+    async def serve(body: bytes, context: Context) -> bytes:
+        came = len(body) + weigh(context, convert.SIGNED_METADATA)
+        meter.carried("up", came, parcel=_weigh_parcel(body, request_type))
+        async with refusing(context, meter):
+            site, signed = callers.site(context, call, body)
+            answered = await answer(site, read_request(request_type, body))
+            said = answered.SerializeToString()
+            signature = callers.book.sign_answer(call, signed, said)
+            parcel = _weigh_parcel(said, type(answered))
+            meter.carried("down", len(said) + len(signature), parcel=parcel)
+            context.set_trailing_metadata(((convert.ANSWER_METADATA, signature),))
+            return said
+
+    return grpc.unary_unary_rpc_method_handler(serve)
+
+
+def answer_operator(
+    request_type: type[Request],
+    answer: Callable[[Request], Awaitable[Message]],
+    *,
+    callers: Callers,
+    meter: Meter,
+) -> grpc.RpcMethodHandler[bytes, bytes]:
+    """One call of the operator, who works on this machine: mutual TLS is enough."""
+
+    async def serve(body: bytes, context: Context) -> bytes:
+        async with refusing(context, meter):
+            callers.operator(context)
+            return (await answer(read_request(request_type, body))).SerializeToString()
+
+    return grpc.unary_unary_rpc_method_handler(serve)
+
+
+def weigh(context: Context, *names: str) -> int:
+    """Bytes of what a caller has sent beside its message, under these names."""
+    sent = dict(context.invocation_metadata() or ())
+    return sum(len(sent.get(name, b"")) for name in names)
+
+
+def read_request(request_type: type[Request], body: bytes) -> Request:
+    """What a caller has sent, or a refusal if no program of this release would have sent it."""
+    try:
+        return request_type.FromString(body)
+    except DecodeError:
+        raise Refused("bad_request", f"no {request_type.__name__}; expected: one of this release") from None
+
+
+def _weigh_parcel(body: bytes, form: type[Message]) -> tuple[Freight, int]:
+    kind, size = convert.weigh_parcel(body, form)
+    return kind.value, size
+
+
+@lru_cache(maxsize=4096)  # reading a certificate takes longer than many a call
+def _read_peer(certificate_pem: bytes) -> Peer:
+    try:
+        return peer_of(certificate_pem)
+    except UserError as reason:
+        raise Refused("not_a_site", str(reason)) from None
+
+
+def _find_caller(context: Context) -> Caller:
+    """Where the line comes from, and the name in the certificate that TLS has verified, if there is one."""
+    proven = ""
+    with suppress(Refused):
+        peer = _peer(context)
+        proven = "" if peer is None else peer.name if peer.role == "site" else f"the {peer.role}"
+    kind, _, rest = unquote(context.peer()).partition(":")
+    # Each call may come from another port: it says nothing of who calls.
+    host = rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else kind
+    return Caller(host or "unknown", proven)
+
+
+def _peer(context: Context) -> Peer | None:
+    found = context.auth_context().get("x509_pem_cert")
+    return _read_peer(next(iter(found))) if found else None
+
+
+def _count_as(reason: Refused) -> Refused:
+    """Under a code of the list: whatever is counted has been there from the first scrape on, and is explained."""
+    return reason if reason.code in REFUSALS else Refused("other", f"{reason.code}: {reason.words}")
+
+
+def _tell(reason: Refused) -> Refused:
+    # Enrolment tells less to a stranger than to our own log.
+    if isinstance(reason, Refusal):
+        return Refused(reason.public_code, reason.answer)
+    return reason
+
+
+def _explain_port(host: str, port: int, option: str) -> SettingError:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    seen, free = f"cannot listen on {host} port {port}", "a free port on this machine"
+    why, advice = "it cannot be opened", f"check --host and {option}"
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except socket.gaierror:
+            return SettingError(
+                f"{seen}: this name is not known here", expected=_OUR_ADDRESS, advice=_CHOOSE_HOST
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return SettingError(f"{seen}: {_NO_ADDRESS}", expected=_OUR_ADDRESS, advice=_CHOOSE_HOST)
+            why, advice = _PORT_ERRORS.get(error.errno or 0, (error.strerror or why, advice))
+    return SettingError(f"{seen}: {why}", expected=free, advice=advice.format(option=option))

@@ -1,0 +1,208 @@
+"""The coordinator's port on the network: carries what sites and the operator say to a Desk.
+
+It decides nothing but who is calling; every answer is the Desk's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from grpc import aio
+
+from pfl_common.errors import Refused
+from pfl_common.identity import KeyPair
+from pfl_common.spec import data_description
+from pfl_common.spec.messages import Assignment, Joined, Receipt
+from pfl_common.spec.run import ClientId
+from pfl_common.wire import convert
+from pfl_common.wire import coordinator_pb2 as pb
+from pfl_server.network.bulk import STALL_SECONDS, Bulk
+from pfl_server.network.rpc import OPTIONS, Callers, answer_operator, answer_site, open_port
+from pfl_server.sites.service import Desk
+from pfl_server.telemetry.counters import Meter
+
+LONGEST_WAIT_SECONDS = 30.0
+LONGEST_HOLD_SECONDS = 5.0
+
+Result = TypeVar("Result")
+Answering: TypeAlias = "Callable[..., grpc.RpcMethodHandler[bytes, bytes]]"
+Renewal: TypeAlias = Callable[[ClientId, bytes, bytes], Awaitable[tuple[bytes, bytes]]]
+
+
+class GrpcServer:
+    """One port for all sites and the operator, mutual TLS only."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        *,
+        renew: Renewal | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        meter: Meter | None = None,
+    ) -> None:
+        self.meter, self._callers = meter or Meter(), callers
+        self._renew, self._stall_seconds = renew, stall_seconds
+        self._server: aio.Server | None = None
+        self._bulk: Bulk | None = None
+        self._draining = asyncio.Event()
+
+    async def start(self, desk: Desk, *, host: str, port: int, pair: KeyPair, ca_pem: bytes) -> int:
+        """Open the port and answer; gives its number. Callers must come from the CA `ca_pem`."""
+        self._draining.clear()
+        self._bulk = Bulk(desk, self.meter, self._callers, stall_seconds=self._stall_seconds)
+        server = aio.server(options=OPTIONS)
+        answer = partial(answer_site, callers=self._callers, meter=self.meter)
+        operator = _operator_calls(desk, self.meter, self._callers)
+        sites = _SiteCalls(desk, self._bulk, answer, draining=self._draining, renew=self._renew)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(convert.COORDINATOR, sites.handlers()),
+                grpc.method_handlers_generic_handler(convert.OPERATOR, operator),
+                self._bulk.handlers(),
+            )
+        )
+        credentials = grpc.ssl_server_credentials(
+            [pair], ca_pem, require_client_auth=not self._callers.proxied
+        )
+        opened = open_port(server, host, port=port, credentials=credentials, option="--port")
+        await server.start()
+        self._server = server
+        return opened
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls, let those at work end within `grace` seconds, then cut what is left."""
+        if self._server is None or self._bulk is None:
+            return
+        self._draining.set()
+        await self._server.stop(grace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._bulk.drain()
+        self._server = self._bulk = None
+
+
+class _SiteCalls:
+    """Each control call of a site: hear, ask the Desk, say."""
+
+    def __init__(
+        self, desk: Desk, bulk: Bulk, answer: Answering, *, draining: asyncio.Event, renew: Renewal | None
+    ) -> None:
+        self._desk, self._bulk, self._answer = desk, bulk, answer
+        self._draining, self._renew = draining, renew
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+        """The calls by name."""
+        return {
+            "Join": self._answer("Join", pb.JoinRequest, self._join),
+            "NextTask": self._answer("NextTask", pb.NextTaskRequest, self._next_task),
+            "Offer": self._answer("Offer", pb.OfferRequest, self._offer),
+            "Report": self._answer("Report", pb.ReportRequest, self._report),
+            "Decline": self._answer("Decline", pb.DeclineRequest, self._decline),
+            "Heartbeat": self._answer("Heartbeat", pb.HeartbeatRequest, self._heartbeat),
+            "Leave": self._answer("Leave", pb.LeaveRequest, self._leave),
+            "Renew": self._answer("Renew", pb.RenewRequest, self._renewed),
+        }
+
+    async def _join(self, site: ClientId, said: pb.JoinRequest) -> Message:
+        _check_size("that describe data", said.ByteSize(), most=data_description.MOST_BYTES)
+        description = convert.hear_description(said)
+        data_description.check(description)
+        joined = await self._desk.join(site, description)
+        if isinstance(joined, Joined):
+            self._bulk.announce(joined.init.digest, "init")
+        return convert.say_joined(joined)
+
+    async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
+        wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
+        asked = self._desk.next_task(site, convert.hear_marks(said), wait=wait)
+        work = await _unless(self._draining, asked)
+        answer = convert.say_work(work)
+        if isinstance(work, Assignment):
+            self._bulk.announce(work.blob.digest, work.task.kind.value)
+            if work.blob.size <= min(said.beside_bytes, convert.BESIDE_BYTES):
+                # Bytes that are gone by now are refused when they are fetched.
+                with suppress(Refused, OSError):
+                    answer.assignment.content = self._bulk.send_beside(site, work.blob.digest)
+        return answer
+
+    async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
+        _check_size("in an offer", said.ByteSize(), most=convert.CARRYING_BYTES)
+        offer = convert.hear_offer(said)
+        if offer.header.sender != site:
+            raise Refused("header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers")
+        _check_size("with an offer", len(said.content), most=convert.BESIDE_BYTES)
+        answer = await self._bulk.offer(site, offer)
+        if said.content and not isinstance(answer, Receipt):
+            answer = await self._bulk.take_beside(site, offer.key, start=answer, content=said.content)
+        if isinstance(answer, Receipt):
+            return pb.OfferAnswer(receipt=convert.say_receipt(answer))
+        return pb.OfferAnswer(room=pb.Room(offset=answer))
+
+    async def _report(self, site: ClientId, said: pb.ReportRequest) -> Message:
+        await self._desk.report(site, said.key, convert.hear_scores(said))
+        return pb.Done()
+
+    async def _decline(self, site: ClientId, said: pb.DeclineRequest) -> Message:
+        await self._desk.decline(site, said.key, said.reason, said.words)
+        return pb.Done()
+
+    async def _heartbeat(self, site: ClientId, said: pb.HeartbeatRequest) -> Message:
+        wanted = self._desk.heartbeat(site, said.key, said.progress)
+        hold = said.hold_seconds if wanted else 0.0
+        if hold > 0:
+            held = self._desk.linger(site, said.key, seconds=min(hold, LONGEST_HOLD_SECONDS))
+            await _unless(self._draining, held)
+        return pb.HeartbeatAnswer(wanted=wanted)
+
+    async def _leave(self, site: ClientId, said: pb.LeaveRequest) -> Message:
+        if said.comes_back:
+            self._desk.pause(site)
+        else:
+            await self._desk.leave(site)
+        return pb.Done()
+
+    async def _renewed(self, site: ClientId, said: pb.RenewRequest) -> Message:
+        if self._renew is None:
+            raise Refused("no_renewal", "a request for a certificate; expected: none, this port renews none")
+        certificate, card = await self._renew(site, said.csr_pem, said.card_request)
+        return pb.RenewAnswer(certificate_pem=certificate, card=card)
+
+
+def _operator_calls(
+    desk: Desk, meter: Meter, callers: Callers
+) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+    async def status(_: pb.StatusRequest) -> Message:
+        return convert.say_status(desk.status())
+
+    async def stop(_: pb.StopRequest) -> Message:
+        desk.stop()
+        return pb.Done()
+
+    return {
+        "Status": answer_operator(pb.StatusRequest, status, callers=callers, meter=meter),
+        "Stop": answer_operator(pb.StopRequest, stop, callers=callers, meter=meter),
+    }
+
+
+def _check_size(where: str, size: int, *, most: int) -> None:
+    if size > most:
+        raise Refused("too_large", f"{size} bytes {where}; expected: at most {most}")
+
+
+async def _unless(
+    event: asyncio.Event, work: Coroutine[Any, Any, Result]
+) -> Result | None:  # as asyncio types it
+    """The work's result, or None as soon as the event has come: nobody waits on a port that closes."""
+    asked, called_off = asyncio.create_task(work), asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((asked, called_off), return_when=asyncio.FIRST_COMPLETED)
+        return asked.result() if asked.done() else None
+    finally:
+        asked.cancel()
+        called_off.cancel()

@@ -1,0 +1,184 @@
+"""One coordinator process: its certificate authority, its ports, and the run it holds, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+
+import structlog
+
+from pfl_common.errors import PflError, StateError, UserError
+from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, host_and_port, new_secret
+from pfl_common.identity.certificates import load_certificates
+from pfl_common.spec.run import ClientId
+from pfl_server.envelopes.sealed import call_book, seal_with
+from pfl_server.network.enrolment import EnrolmentServer
+from pfl_server.network.rpc import REFUSALS, Callers
+from pfl_server.network.server import GrpcServer
+from pfl_server.run.host import RunHost
+from pfl_server.settings import ServerSettings
+from pfl_server.status.http import WebServer
+from pfl_server.status.view import View
+from pfl_server.store.disk_wait import is_full
+from pfl_server.store.state_folder import make_state_folder
+
+log = structlog.get_logger("pfl.coordinator")
+
+DRAIN_SECONDS = 5.0
+FAREWELL_SECONDS = 10.0
+"""How long sites that wait for a run may take to hear that there will be none."""
+
+
+class Coordinator:
+    """Everything a coordinator process has, put together."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self._stopping = asyncio.Event()
+        try:
+            self._set_up(settings, datetime.now(UTC))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise StateError(
+                f"no room is left on the disk of {settings.state.absolute()}",
+                expected="room for the journal, two checkpoints and the sites' updates",
+                advice="make room, then start with the same command: it goes on where it was",
+            ) from None
+
+    def _set_up(self, settings: ServerSettings, now: datetime) -> None:
+        make_state_folder(settings.state)
+        self.authority = Authority.open_or_create(settings.state / "federation", now=now)
+        envelopes, federation = seal_with(self.authority, now=now), self.authority.federation_id
+        self.host = RunHost(settings, envelopes, federation=federation)
+        self.operator = self.authority.operator_certificate(now=now)
+        self._secret = new_secret()
+        ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
+        meter = self.host.record.meter
+        # From the first scrape on there is a 0 to grow from: the first burst of refusals is seen as one.
+        meter.refusals.update(dict.fromkeys(REFUSALS, 0))
+        self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret, meter=meter)
+        callers = Callers(call_book(self.authority, now=now))
+        self._grpc = GrpcServer(callers, renew=self._enrolment.renew, meter=meter)
+        self._ends: dict[str, float] = {"authority": _end(self.authority.ca_pem)}
+        self.view = View(self.host, partial(find_ends, self.authority, self._ends))
+        self._web = WebServer(self.view, ready=lambda: not self._stopping.is_set())
+
+    async def serve(self) -> int:
+        """Open the ports, play the run, and go on answering until a signal comes; gives the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        try:
+            self._publish(await self._open())
+            return await self._play()
+        finally:
+            await self._close()
+
+    async def _play(self) -> int:
+        story = asyncio.create_task(self.host.run())
+        stopped = asyncio.create_task(self._stopping.wait())
+        noting = asyncio.create_task(self.host.keep_noting())
+        try:
+            await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            failure = story.exception() if story.done() else None
+            if failure is not None:
+                await self._report(failure)
+            # After the run the coordinator goes on serving: metrics, status, and sites that were away at the end.
+            await self._stopping.wait()
+            return getattr(failure, "exit_code", 1) if failure else 0
+        finally:
+            story.cancel()
+            stopped.cancel()
+            noting.cancel()
+
+    async def _open(self) -> Addresses:
+        """Gives where programs of this machine find it; others come under the names it advertises."""
+        settings, now = self.settings, datetime.now(UTC)
+        names, here = settings.reachable_names, settings.local_name
+        pair = self.authority.server_certificate([*names, here], now=now)
+        ca = self.authority.ca_pem
+        self._ends["coordinator"] = _end(pair.certificate_pem)
+        port = await self._grpc.start(
+            self.host.reception, host=settings.host, port=settings.port, pair=pair, ca_pem=ca
+        )
+        enrol = await self._enrolment.start(host=settings.host, port=settings.enrol_port, pair=pair)
+        http = await self._web.start(settings.http_host, settings.http_port)
+        page = f"http://{host_and_port(settings.http_name, http)}"
+        addresses = Addresses(host_and_port(here, port), host_and_port(here, enrol), page)
+        told = addresses.under(names[0])
+        also = {"also": ",".join(names[1:])} if names[1:] else {}
+        log.info("listening", control=told.control, enrolment=told.enrolment, http=page, **also)
+        return addresses
+
+    def _publish(self, addresses: Addresses) -> None:
+        found = Found(
+            federation_id=self.authority.federation_id,
+            addresses=addresses,
+            ca_pem=self.authority.ca_pem,
+            pid=os.getpid(),
+            state_folder=self.settings.state.resolve(),
+            secret=self._secret,
+            names=self.settings.reachable_names,
+        )
+        try:
+            discovery.publish(found)
+        except OSError as error:
+            raise StateError(
+                f"no file can be left in {discovery.coordinators_folder()}: {error.strerror}",
+                expected="a place where this user may write: there sites and `pfl` find their coordinator",
+                advice="name another state directory of the user with XDG_STATE_HOME",
+            ) from None
+
+    async def _report(self, failure: BaseException) -> None:
+        """Tell the sites; what a person can mend then ends the program, so that it can be started again."""
+        self.host.reception.fail(_in_one_line(failure))
+        if isinstance(failure, UserError):
+            await self.host.reception.farewell(FAREWELL_SECONDS)
+            raise failure
+        known = isinstance(failure, PflError)
+        log.error("the run failed", why=str(failure), exc_info=None if known else failure)
+
+    async def _close(self) -> None:
+        """Readiness off first, then no new calls, then the rest."""
+        discovery.withdraw(self.authority.federation_id, pid=os.getpid())
+        self.host.reception.drain()
+        await self._grpc.stop(DRAIN_SECONDS)
+        await self._enrolment.stop(DRAIN_SECONDS)
+        await self._web.stop()
+        await self.host.note()
+        self.host.runs.close()
+        log.info("stopped")
+
+
+def find_ends(
+    authority: Authority, known: dict[str, float], sites: Sequence[ClientId]
+) -> Mapping[str, float]:
+    """When certificates end: those known, and the first of these sites' cards. One that has run out is not read any
+    more, but what was read of it before is not forgotten.
+    """
+    now = datetime.now(UTC)
+    for site in sites:
+        # A card may be missing, damaged, or readable for others: a reason to act elsewhere, not to lose the rest.
+        with suppress(PflError, OSError):
+            known[f"site {site}"] = authority.card_of(site, now=now).ends.timestamp()
+    cards = [known[name] for site in sites if (name := f"site {site}") in known]
+    found = {name: end for name, end in known.items() if not name.startswith("site ")}
+    return found | ({"site_soonest": min(cards)} if cards else {})
+
+
+def _end(certificate_pem: bytes) -> float:
+    certificate = load_certificates(certificate_pem, where="an own certificate")[0]
+    return certificate.not_valid_after_utc.timestamp()
+
+
+def _in_one_line(failure: BaseException) -> str:
+    if not isinstance(failure, PflError):
+        # What went wrong unexpectedly may name paths and values: sites and the page learn no more than its kind.
+        return f"{type(failure).__name__}: see the coordinator's log"
+    return "; ".join(line.strip() for line in str(failure).splitlines()) or type(failure).__name__

@@ -1,0 +1,95 @@
+"""What a run is played with: the sites as it sees them, an attempt under way, and what others may see of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pfl_common.metric import Summed
+from pfl_common.spec.messages import Over
+from pfl_common.spec.run import ClientId, Task
+from pfl_common.tensors.state import State
+from pfl_server.decisions.round import Event, Round
+from pfl_server.decisions.sampling import Draw
+from pfl_server.sites.downloads import Downloads
+from pfl_server.sites.fleet import Prepare
+from pfl_server.store.fold import PlainTally
+from pfl_server.telemetry.counters import Spell
+
+
+class Fleet(Protocol):
+    """The sites, as a run needs them."""
+
+    def roster(self) -> tuple[ClientId, ...]: ...
+
+    def present(self) -> tuple[ClientId, ...]: ...
+
+    async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str: ...
+
+    def expired(self, client: ClientId) -> bool: ...
+
+    def give_up(self, client: ClientId, reason: str) -> None: ...
+
+    def end(self, over: Over) -> None: ...
+
+
+class Script(Protocol):
+    """What happened in a run that is played again: it replaces chance and presence, and nothing else."""
+
+    def draw(self, number: int) -> tuple[tuple[ClientId, ...], Draw]:
+        """The candidates of a round, and its cohort with those who trained and were not counted as its drops."""
+
+
+OUTCOMES = ("committed", "abandoned")
+
+
+@dataclass
+class Watch:
+    """What can be seen of a run from outside: plain numbers, read when somebody looks. Moments are Unix times."""
+
+    status: str = "running"
+    words: str = ""
+    """What the operator has to know of the training under way; nothing while all is well."""
+    started: float = 0.0
+    round: int = 0
+    attempt: int = 0
+    opened: float | None = None
+    closed: float | None = None
+    awaited: tuple[ClientId, ...] = ()
+    unserved: set[ClientId] = field(default_factory=set)
+    """Once the rounds are over: sites that have not got the run's last model."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, Summed] = field(default_factory=lambda: {outcome: Summed() for outcome in OUTCOMES})
+    """From opening to end, by outcome."""
+    losses: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By reason, and how far the site was."""
+    cohort: int = 0
+    counted: int = 0
+    took_part: Counter[ClientId] = field(default_factory=Counter)
+    """In how many rounds each site was counted."""
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    baselines: dict[str, float] = field(default_factory=dict)
+    """Mean accuracy of the newest finished runs that this one can be compared with, by method."""
+    recalled: bool = False
+    """Whether all that the journal knows is in here: before, a counter would be seen to begin again at 0."""
+
+
+@dataclass
+class Opened:
+    """An attempt that is under way: what was asked and what has come back so far."""
+
+    task: Task
+    state: State
+    downloads: Downloads
+    round: Round
+    tally: PlainTally
+    began: float
+    at: float
+    """Unix time of `began`, which may lie in an earlier life of the coordinator."""
+    sealing: Spell
+    folding: Spell
+    stages: dict[ClientId, str] = field(default_factory=dict)
+    """How far sites were that are lost."""
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)

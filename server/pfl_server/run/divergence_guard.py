@@ -1,0 +1,67 @@
+"""Ends a run whose training diverges, and tells its operator from the first such attempt on."""
+
+from __future__ import annotations
+
+import json
+
+import structlog
+
+from pfl_common.app.config import dump
+from pfl_common.errors import RunFailed
+from pfl_common.spec.run import Task
+from pfl_server.decisions.divergence import Divergence, Outcome, Rate, tell_attempt, tell_end, tell_scaling
+from pfl_server.decisions.round import Round
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.attempt import Watch
+from pfl_server.store.disk_wait import Room
+from pfl_server.store.run_store import Books
+from pfl_server.telemetry.event_log import Events
+
+log = structlog.get_logger("pfl.training")
+
+
+class Guard:
+    """Looks at each attempt when it is over. What earlier lives of the coordinator saw counts too."""
+
+    def __init__(self, books: Books, room: Room, events: Events, watch: Watch) -> None:
+        self._books, self._room, self._events, self._watch = books, room, events, watch
+        self._divergence = Divergence()
+
+    async def recall(self) -> None:
+        """After a restart: the attempts so far are in the journal, with why each update was lost."""
+        rows = await self._room.have(self._books.journal.rounds.soon)
+        read = (Outcome.read(row, self._books.spec.quorum) for row in rows)
+        self._divergence = Divergence(outcome for outcome in read if outcome is not None)
+        if streak := self._divergence.streak:
+            self._watch.words = f"training diverges: {streak} attempts in a row so far"
+
+    async def judge(self, task: Task, draw: Draw, ended: Round, *, committed: bool) -> None:
+        """An attempt is over and written down. Raises RunFailed when it was one too many."""
+        counted, quorum = len(ended.counted), self._books.spec.quorum
+        outcome = Outcome.of(draw, quorum, counted, ended.losses, committed=committed)
+        over = self._divergence.take(outcome)
+        streak = self._divergence.streak
+        place = f"round {task.round}, attempt {task.attempt}"
+        if outcome.diverges:
+            self._watch.words = tell_attempt(outcome, place, streak)
+            log.error("training diverges", where=place, sites=list(outcome.diverged), in_a_row=streak)
+            self._events.add(self._watch.words, "error")
+        elif not streak:
+            self._watch.words = ""
+        if over:
+            told = await self._scaling()
+            raise RunFailed(tell_end(outcome, place, streak=streak, lr=self._rate(), scaling=told))
+
+    def _rate(self) -> Rate:
+        usual = dump(self._books.method.settle({}))
+        return Rate(self._books.spec.settings.get("lr"), usual.get("lr"))
+
+    async def _scaling(self) -> str:
+        sites = await self._room.have(self._books.journal.sites.soon)
+        return tell_scaling(self._books.spec.model, {site: _range_of(text) for site, text in sites.items()})
+
+
+def _range_of(description: str) -> tuple[float, float]:
+    """Smallest and largest number of a site, as it described its data; nothing where an older release did not ask."""
+    said = json.loads(description)
+    return float(said.get("low", 0.0)), float(said.get("high", 0.0))

@@ -1,0 +1,104 @@
+"""From a gathered federation to a frozen specification: nothing of it changes while the run lasts."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+
+import torch
+
+from pfl_common import methods
+from pfl_common.app import code_digest
+from pfl_common.app.config import dump
+from pfl_common.evaluation import REPORTS
+from pfl_common.spec.run import ClientId, Description, Manifest, Participation, RunSpec
+from pfl_server.decisions import input_choice
+from pfl_server.decisions.input_choice import Wish
+from pfl_server.decisions.model_choice import agree, explain_backbone
+from pfl_server.run.memory_estimate import estimate, explain_end
+from pfl_server.run.rehearsal import count_samples, rehearse
+from pfl_server.settings import ServerSettings
+from pfl_server.store.run_store import Books, build_template
+from pfl_server.store.state_folder import Runs
+
+REHEARSED_HERE = 8 << 20
+"""A model of so many bytes is rehearsed in the coordinator itself: a process of its own takes seconds to start."""
+HELD_HERE = 256 << 20
+"""If all that it holds meanwhile, layer by layer, is no more than this: pictures may be large and a network small."""
+REHEARSAL = (sys.executable, "-P", "-m", "pfl_server.run.rehearsal")
+
+
+def begin(runs: Runs, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
+    """Freeze a new run with these sites and begin it."""
+    return runs.adopt(freeze(settings, sites, run=runs.next_id(settings, sites)), sites, settings)
+
+
+def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
+    """Agree the model with the sites, rehearse the method, pin everything."""
+    wish = Wish(
+        settings.backbone,
+        settings.image_size,
+        settings.encoder_projector,
+        pixel_range=settings.pixel_range,
+        standardise=settings.standardise,
+        words=settings.vocabulary,
+        length=settings.length,
+    )
+    # A list that was fixed is every site's list: whoever has another class was not let in.
+    listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
+    model = agree(listed, wish)
+    method = methods.load(settings.method)
+    participation = Participation.parse(settings.participation, drop=settings.drop)
+    participation.check_roster(sites)
+    spec = RunSpec(
+        id=run,
+        method=method.name,
+        settings=dump(method.settle(settings.set)),
+        model=model,
+        rounds=settings.rounds,
+        seed=settings.seed,
+        roster=tuple(sorted(sites)),
+        participation=participation,
+        candidates=settings.candidates,
+        quorum=settings.quorum,
+        round_seconds=settings.round_seconds,
+        lease_seconds=settings.lease_seconds,
+        evaluate_every=settings.evaluate_every,
+        largest_norm=settings.largest_norm,
+        threads=settings.threads,
+        repeatable=settings.threads == 1,
+        versions=versions() | {REPORTS: "told"},
+        chosen=explain_backbone(model, wish)
+        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean)),
+        data={site: sites[site].data for site in sorted(sites) if sites[site].data},
+    )
+    # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.
+    quick = replace(spec, settings={**spec.settings, "epochs": 1})
+    return replace(spec, manifests=_rehearsed(quick))
+
+
+def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:
+    """The shape of every parcel; what takes much memory is rehearsed in a process that takes it along when it ends."""
+    method, samples = methods.load(spec.method), count_samples(spec)
+    need = estimate(spec)
+    if need.model <= REHEARSED_HERE and need.at(samples) <= HELD_HERE:
+        return rehearse(method, spec, build_template(spec))
+    done = subprocess.run(REHEARSAL, input=spec.to_json().encode(), stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise explain_end(spec, done.returncode, samples=samples)
+    return RunSpec.from_json(done.stdout).manifests
+
+
+def versions() -> dict[str, str]:
+    """What decides a result's bits besides the specification: they are promised within one such class."""
+    return {
+        "pfl": version("pfl-net"),
+        "code": code_digest.digest(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }

@@ -1,0 +1,316 @@
+"""What is seen of a run while it is played: its numbers, its curve, what happened. Nothing depends on it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import structlog
+from pydantic import JsonValue
+
+from pfl_common import evaluation
+from pfl_common.spec.messages import RunStatus, Scores
+from pfl_common.spec.run import ClientId, Kind, Participation, RunSpec, Task
+from pfl_server.decisions.round import Round
+from pfl_server.run.attempt import OUTCOMES, Opened, Watch
+from pfl_server.store.disk_wait import Room
+from pfl_server.store.journal import Journal
+from pfl_server.store.run_store import Books
+from pfl_server.telemetry.counter_reading import Reading
+from pfl_server.telemetry.counters import Meter
+from pfl_server.telemetry.course import Course
+from pfl_server.telemetry.event_log import Record
+from pfl_server.telemetry.history import COMBINED, Curve
+
+log = structlog.get_logger("pfl.training")
+
+
+class Observer:
+    """Looks at each attempt when it opens and when it ends, and sums what sites have measured."""
+
+    def __init__(self, books: Books, room: Room, record: Record) -> None:
+        self._books, self._journal, self._room = books, books.journal, room
+        self._meter, self._events = record.meter, record.events
+        self._curve = Curve()
+        self._facts = describe(books.spec)
+        self._opened: Opened | None = None
+        self.watch = Watch(started=_begun(books))
+
+    def status(self) -> RunStatus:
+        """The run at a glance."""
+        spec, watch = self._books.spec, self.watch
+        latest = watch.scores.get(COMBINED, {})
+        seen = RunStatus(
+            spec.id,
+            spec.method,
+            watch.status,
+            watch.round,
+            spec.rounds,
+            watch.attempt,
+            words=watch.words,
+            awaited=watch.awaited or tuple(sorted(watch.unserved)),
+            # A spread over accuracies of 0 is not defined, and neither JSON nor people have a word for that.
+            scores={name: value for name, value in latest.items() if math.isfinite(value)},
+            started=watch.started,
+            spec=self._facts,
+            curve=self._curve.points(),
+            phases=self._curve.phases(),
+        )
+        if (opened := self._opened) is None:
+            return seen
+        round_ = opened.round
+        counted, lost = len(round_.counted), len(round_.losses)
+        return replace(seen, opened=opened.at, cohort=watch.cohort, counted=counted, lost=lost)
+
+    async def recall(self) -> None:
+        """After a restart: what the journal knows of the rounds so far."""
+        rounds = await self._journal.rounds.soon()
+        courses, summed = await self._journal.course.soon(), await self._journal.scores.soon()
+        self._curve.recall(rounds, courses, summed)
+        self._events.recall(rounds, courses, await self._journal.goodbyes.soon())
+        if courses:
+            self.watch.started = min(self.watch.started, courses[0].opened)
+            self.watch.closed = max(course.ended for course in courses)
+        self._recall_endings(rounds, courses)
+        self._recall_last(rounds, summed)
+        self.watch.recalled = True
+
+    def _recall_endings(self, rounds: Sequence[Mapping[str, object]], courses: Sequence[Course]) -> None:
+        """How the attempts so far have ended, how long they took and what was lost in them."""
+        lasted = {(course.round, course.attempt): course.ended - course.opened for course in courses}
+        for row in rounds:
+            outcome, place = cast(str, row["status"]), cast(tuple[int, int], (row["round"], row["attempt"]))
+            if outcome not in OUTCOMES:
+                continue
+            self.watch.outcomes[outcome] += 1
+            if place in lasted:
+                self.watch.seconds[outcome].add(lasted[place])
+        for course in courses:
+            self._lose(course)
+
+    def _lose(self, course: Course) -> None:
+        for place, count in course.losses.items():
+            reason, _, stage = place.partition("/")
+            self.watch.losses[reason, stage] += count
+
+    def _recall_last(self, rounds: Sequence[Mapping[str, object]], summed: Mapping[str, Scores]) -> None:
+        """How far the run was, and how good."""
+        committed = [row for row in rounds if row["status"] == "committed"]
+        self.watch.took_part.clear()
+        for row in committed:
+            self.watch.took_part.update(cast(list[ClientId], row["counted"]))
+        if committed:
+            last, watch = committed[-1], self.watch
+            watch.round, watch.attempt = cast(int, last["round"]), cast(int, last["attempt"])
+            watch.cohort, watch.counted = (len(cast(list[ClientId], last[n])) for n in ("cohort", "counted"))
+        if summed:
+            self._show(summed[max(summed, key=_when_measured)])
+
+    def opened(self, opened: Opened, cohort: Sequence[ClientId]) -> None:
+        """A round begins."""
+        self._opened = opened
+        task, watch = opened.task, self.watch
+        watch.round, watch.attempt, watch.cohort, watch.opened = (
+            task.round,
+            task.attempt,
+            len(cohort),
+            opened.at,
+        )
+        log.info("round opened", round=task.round, attempt=task.attempt, cohort=len(cohort))
+        again = f", attempt {task.attempt}" if task.attempt > 1 else ""
+        # An attempt that a restarted coordinator goes on with was opened before.
+        self._events.add(f"round {task.round}{again} opened: {len(cohort)} sites asked", at=opened.at)
+
+    def course(self, opened: Opened) -> Course:
+        """How an attempt went, to be written with its end."""
+        self._meter.took("seal", opened.sealing.seconds)
+        self._meter.took("fold", opened.folding.seconds)
+        task, seconds = opened.task, asyncio.get_running_loop().time() - opened.began
+        reading = self._meter.read()
+        lap = reading.since(self._meter.closed)
+        lost = ((_kind(why), opened.stages.get(site, "called")) for site, why in opened.round.losses.items())
+        return Course(
+            task.round,
+            task.attempt,
+            opened.at,
+            opened.at + seconds,
+            lap.seconds,
+            lap.bytes,
+            losses=Counter(f"{reason}/{stage}" for reason, stage in lost),
+            reading=reading,
+        )
+
+    async def closed(self, opened: Opened, counted: Sequence[ClientId], course: Course) -> None:
+        """A round is committed."""
+        self._ended("committed", course)
+        task, losses = opened.task, opened.round.losses
+        self.watch.counted, self.watch.closed = len(counted), course.ended
+        self.watch.took_part.update(counted)
+        self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
+        self._events.closed(task.round, counted=len(counted), losses=losses)
+        await self.sum_round(task)
+        log.info(
+            "round closed",
+            round=task.round,
+            counted=len(counted),
+            lost=dict(sorted(losses.items())) or 0,
+            seconds=round(course.ended - course.opened, 2),
+            **self._how_good(),
+        )
+
+    def abandoned(self, opened: Opened, reason: str, course: Course) -> None:
+        """An attempt was given up."""
+        self._ended("abandoned", course)
+        task = opened.task
+        log.warning("round abandoned", round=task.round, attempt=task.attempt, reason=reason)
+        self._events.abandoned(task.round, task.attempt, reason=reason)
+
+    def resumed(self, last: int, *, over: str = "") -> None:
+        """A restarted coordinator goes on; if the run was over before, it only serves it."""
+        if over:
+            log.info(
+                "run served again", status=over, rounds=last, to_train_again="--new-run", **self._how_good()
+            )
+            self._events.add(f"started again: the run had {over} after round {last}")
+            self._tell_absent()
+        else:
+            log.info("run resumed", after_round=last)
+            self._events.add(f"run resumed after round {last}")
+
+    def over(self, status: str, number: int, round_: Round) -> None:
+        """There will be no more rounds."""
+        self.watch.status = status
+        log.info("run over", status=status, rounds=number, absent=sorted(round_.losses), **self._how_good())
+        absent = f"; away at the end: {', '.join(sorted(round_.losses))}" if round_.losses else ""
+        self._events.add(f"run {status} after round {number}{absent}")
+        roster = self._books.journal.sites()
+        log.info(
+            "who took part", rounds=number, counted={site: self.watch.took_part[site] for site in roster}
+        )
+        self._tell_absent()
+
+    def never_counted(self) -> tuple[ClientId, ...]:
+        """Registered sites of which the run's result knows nothing, once a round was closed."""
+        if not self.watch.took_part:
+            return ()
+        return tuple(site for site in self._books.journal.sites() if not self.watch.took_part[site])
+
+    def _tell_absent(self) -> None:
+        if never := self.never_counted():
+            rounds = len(self._books.journal.committed())
+            log.error("sites that were counted in no round", sites=list(never), rounds=rounds)
+            self._events.add(f"counted in none of {rounds} rounds: {', '.join(never)}", "error")
+
+    def failed(self, words: str) -> None:
+        """The run cannot go on. Whoever plays it tells of that, as of every failure: here it would stand twice."""
+        self.watch.status = "failed"
+
+    async def sum_round(self, task: Task) -> None:
+        """Sites that only measure are not waited for; whoever is late with that is not in the sum."""
+        await self.sum_scores(task, replace(task, kind=Kind.EVALUATE))
+
+    async def sum_left(self, task: Task) -> None:
+        """Killed between a round's commit and its sum: the reports are still there."""
+        if not await self._room.have(self._journal.is_summed.soon, task.key):
+            await self.sum_round(task)
+
+    async def sum_scores(self, *tasks: Task) -> None:
+        """Sum what sites have measured in some tasks."""
+        keys = [task.key for task in tasks]
+        reports = await self._room.have(self._journal.reports.soon, *keys)
+        if reports:
+            total = evaluation.add(evaluation.agreed(reports))
+            await self._room.have(self._journal.sum_up.soon, keys, total)
+            self._curve.measure(tasks[0].kind, tasks[0].round, total)
+            self._show(total)
+
+    def _show(self, total: Scores) -> None:
+        self.watch.scores = {
+            name.partition("/")[2]: evaluation.summary(values)
+            for name, values in sorted(evaluation.evaluations(total).items())
+        }
+
+    def _how_good(self) -> dict[str, float]:
+        """What the status page says too. A round's own value is mostly known a round later, so which one it is of is
+        said with it, and over how many sites: a mean leaps when a site is away.
+        """
+        newest = self._curve.newest()
+        if newest is None or newest.accuracy is None:
+            return {}
+        return {
+            "mean_accuracy": round(newest.accuracy, 4),
+            "measured_after_round": newest.round,
+            "measured_by": newest.measured,
+        }
+
+    def _ended(self, outcome: str, course: Course) -> None:
+        watch, self._opened = self.watch, None
+        watch.awaited = ()
+        watch.outcomes[outcome] += 1
+        watch.seconds[outcome].add(course.ended - course.opened)
+        self._lose(course)
+        if course.reading is not None:
+            # Only now that it is written down: a note on the way must not show the attempt as both over and open.
+            self._meter.closed = course.reading
+
+
+def count_on(meter: Meter, journal: Journal) -> None:
+    """Let a meter count on from what was noted of the run; what an older release played is known by attempts alone."""
+    readings, moved = journal.readings(), Counter[str]()
+    for course in journal.course():
+        moved.update(course.bytes)
+    ended = Reading(moved)
+    closed = readings.get("closed", ended)
+    meter.go_on(readings.get("now", closed).or_more(closed))
+    meter.closed = closed
+
+
+def describe(spec: RunSpec) -> dict[str, JsonValue]:
+    """What a person may want to know of a run's specification."""
+    return {
+        "backbone": spec.model.backbone,
+        "shape": list(spec.model.shape),
+        "classes": len(spec.model.classes),
+        "rounds": spec.rounds,
+        "participation": _say(spec.participation),
+        "drop": spec.participation.drop,
+        "candidates": spec.candidates,
+        "quorum": spec.quorum,
+        "lease_seconds": spec.lease_seconds,
+        "round_seconds": spec.round_seconds,
+        "evaluate_every": spec.evaluate_every,
+        "seed": spec.seed,
+        "settings": dict(spec.settings),
+        "sites": len(spec.roster),
+        **({"chosen": dict(spec.chosen)} if spec.chosen else {}),
+    }
+
+
+def _say(rule: Participation) -> str:
+    if rule.fixed:
+        return ",".join(rule.fixed)
+    return f"{rule.low:g}" if rule.low == rule.high else f"{rule.low:g}..{rule.high:g}"
+
+
+def _begun(books: Books) -> float:
+    """The first model is written when a run begins, and never again."""
+    try:
+        return min(books.shelf.path(books.init.blob.digest).stat().st_mtime, time.time())
+    except OSError:
+        return time.time()
+
+
+def _when_measured(key: str) -> tuple[int, bool]:
+    """Puts keys of tasks in order: FINISH measures what the training of the last round has made."""
+    number, _, kind = key.split("-")
+    return int(number), kind == Kind.FINISH
+
+
+def _kind(reason: str) -> str:
+    """The part of a reason before its details: a label with few values."""
+    return reason.partition(":")[0]

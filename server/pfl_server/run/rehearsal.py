@@ -1,0 +1,141 @@
+"""Before a run: play a round of the method with made-up samples, to learn the exact shape of every parcel.
+
+The manifests pinned in the RunSpec are what the template really sends and gets; a method's file says nothing
+of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from pfl_common import methods
+from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
+from pfl_common.methods import Method
+from pfl_common.randomness import generators
+from pfl_common.spec.run import Json, Kind, Manifest, RunSpec, Task, parcel_key
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import flatten
+from pfl_server.run.memory_estimate import NO_MEMORY, lacks_memory
+
+SITE = "rehearsal"
+LARGE_SAMPLE = 3 * 64 * 64
+"""Numbers of a sample: above, a network's layers hold more for a few samples than it has weights."""
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A rehearsed update, kept in memory where a real one would lie in the spool."""
+
+    id: str
+    state: State
+
+    def load(self) -> State:
+        """What was shown."""
+        return self.state
+
+
+@dataclass
+class _Stage:
+    """Both halves, made-up data, and the parcels seen so far."""
+
+    half: ServerHalf
+    template: Participant
+    state: State
+    data: LocalData
+    settings: Settings
+    down: list[State] = field(default_factory=list)
+    up: list[State] = field(default_factory=list)
+
+    def send(self, task: Task) -> None:
+        """See what a newcomer and what a returning site would get, to train with and to be measured."""
+        measured = dataclasses.replace(task, kind=Kind.EVALUATE)
+        self.down += [self.half.welcome(self.state)]
+        self.down += [self.half.send(self.state, SITE, asked) for asked in (task, measured)]
+
+    def play(self, task: Task) -> None:
+        """One round with one site, a newcomer."""
+        self.send(task)
+        newcomer, participant = dataclasses.replace(task, since=0), copy.deepcopy(self.template)
+        participant.settings = self.settings
+        participant.receive(self.half.welcome(self.state), newcomer)
+        participant.learn(self.data, newcomer)
+        up = participant.report(self.data, newcomer)
+        self.up.append(flatten(up))
+        total = Sum()
+        total.add(up.summed)
+        shown = {SITE: Rehearsed(f"{SITE}@{task.round}", up.shown)}
+        self.state = self.half.close(self.state, Arrivals(total, shown), task)
+
+
+def rehearse(method: Method, spec: RunSpec, template: Participant) -> dict[str, Manifest]:
+    """All manifests of a run, by `parcel_key`, and "init" for the first model."""
+    # Shapes do not depend on these; a made-up site has few samples, and one pass over them is enough.
+    quick: dict[str, Json] = {**spec.settings, "epochs": 1, "batch": 2}
+    half = method.build_server(dataclasses.replace(spec, settings=quick))
+    stage = _Stage(half, template, half.start(template, spec.seed), _made_up(spec), method.settle(quick))
+    manifests = {"init": codec.pin([State.of(template)])}
+    with generators.scope(spec.seed, "rehearsal"):
+        for phase, numbers in _played(method, spec):
+            for number in numbers:
+                stage.play(Task(Kind.TRAIN, number, spec.rounds, phase=phase, since=number - 1))
+            stage.send(Task(Kind.TRAIN, numbers[-1], spec.rounds, phase=phase, since=numbers[-1]))
+            for kind in Kind:
+                manifests[parcel_key(kind, phase, "down")] = codec.pin(stage.down)
+            manifests[parcel_key(Kind.TRAIN, phase, "up")] = codec.pin(stage.up)
+            stage.down, stage.up = [], []
+    return manifests
+
+
+def _played(method: Method, spec: RunSpec) -> Iterator[tuple[str, list[int]]]:
+    """Each phase with its first two rounds: the second may carry what the first does not know yet."""
+    config, rounds = method.settle(spec.settings), spec.rounds
+    for phase, first in method.phases(config, rounds):
+        second = [n for n in (first + 1,) if n <= rounds and method.phase(config, n, rounds) == phase]
+        yield phase, [first, *second]
+
+
+def count_samples(spec: RunSpec) -> int:
+    """How many samples are made up: enough for batch norm; of large ones no more than that, for they cost memory."""
+    classes = len(spec.model.classes)
+    return 4 if math.prod(spec.model.shape) > LARGE_SAMPLE else max(4, min(2 * classes, 16))
+
+
+def _made_up(spec: RunSpec) -> LocalData:
+    """Two samples for each of a few classes."""
+    count = count_samples(spec)
+    classes = len(spec.model.classes)
+    y = torch.arange(min(classes, count // 2) if classes > count else classes).repeat(count)[:count]
+    shape, chance = (len(y), *spec.model.shape), generators.generator(spec.seed, "rehearsal")
+    # Numbers of words have to be such: a network for texts looks each up.
+    tokens = spec.model.tokens
+    x = torch.randint(tokens, shape, generator=chance) if tokens else torch.rand(shape, generator=chance)
+    samples = Samples(x, y)
+    return LocalData(samples, samples, samples, classes, SITE, spec.seed)
+
+
+def main() -> None:
+    """A specification by standard input; the same with its manifests by standard output."""
+    spec = RunSpec.from_json(sys.stdin.buffer.read())
+    generators.pin_threads(spec.threads)
+    try:
+        template = methods.build_participant(spec)
+        generators.initialise(template, spec.seed)
+        found = dataclasses.replace(spec, manifests=rehearse(methods.load(spec.method), spec, template))
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        raise SystemExit(NO_MEMORY) from None
+    sys.stdout.write(found.to_json())
+
+
+if __name__ == "__main__":
+    main()

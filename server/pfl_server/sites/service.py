@@ -1,0 +1,88 @@
+"""The coordinator's side of the line to its sites: what a transport may call, and nothing of how it is done.
+
+Two things call a Desk: the gRPC `network.server`, which knows the site from its certificate, and the loopback of
+`pfl simulate`. `fleet.Fleet` is the Desk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pfl_common.spec.messages import (
+    Assignment,
+    Gathering,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    RunStatus,
+    Scores,
+)
+from pfl_common.spec.run import ClientId, Description
+
+
+@dataclass
+class Incoming:
+    """A partial upload: write to `path` from `offset` on. Beyond what came its bytes are of no meaning."""
+
+    path: Path
+    offset: int
+    size: int
+    came: int = 0
+    """Bytes that came after the offset."""
+
+    @property
+    def reached(self) -> int:
+        """How far it is."""
+        return self.offset + self.came
+
+
+class Desk(Protocol):
+    """Each call raises `errors.Refused` for what it does not take, with a code from a fixed list."""
+
+    async def join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
+        """Register a site; None while the run still gathers (the transport answers "ask again")."""
+
+    async def next_task(
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+    ) -> Assignment | Over | None:
+        """Up to `wait` seconds for work for this site."""
+
+    def blob(self, digest: str) -> Path:
+        """The file with these bytes; whoever is a member may fetch it (its digest is secret enough to guess)."""
+
+    def fetched(self, site: ClientId, digest: str) -> None:
+        """A site has been sent the last of these bytes."""
+
+    async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
+        """Reserve room for an upload, or repeat the receipt of one that is already here."""
+
+    async def stored(self, site: ClientId, key: str) -> Receipt:
+        """All bytes of an offered upload are in its file: verify, keep, answer."""
+
+    async def report(self, site: ClientId, key: str, scores: Scores) -> None:
+        """Take an evaluation."""
+
+    async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
+        """A site will not do a task."""
+
+    def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
+        """A site is at work; False: no longer wanted."""
+
+    async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
+        """Hold a site's call so long while it is at work: that its line closes is then known at once."""
+
+    def pause(self, site: ClientId) -> None:
+        """A site is stopped and will come back: it is away, and its task waits for it."""
+
+    async def leave(self, site: ClientId) -> None:
+        """A site goes."""
+
+    def status(self) -> RunStatus:
+        """The run at a glance (operator)."""
+
+    def stop(self) -> None:
+        """End the run in good order after this round (operator)."""

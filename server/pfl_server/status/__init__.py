@@ -1,0 +1,1 @@
+"""The coordinator as one looks at it: metrics, health, status page."""

@@ -1,0 +1,81 @@
+"""A coordinator as it is looked at from outside: its numbers and its status, whatever the moment of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from pfl_common.spec.messages import RunStatus
+from pfl_server.run.attempt import Watch
+from pfl_server.run.host import RunHost
+from pfl_server.status.probe import Ends, Surroundings
+from pfl_server.telemetry.counters import Meter
+
+
+class View:
+    """Reads, and writes nothing but what it tells: whatever was told is still so after a kill."""
+
+    def __init__(self, host: RunHost, find_ends: Ends) -> None:
+        self._host = host
+        self._surroundings = Surroundings(host.settings.state, find_ends)
+        self._told: Meter | None = None
+
+    async def look(self) -> None:
+        """See to what is slow to look at, if that was not done lately; write down what is about to be told."""
+        books, fleet = self._host.books, self._host.fleet
+        run = None if books is None else self._host.settings.state / "runs" / books.spec.id
+        await self._surroundings.look(run, () if fleet is None else fleet.members())
+        told = Meter()
+        told.go_on(await self._host.tell())
+        self._told = told
+
+    @property
+    def watch(self) -> Watch | None:
+        """The run's numbers, once there is a run and all of it is known again that was before."""
+        watch = self._host.training.watch if self._host.training else None
+        return watch if watch is not None and watch.recalled else None
+
+    @property
+    def meter(self) -> Meter:
+        """What was moved, spent and refused, as it was at the last look."""
+        return self._told or self._host.record.meter
+
+    @property
+    def named(self) -> tuple[str, str, str]:
+        """Run, method and version of this program."""
+        books = self._host.books
+        run, method = (
+            ("", self._host.settings.method) if books is None else (books.spec.id, books.spec.method)
+        )
+        return run, method, version("pfl-net")
+
+    @property
+    def state(self) -> str:
+        """How the run stands, in one word."""
+        training = self._host.training
+        return self._host.reception.ended or ("gathering" if training is None else training.watch.status)
+
+    @property
+    def planned(self) -> int:
+        """Rounds the run is to have."""
+        books = self._host.books
+        return self._host.settings.rounds if books is None else books.spec.rounds
+
+    @property
+    def heard(self) -> tuple[int, int, int]:
+        """Registered sites that are here, those that are away, and those that have said goodbye."""
+        return self._host.reception.heard()
+
+    @property
+    def around(self) -> Mapping[str, float]:
+        """Disk and checkpoint, as they were at the last look."""
+        return self._surroundings.numbers
+
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """When certificates end."""
+        return self._surroundings.ends
+
+    def status(self) -> RunStatus:
+        """What `pfl status` shows."""
+        return self._host.status()

@@ -1,0 +1,1 @@
+"""The coordinator's state folder: journal, checkpoints, updates and downloads on disk."""

@@ -1,0 +1,360 @@
+"""What the coordinator has promised and decided, in one SQLite file: it survives a kill at any instant.
+
+Each method that decides or promises something is done whole or not at all: called, it returns when it is on disk;
+in the event loop `await journal.receive.soon(…)` does the same without holding up anybody. Tensors never enter: they
+lie in checkpoints and in the spool, and the journal only names them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pfl_common.spec.messages import Receipt, Scores
+from pfl_common.spec.run import ClientId
+from pfl_server.decisions.sampling import Draw
+from pfl_server.settings import Durability
+from pfl_server.store.journal_schema import SCHEMA
+from pfl_server.store.journal_thread import Page, Scribe, entry
+from pfl_server.telemetry.counter_reading import Reading
+from pfl_server.telemetry.course import Course
+
+SETTLE = """
+update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
+"""
+ATTEMPT = """
+select candidates, cohort, drops, status, at from attempt left join opening using (round, attempt)
+where round = ? and attempt = ?
+"""
+COMMITTED = "select round, attempt from attempt where status = 'committed' order by round"
+NOTE = "insert or replace into reading values (?, ?)"
+REPORTS = "select scores from report where key = ? order by site"
+COURSES = """
+select round, attempt, opened, ended, seconds, bytes, coalesce(diagnosis.numbers, '{}'), coalesce(loss.numbers, '{}')
+from course left join diagnosis using (round, attempt) left join loss using (round, attempt) order by round, attempt
+"""
+SYNCHRONOUS = {"power": "full", "process": "off"}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A round once opened: who could take part, who was asked, how it ended."""
+
+    round: int
+    attempt: int
+    candidates: tuple[ClientId, ...]
+    draw: Draw
+    status: str
+    opened: float | None = None
+    """When it was opened for the first time (Unix time), however often the coordinator was restarted since."""
+
+
+class Journal:
+    """The book of one run."""
+
+    def __init__(self, file: Path, *, durability: Durability = "power") -> None:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.durability = durability
+        db = _connect(file, durability)
+        self._committed = dict(db.execute(COMMITTED).fetchall())
+        self.scribe = Scribe(db)
+        self._closing = weakref.finalize(self, self.scribe.close)
+
+    def close(self) -> None:
+        """Write what was asked so far, then no more."""
+        self._closing()
+
+    def flush(self) -> None:
+        """Return when all that was asked so far is on disk; at once if it is closed."""
+        if self._closing.alive:
+            self.status()
+
+    @entry
+    def begin(self, page: Page, run: str, spec: str) -> None:
+        """The specification is frozen: from here on the run can be resumed."""
+        page.write("insert into run values (?, ?, 'running', '')", run, spec)
+
+    @entry
+    def spec(self, page: Page) -> str | None:
+        """The frozen specification, if there is one."""
+        found = page.rows("select spec from run")
+        return found[0][0] if found else None
+
+    @entry
+    def status(self, page: Page) -> tuple[str, str]:
+        """running, finished, stopped or failed, and why."""
+        found = page.rows("select status, words from run")
+        return (found[0][0], found[0][1]) if found else ("gathering", "")
+
+    @entry
+    def end(self, page: Page, status: str, words: str = "") -> None:
+        """The run is over."""
+        page.write("update run set status = ?, words = ?", status, words)
+
+    @entry
+    def register(self, page: Page, site: ClientId, description: str, *, late: bool) -> None:
+        """A site takes part from now on; registering again only renews its description."""
+        page.write(
+            "insert into site values (?, ?, ?)"
+            " on conflict (name) do update set description = excluded.description",
+            site,
+            description,
+            int(late),
+        )
+        page.write("delete from goodbye where site = ?", site)
+
+    @entry
+    def leave(self, page: Page, site: ClientId, at: float) -> None:
+        """A site says goodbye; it counts until the site registers again."""
+        page.write("insert or replace into goodbye values (?, ?)", site, at)
+
+    @entry
+    def stay(self, page: Page, site: ClientId) -> None:
+        """A site is heard after its goodbye."""
+        page.write("delete from goodbye where site = ?", site)
+
+    @entry
+    def goodbyes(self, page: Page) -> dict[ClientId, float]:
+        """Sites that have left, and when (Unix times)."""
+        return dict(page.rows("select site, at from goodbye order by site"))
+
+    @entry
+    def sites(self, page: Page) -> dict[ClientId, str]:
+        """All registered sites with their descriptions, by name."""
+        return dict(page.rows("select name, description from site order by name"))
+
+    @entry
+    def open_attempt(
+        self,
+        page: Page,
+        number: int,
+        candidates: Sequence[ClientId],
+        draw: Draw,
+        *,
+        at: float | None = None,
+    ) -> int:
+        """Open a round, or find the attempt that a restarted coordinator had open; gives its number."""
+        found = page.rows(
+            "select attempt, status from attempt where round = ? order by attempt desc limit 1", number
+        )
+        last, status = found[0] if found else (0, "")
+        if status == "open":
+            return int(last)
+        page.write(
+            "insert into attempt (round, attempt, candidates, cohort, drops, status)"
+            " values (?, ?, ?, ?, ?, 'open')",
+            number,
+            int(last) + 1,
+            *(json.dumps(sorted(part)) for part in (candidates, draw.cohort, draw.drops)),
+        )
+        if at is not None:
+            page.write("insert into opening values (?, ?, ?)", number, int(last) + 1, at)
+        return int(last) + 1
+
+    @entry
+    def attempt(self, page: Page, number: int, attempt: int) -> Attempt:
+        """An attempt as it was opened."""
+        ((candidates, cohort, drops, status, at),) = page.rows(ATTEMPT, number, attempt)
+        draw = Draw(tuple(json.loads(cohort)), frozenset(json.loads(drops)))
+        return Attempt(number, attempt, tuple(json.loads(candidates)), draw, status, at)
+
+    @entry
+    def commit(  # noqa: PLR0913  # all that is known of a closed round, in one transaction
+        self,
+        page: Page,
+        number: int,
+        attempt: int,
+        counted: Sequence[ClientId],
+        losses: Mapping[ClientId, str],
+        *,
+        course: Course | None = None,
+    ) -> None:
+        """The round is closed and its checkpoint is on disk."""
+        words = json.dumps(list(counted)), json.dumps(dict(losses), sort_keys=True)
+        page.write(SETTLE, "committed", *words, "", number, attempt)
+        _write_course(page, course)
+        page.afterwards(partial(self._remember, number, attempt))
+
+    @entry
+    def abandon(  # noqa: PLR0913  # all that is known of an attempt given up, in one transaction
+        self,
+        page: Page,
+        number: int,
+        attempt: int,
+        losses: Mapping[ClientId, str],
+        reason: str,
+        *,
+        course: Course | None = None,
+    ) -> None:
+        """The attempt is given up; none of its updates counts."""
+        words = "[]", json.dumps(dict(losses), sort_keys=True)
+        page.write(SETTLE, "abandoned", *words, reason, number, attempt)
+        _write_course(page, course)
+
+    @entry
+    def counted(self, page: Page, number: int, attempt: int) -> tuple[ClientId, ...]:
+        """Whose updates a committed attempt counted, in site order."""
+        rows = page.rows("select counted from attempt where round = ? and attempt = ?", number, attempt)
+        return tuple(json.loads(rows[0][0]))
+
+    def committed(self) -> Mapping[int, int]:
+        """Committed rounds with the attempt that counted, from memory: it is asked for with every task handed out."""
+        return self._committed
+
+    @entry
+    def receive(  # noqa: PLR0913  # all that is known of an update, in one promise
+        self, page: Page, receipt: Receipt, number: int, attempt: int, spooled: str, *, signature: str = ""
+    ) -> None:
+        """From here on the coordinator answers for this update."""
+        page.write(
+            "insert into receipt values (?, ?, ?, ?, ?, ?, ?)",
+            number,
+            attempt,
+            receipt.site,
+            receipt.key,
+            receipt.digest,
+            spooled,
+            signature,
+        )
+
+    @entry
+    def forget(self, page: Page, site: ClientId, number: int, attempt: int) -> None:
+        """The update of a receipt is gone or torn (a power loss): the site will be asked for it again."""
+        page.write("delete from receipt where site = ? and round = ? and attempt = ?", site, number, attempt)
+
+    @entry
+    def receipt(self, page: Page, site: ClientId, number: int, attempt: int) -> tuple[str, str, str] | None:
+        """A site's update, if it is here: its digest, its name in the spool, the signature under its receipt."""
+        rows = page.rows(
+            "select digest, spooled, signature from receipt where site = ? and round = ? and attempt = ?",
+            site,
+            number,
+            attempt,
+        )
+        return rows[0] if rows else None
+
+    @entry
+    def receipts(self, page: Page, number: int, attempt: int) -> dict[ClientId, tuple[str, str]]:
+        """Sites whose update is here, with its digest and its name in the spool."""
+        rows = page.rows(
+            "select site, digest, spooled from receipt where round = ? and attempt = ? order by site",
+            number,
+            attempt,
+        )
+        return {site: (digest, spooled) for site, digest, spooled in rows}
+
+    @entry
+    def report(self, page: Page, key: str, site: ClientId, scores: Scores) -> None:
+        """One site's evaluation; kept only until it has been summed."""
+        page.write("insert or replace into report values (?, ?, ?)", key, site, json.dumps(scores))
+
+    @entry
+    def reports(self, page: Page, *keys: str) -> list[Scores]:
+        """The evaluations of some tasks, task after task, each in site order."""
+        rows = [row for key in keys for row in page.rows(REPORTS, key)]
+        return [json.loads(text) for (text,) in rows]
+
+    @entry
+    def hand_out(self, page: Page, key: str, site: ClientId, since: int) -> None:
+        """A site is given a task, to be begun from what it had after its own committed round `since`."""
+        page.write("insert or replace into handed values (?, ?, ?)", key, site, since)
+
+    @entry
+    def handed_to(self, page: Page, key: str) -> list[ClientId]:
+        """Sites that were given a task."""
+        return [site for (site,) in page.rows("select site from handed where key = ? order by site", key)]
+
+    @entry
+    def handed(self, page: Page) -> dict[str, dict[ClientId, int]]:
+        """By task and site, after which committed round of its own a site began a task; kept for ever, for replay."""
+        found: dict[str, dict[ClientId, int]] = {}
+        for key, site, since in page.rows("select key, site, since from handed order by key, site"):
+            found.setdefault(key, {})[site] = since
+        return found
+
+    @entry
+    def sum_up(self, page: Page, keys: Sequence[str], scores: Scores) -> None:
+        """Keep the sum of some tasks' evaluations under the first one's key and forget the single ones."""
+        page.write("insert or replace into score values (?, ?)", keys[0], json.dumps(scores))
+        for key in keys:
+            page.write("delete from report where key = ?", key)
+
+    @entry
+    def is_summed(self, page: Page, key: str) -> bool:
+        """Whether a task's evaluations have been summed."""
+        return bool(page.rows("select 1 from score where key = ?", key))
+
+    @entry
+    def scores(self, page: Page) -> dict[str, Scores]:
+        """All summed evaluations, by task."""
+        return {
+            key: json.loads(text) for key, text in page.rows("select key, scores from score order by key")
+        }
+
+    @entry
+    def rounds(self, page: Page) -> list[dict[str, object]]:
+        """Every attempt as plain values, for status, report and replay."""
+        names = ("round", "attempt", "candidates", "cohort", "drops", "status", "counted", "losses", "reason")
+        rows = page.rows(f"select {', '.join(names)} from attempt order by round, attempt")
+        return [_plain(dict(zip(names, row, strict=True))) for row in rows]
+
+    @entry
+    def course(self, page: Page) -> list[Course]:
+        """How each attempt went that was ended, oldest first; runs begun by an older release have none of it."""
+        return [Course(*row[:4], *(json.loads(text) for text in row[4:])) for row in page.rows(COURSES)]
+
+    @entry
+    def note(self, page: Page, reading: Reading, *, closed: bool = False) -> None:
+        """What the meter shows now: a killed coordinator's next life counts on from there. Closed: before the first
+        attempt.
+        """
+        for moment in ("now", "closed") if closed else ("now",):
+            page.write(NOTE, moment, reading.to_json())
+
+    @entry
+    def readings(self, page: Page) -> dict[str, Reading]:
+        """What was noted last, as `now`, and at the end of the last attempt, as `closed`; nothing by older releases."""
+        found = page.rows("select moment, numbers from reading")
+        return {moment: Reading.from_json(numbers) for moment, numbers in found}
+
+    def _remember(self, number: int, attempt: int) -> None:
+        # Another mapping and not the same one with more in it: others look into the old one at this very moment.
+        self._committed = {**self._committed, number: attempt}
+
+
+def _write_course(page: Page, course: Course | None) -> None:
+    if course is None:
+        return
+    place = course.round, course.attempt
+    page.write(
+        "insert or replace into course values (?, ?, ?, ?, ?, ?)",
+        *place,
+        course.opened,
+        course.ended,
+        *(json.dumps(dict(part), sort_keys=True) for part in (course.seconds, course.bytes)),
+    )
+    for table, numbers in (("diagnosis", course.diagnostics), ("loss", course.losses)):
+        if numbers:
+            words = json.dumps(dict(numbers), sort_keys=True)
+            page.write(f"insert or replace into {table} values (?, ?, ?)", *place, words)
+    if course.reading is not None:
+        # Not as `now`: on a full disk this may be written late, over what was noted since.
+        page.write(NOTE, "closed", course.reading.to_json())
+
+
+def _connect(file: Path, durability: Durability) -> sqlite3.Connection:
+    db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    db.execute("pragma journal_mode=truncate")
+    db.execute(f"pragma synchronous={SYNCHRONOUS[durability]}")
+    db.executescript(SCHEMA)
+    return db
+
+
+def _plain(row: dict[str, object]) -> dict[str, object]:
+    texts = ("candidates", "cohort", "drops", "counted", "losses")
+    return {name: json.loads(str(value)) if name in texts else value for name, value in row.items()}

@@ -1,0 +1,55 @@
+"""Whether a run's journal is whole: all of it is read before anything relies on it, or its damage is met in mid-run."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from pfl_server.store.journal_schema import STRUCTURED
+from pfl_server.telemetry.rejections import readable
+
+_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
+def find_damage(file: Path) -> str:
+    """Why a journal cannot be read; nothing if it can."""
+    if not file.exists() or not file.stat().st_size:
+        return "it is missing or empty"
+    with closing(sqlite3.connect(file)) as db:
+        try:
+            found = str(db.execute("pragma integrity_check(1)").fetchone()[0])
+            return _find_unreadable(db) if found == "ok" else readable(found.splitlines()[-1])
+        except sqlite3.Error as error:
+            # A full disk, or another who holds it, is no damage. What Python cannot decode has no code of SQLite's.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+            if code & 0xFF not in _DAMAGED:
+                raise
+            return readable(str(error)) if hasattr(error, "sqlite_errorcode") else "a text in it is no text"
+        except UnicodeDecodeError:
+            # Python's sqlite3 fails at SQLite's own message about a damaged schema.
+            return "its schema is no text"
+
+
+def _find_unreadable(db: sqlite3.Connection) -> str:
+    """SQLite checks how its pages hang together; what stands in them is checked here."""
+    tables = db.execute("select name from sqlite_master where type = 'table'").fetchall()
+    for (table,) in tables:
+        cursor = db.execute(f'select * from "{table}"')
+        names = [column[0] for column in cursor.description]
+        if lacking := set(STRUCTURED.get(table, ())) - set(names):
+            return f"the table {table} has no column {min(lacking)}"
+        structured = [names.index(name) for name in STRUCTURED.get(table, ()) if name in names]
+        for row in cursor:
+            if not all(_is_json(row[place]) for place in structured):
+                return f"a row of the table {table} cannot be read"
+    return ""
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.loads(str(value))
+    except ValueError:
+        return False
+    return True

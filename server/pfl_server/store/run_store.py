@@ -1,0 +1,85 @@
+"""The folder of one run and what lies in it: journal, spool, checkpoints, files to fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pfl_common import methods
+from pfl_common.learning.method import Participant, ServerHalf
+from pfl_common.methods import Method
+from pfl_common.randomness import generators
+from pfl_common.spec.messages import header_of_init
+from pfl_common.spec.run import RunSpec
+from pfl_common.tensors import mapped
+from pfl_common.tensors.state import State
+from pfl_server.envelopes import Envelopes, Posted
+from pfl_server.store.checkpoints import Checkpoints
+from pfl_server.store.journal import Journal
+from pfl_server.store.shelf import Shelf
+from pfl_server.store.spool import Spool
+
+
+@dataclass(frozen=True)
+class Books:
+    """A run with all it needs on disk."""
+
+    spec: RunSpec
+    method: Method
+    half: ServerHalf
+    journal: Journal
+    spool: Spool
+    checkpoints: Checkpoints
+    shelf: Shelf
+    init: Posted
+    first: State
+
+    @property
+    def envelopes(self) -> Envelopes:
+        """How parcels are closed and opened."""
+        return self.shelf.envelopes
+
+    def settle(self, number: int, state: State, told: Callable[[str], None] = lambda digest: None) -> State:
+        """Make the state after a round last; a large one is then looked at in its file and not held in memory."""
+        self.checkpoints.save(number, state, told)
+        large = sum(tensor.nbytes for tensor in state.values()) > mapped.LARGE
+        return self.checkpoints.read(number) if large else state
+
+    def digest_after(self, number: int) -> str:
+        """The hash of the shared state after a round; the first one follows from the specification."""
+        digests = {checkpoint.round: checkpoint.digest for checkpoint in self.checkpoints.generations()}
+        return digests.get(number, self.spec.hash)
+
+
+def build_template(spec: RunSpec) -> Participant:
+    """The site's half as every site starts: each layer's values follow from the run's seed and its name."""
+    template = methods.build_participant(spec)
+    generators.initialise(template, spec.seed)
+    return template
+
+
+def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelopes) -> Books:
+    """Open a run's folder, new or old: what is not there yet follows from the specification."""
+    method, half = methods.load(spec.method), methods.load(spec.method).build_server(spec)
+    with torch.no_grad():
+        template = build_template(spec)
+    shelf = Shelf(folder / "shelf", envelopes)
+    init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
+    spool = Spool(folder / "spool", spec, envelopes)
+    checkpoints = Checkpoints(folder / "checkpoints", spool, lasting=journal.durability == "power")
+    with mapped.inside(checkpoints.folder):
+        first = mapped.put_away(half.start(template, spec.seed))
+    return Books(
+        spec=spec,
+        method=method,
+        half=half,
+        journal=journal,
+        spool=spool,
+        checkpoints=checkpoints,
+        shelf=shelf,
+        init=init,
+        first=first,
+    )

@@ -1,0 +1,111 @@
+"""The parcels that sites may fetch, on disk: each is closed once, into a file named by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from pfl_common.errors import Refused
+from pfl_common.spec.messages import Blob
+from pfl_common.spec.run import Header, Manifest
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_server.envelopes import Envelopes, Posted
+
+
+class Shelf:
+    """A folder of files that may be fetched, by digest, each with a note `<name>.json` of what it is.
+
+    A restarted coordinator finds a parcel again by its header and for whom it is, and serves the same bytes on.
+    """
+
+    def __init__(self, folder: Path, envelopes: Envelopes) -> None:
+        self.folder, self.envelopes = folder, envelopes
+        self._placing = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Parcels get their place only with their note: what has none yet may not be taken for what has none any more.
+        self._drafts = folder / "drafts"
+        shutil.rmtree(self._drafts, ignore_errors=True)
+        self._drafts.mkdir(mode=0o700)
+
+    def put(self, state: State, header: Header, manifest: Manifest, *, who: str = "*") -> Posted:
+        """Close a parcel into a file, or find the one that was closed before a restart."""
+        groups = tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
+        header = replace(header, groups=groups)
+        note = self.folder / f"{_name(header, who)}.json"
+        found = self._again(note, header)
+        if found is not None:
+            return found
+        # Two threads may be closing equal bytes, which have one name: each has a place of its own.
+        with tempfile.TemporaryDirectory(dir=self._drafts) as own:
+            posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), Path(own))
+            draft = Path(own, "note")
+            draft.write_text(json.dumps(_plain(posted), sort_keys=True))
+            with self._placing:
+                os.replace(draft, note)
+                os.replace(Path(own, posted.blob.digest), self.folder / posted.blob.digest)
+        return posted
+
+    def path(self, digest: str) -> Path:
+        """The file with these bytes."""
+        path = self.folder / digest
+        if len(digest) != 64 or not digest.isalnum() or not path.exists():
+            raise Refused("unknown_blob", "there are no such bytes here (any more): ask for the task again")
+        return path
+
+    def keep_only(self, number: int, attempt: int) -> None:
+        """Remove all parcels but the first model and those of one attempt, and whatever has no note."""
+        # Not while a parcel gets its place: its note would be looked for before it is there, its bytes after.
+        with self._placing:
+            kept = {self._drafts.name}
+            for note in self.folder.glob("*.json"):
+                posted = _read(note)
+                if posted is not None and _place_of(posted) in ((number, attempt), (0, 0)):
+                    kept |= {note.name, posted.blob.digest}
+            for path in self.folder.iterdir():
+                if path.name not in kept:
+                    path.unlink()
+
+    def _again(self, note: Path, header: Header) -> Posted | None:
+        posted = _read(note)
+        if posted is None or posted.header != header or not (self.folder / posted.blob.digest).exists():
+            return None
+        return self.envelopes.reopen(posted, self.folder / posted.blob.digest)
+
+
+def _place_of(posted: Posted) -> tuple[int, int]:
+    return posted.header.round, posted.header.attempt
+
+
+def _name(header: Header, who: str) -> str:
+    return "note-" + hashlib.sha256(f"{header.to_json()}\0{who}".encode()).hexdigest()[:32]
+
+
+def _plain(posted: Posted) -> dict[str, object]:
+    return {
+        "header": posted.header.to_json(),
+        "digest": posted.blob.digest,
+        "size": posted.blob.size,
+        "signature": posted.signature.hex(),
+        "own": posted.own.hex(),
+    }
+
+
+def _read(note: Path) -> Posted | None:
+    """A note as it was written; a torn one makes its parcel as good as gone."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        said = json.loads(note.read_text())
+        return Posted(
+            Header.from_json(said["header"]),
+            Blob(str(said["digest"]), int(said["size"])),
+            signature=bytes.fromhex(said["signature"]),
+            own=bytes.fromhex(said["own"]),
+        )
+    return None

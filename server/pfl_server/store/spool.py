@@ -1,0 +1,162 @@
+"""Verified updates on disk, as they came: sealed, if from another machine. They go when no checkpoint needs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from pfl_common.errors import Refused
+from pfl_common.files.recycler import Blanks
+from pfl_common.spec.messages import Offer
+from pfl_common.spec.run import ClientId, Header, Manifest, RunSpec, manifest_hash, parcel_key
+from pfl_common.tensors import codec
+from pfl_common.tensors.layout import Source
+from pfl_common.tensors.state import State
+from pfl_common.tensors.update import SHOW, Up, unflatten
+from pfl_server.envelopes import Envelopes, Letter
+
+log = structlog.get_logger("pfl.spool")
+
+REUSED = 1 << 30
+"""Bytes of updates that stay on the disk to be written over: their keys are gone with their notes."""
+
+_OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
+
+
+@dataclass(frozen=True)
+class Update:
+    """One site's verified update, read from its file when it is needed and let go after."""
+
+    id: str
+    path: Path
+    header: Header
+    manifest: Manifest
+    letter: Letter
+
+    def source(self) -> AbstractContextManager[Source]:
+        """Its content, to be read at any place."""
+        return self.letter.source(self.path)
+
+    def up(self) -> Up:
+        """The whole update, in memory of its own."""
+        with self.source() as source:
+            content = bytearray(source.size)
+            source.read_into(0, memoryview(content))
+        return unflatten(codec.decode(content, self.manifest, self.header.groups))
+
+    def load(self) -> State:
+        """What the site showed: this is what a server half may keep."""
+        with self.source() as source:
+            return codec.read(source, self.manifest, self.header.groups, SHOW)
+
+
+class Spool:
+    """A folder of updates: `<id>.raw` with the bytes and `<id>.json` with what was said of them."""
+
+    def __init__(self, folder: Path, spec: RunSpec, envelopes: Envelopes) -> None:
+        self._folder, self._spec, self._envelopes = folder, spec, envelopes
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.blanks = Blanks(folder / "blanks", most=REUSED)
+        """Updates that are not needed any more; the next ones are written over them."""
+
+    def admit(self, site: ClientId, parcel: Path, offer: Offer) -> str:
+        """Check a whole upload and take its file over; gives the id it is counted under."""
+        self._check(site, parcel, offer)
+        name = f"{offer.header.round:06d}-{offer.header.attempt}-{site}"
+        self._note(name).write_bytes(_OFFER.dump_json(offer))
+        os.replace(parcel, self._file(name))
+        return name
+
+    def open(self, name: str) -> Update:
+        """An update by its id."""
+        offer = _read(self._note(name))
+        letter = self._envelopes.keep(offer)
+        return Update(name, self._file(name), offer.header, upward(self._spec, offer.header), letter)
+
+    def holds(self, name: str) -> bool:
+        """Whether both files of an update are here."""
+        return self._file(name).exists() and self._note(name).exists()
+
+    def whole(self, name: str, digest: str) -> bool:
+        """Whether an update is here as it was received: files are not synced, a power loss can tear them."""
+        return self.intact(name) and _read(self._note(name)).blob.digest == digest
+
+    def intact(self, name: str) -> bool:
+        """Whether both files of an update are here and belong together."""
+        if not self.holds(name):
+            return False
+        try:
+            self._envelopes.keep(_read(self._note(name))).check(self._file(name))
+        except (ValidationError, Refused):
+            return False
+        return True
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Make updates last: once a checkpoint refers to them nobody can be asked for them again."""
+        files = [file for name in sorted(set(names)) for file in (self._file(name), self._note(name))]
+        for file in (*files, *([self._folder] if files else [])):
+            handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def sweep(self, keep: Iterable[str]) -> int:
+        """Let all updates go but those named; gives their bytes."""
+        return self.free(self.unwanted(keep))
+
+    def unwanted(self, keep: Iterable[str]) -> list[Path]:
+        """The files of all updates but those named."""
+        wanted = set(keep)
+        every = (path for path in self._folder.iterdir() if path.suffix in (".raw", ".json"))
+        return sorted(path for path in every if path.stem not in wanted)
+
+    def free(self, files: Iterable[Path]) -> int:
+        """Let files go, large ones to be written over; gives their bytes. One that can neither be kept for that nor
+        removed stays, to be tried again.
+        """
+        freed = 0
+        for path in files:
+            try:
+                size = path.stat().st_size
+                if not self.blanks.give(path):
+                    path.unlink()
+                freed += size
+            except OSError as error:
+                log.warning("an update that is not needed any more stays", file=path.name, why=error.strerror)
+        return freed
+
+    def _check(self, site: ClientId, parcel: Path, offer: Offer) -> None:
+        header = offer.header
+        manifest = upward(self._spec, header)
+        if header.sender != site or header.run != self._spec.id or header.direction != "up":
+            raise Refused("header", f"the header says {header.sender} in run {header.run}: expected {site}")
+        if header.manifest != manifest_hash(manifest):
+            raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
+        # Looked at as it is verified, in one pass; nothing of it is used before both have come to their end.
+        with self._envelopes.keep(offer).reading(parcel) as source:
+            codec.check(source, manifest, header.groups, largest=self._spec.largest_norm)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}.raw"
+
+    def _note(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+
+def _read(note: Path) -> Offer:
+    return _OFFER.validate_json(note.read_bytes())
+
+
+def upward(spec: RunSpec, header: Header) -> Manifest:
+    """What an upload with this header consists of; a header is a peer's word and may name what is not."""
+    manifest = spec.manifests.get(parcel_key(header.kind, header.phase, "up"))
+    if manifest is None:
+        raise Refused("header", f"{header.sender} offers an upload of a {header.kind} task")
+    return manifest

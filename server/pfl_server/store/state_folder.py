@@ -1,0 +1,248 @@
+"""The runs of one state folder: begin one, find the one that is under way, keep a second coordinator out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from pfl_common.errors import StateError
+from pfl_common.randomness.hashed import derive
+from pfl_common.spec.run import MAJORITY, ClientId, Description, RunSpec
+from pfl_server.envelopes import Envelopes
+from pfl_server.settings import ServerSettings
+from pfl_server.store import small_files
+from pfl_server.store.journal import Journal
+from pfl_server.store.journal_check import find_damage
+from pfl_server.store.run_store import Books, open_books
+
+ANOTHER = "end it first (pfl stop), or choose another --seed"
+QUORUM_BEFORE = 0.5
+"""What a run waited for when nobody said it, before `--classes` was a setting."""
+MOST_SAID = 20
+"""Of a list no more is told: the words of texts are thousands."""
+DRAFT = ".draft"
+"""Ends the name of a run's folder until the run is begun."""
+
+log = structlog.get_logger("pfl.runs")
+
+
+class Runs:
+    """`runs/<id>/` each with a journal; `current` names the last one begun.
+
+    A run is prepared whole under another name. It is begun at the moment `current` names it; whoever is killed
+    before has begun nothing, and what is left to do after that moment is done by the next one who comes.
+    """
+
+    def __init__(self, state: Path, envelopes: Envelopes, *, federation: str = "") -> None:
+        self._state, self._folder, self._envelopes = state, state / "runs", envelopes
+        self._federation = federation
+        self._journal: Journal | None = None
+        make_state_folder(state)
+        self._lock = _lock(state)
+        try:
+            self._tidy()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def unfinished(self, settings: ServerSettings) -> Books | None:
+        """The run to go on with; None: begin one. Other settings in mid-run are an error, not a surprise."""
+        folder = self._current()
+        if folder is None:
+            return None
+        if why := find_damage(folder / "journal.sqlite"):
+            if not settings.new_run:
+                raise _damaged(folder, why)
+            log.warning("a damaged run is left as it is", run=folder.name, why=why)
+            return None
+        journal = self._open(folder, settings)
+        try:
+            text = _text_to_go_on_with(folder, journal, settings)
+        except StateError:
+            journal.close()
+            raise
+        if text is None:
+            journal.close()
+            return None
+        spec = RunSpec.from_json(text)
+        if spec.id != folder.name:
+            journal.close()
+            raise StateError(
+                f"the folder {folder} holds run {spec.id}",
+                expected=f"run {folder.name}",
+                advice="bring back the folder that belongs there, or begin another run: --new-run with another --seed",
+            )
+        return open_books(folder, spec, journal, self._envelopes)
+
+    def next_id(self, settings: ServerSettings, sites: Iterable[ClientId]) -> str:
+        """What the next run is called, if it is of these settings and sites."""
+        number = len([run for run in self._folder.iterdir() if run.suffix != DRAFT]) + 1
+        # Not the name of another federation's run at the same Prometheus, nor of one with other settings that a
+        # coordinator began before it lost its runs and counted anew.
+        asked = json.dumps(settings.run_part(), sort_keys=True)
+        mark = derive(self._federation, number, asked, *sorted(sites)) % 16**6
+        return f"{settings.method}-{number:03d}-{mark:06x}"
+
+    def adopt(self, spec: RunSpec, sites: Mapping[ClientId, Description], settings: ServerSettings) -> Books:
+        """Begin the very run that a specification pins, and write it down before anybody hears of it."""
+        folder = self._folder / spec.id
+        if folder.exists():
+            raise StateError(
+                f"{self._state} already holds run {spec.id}",
+                expected="a state folder without it",
+                advice="name another folder, or start with the settings it was begun with to go on",
+            )
+        self._tidy()
+        draft = self._prepare(folder.with_name(spec.id + DRAFT), spec, sites)
+        asked = {**settings.run_part(), "new_run": settings.new_run}
+        small_files.write(draft / "asked.json", json.dumps(asked))
+        small_files.settle(self._folder)
+        small_files.write(self._state / "current", spec.id)
+        small_files.move(draft, folder)
+        return open_books(folder, spec, self._open(folder, settings), self._envelopes)
+
+    def close(self) -> None:
+        """Let another coordinator have the folder, when all that was asked of the journal is on disk."""
+        if self._journal is not None:
+            self._journal.flush()
+        os.close(self._lock)
+
+    def _prepare(self, draft: Path, spec: RunSpec, sites: Mapping[ClientId, Description]) -> Path:
+        draft.mkdir(mode=0o700)
+        journal = Journal(draft / "journal.sqlite")
+        try:
+            for site, description in sorted(sites.items()):
+                journal.register(site, description.to_json(), late=False)
+            journal.begin(spec.id, spec.to_json())
+        finally:
+            journal.close()
+        return draft
+
+    def _open(self, folder: Path, settings: ServerSettings) -> Journal:
+        self._journal = Journal(folder / "journal.sqlite", durability=settings.durability)
+        return self._journal
+
+    def _tidy(self) -> None:
+        """Finish, or clear away, what a coordinator was beginning when it was killed."""
+        begun = self._named()
+        for draft in self._folder.glob(f"*{DRAFT}"):
+            if draft.stem == begun:
+                small_files.move(draft, self._folder / begun)
+            else:
+                shutil.rmtree(draft)
+
+    def _named(self) -> str:
+        pointer = self._state / "current"
+        return pointer.read_text().strip() if pointer.exists() else ""
+
+    def _current(self) -> Path | None:
+        if not (name := self._named()):
+            return None
+        if not (self._folder / name).is_dir():
+            raise StateError(
+                f"{self._state / 'current'} names run {name}, but {self._folder} does not hold it",
+                expected="the folder of the run that was begun last",
+                advice=f"put it back, or remove {self._state / 'current'} to begin another run",
+            )
+        return self._folder / name
+
+
+def make_state_folder(state: Path) -> None:
+    """The coordinator's private folder, with a place for runs."""
+    try:
+        (state / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StateError(
+            f"the state folder {state} cannot be made: {error.strerror}", advice="name another with --state"
+        ) from None
+
+
+def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings) -> str | None:
+    """The specification of a run, if these settings ask for it and not for another."""
+    # A setting that the release which began the run did not have yet was not asked for in any other way.
+    unsaid = json.loads(json.dumps(ServerSettings().run_part()))
+    text, asked = journal.spec(), unsaid | (said := json.loads((folder / "asked.json").read_text()))
+    wanted = json.loads(json.dumps(settings.run_part()))
+    if "classes" not in said and said.get("quorum") == QUORUM_BEFORE and wanted["quorum"] == MAJORITY:
+        # Both are what whoever names none has got: the same command after an upgrade asks for the same run.
+        asked["quorum"] = MAJORITY
+    changed = _tell_changes(asked, wanted)
+    over = journal.status()[0] not in ("running", "failed")
+    # The same command once more, after a kill: it is this run that it asked for.
+    begun_so = asked.get("new_run") and not (changed or over)
+    if text is None or (settings.new_run and not begun_so) or (over and changed):
+        if text is not None and not over:
+            log.warning("an unfinished run is left behind", run=folder.name, after_round=_last_of(journal))
+        return None
+    if settings.new_run and journal.rounds():
+        log.info(
+            "--new-run has begun this run already, it goes on", run=folder.name, to_begin_another=ANOTHER
+        )
+    if changed:
+        raise StateError(
+            f"run {folder.name} in {folder.parent.parent} is unfinished; its settings were others: {changed}",
+            expected="the settings it was begun with",
+            advice="start with those settings to go on, or with --new-run to begin another run",
+        )
+    return text
+
+
+def _last_of(journal: Journal) -> int:
+    return max(journal.committed(), default=0)
+
+
+def _tell_changes(asked: Mapping[str, object], wanted: Mapping[str, object]) -> str:
+    """Each setting that is another now, with both values, and a method's own settings one by one."""
+    told = []
+    for name, now in sorted(wanted.items()):
+        was = asked.get(name)
+        if was == now:
+            continue
+        if isinstance(was, dict) and isinstance(now, dict):
+            told += [
+                f"set {one} was {_say(was.get(one))}, now {_say(now.get(one))}"
+                for one in sorted(was.keys() | now.keys())
+                if (one in was, was.get(one)) != (one in now, now.get(one))
+            ]
+        else:
+            told.append(f"{name} was {_say(was)}, now {_say(now)}")
+    return "; ".join(told)
+
+
+def _say(value: object) -> str:
+    """A setting's value as it is typed."""
+    if value is None or value == "":
+        return "not given"
+    if isinstance(value, list) and len(value) > MOST_SAID:
+        return f"{json.dumps(value[:MOST_SAID])[:-1]}, ... {len(value)} in all]"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _damaged(folder: Path, why: str) -> StateError:
+    return StateError(
+        f"{folder / 'journal.sqlite'} is damaged: {why}",
+        expected=f"the journal of run {folder.name}",
+        advice=f"bring back a backup of the whole folder {folder.parent.parent}, or begin another run with --new-run",
+    )
+
+
+def _lock(state: Path) -> int:
+    """Held as long as the process lives: the kernel lets go of it however the process ends."""
+    handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise StateError(
+            f"another coordinator is using the state folder {state}",
+            expected="one coordinator per state folder",
+            advice="end the other program (Ctrl-C where it runs, or systemctl stop), "
+            "or give this one a folder of its own with --state",
+        ) from None
+    return handle
