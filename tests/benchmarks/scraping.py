@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.deploy.processes import Machine, write_site
+from tests.deploy.support.processes import Machine, write_site
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 FIRST = 20

@@ -13,7 +13,7 @@ from pfl_client.onboarding import preflight
 from pfl_client.settings import ClientSettings
 from pfl_common.app.config import layered, settle
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret, write_join_file
-from tests.client.runs import write_arrays
+from tests.client.support.runs import write_arrays
 from tests.words import Spoken, check_clear, options_in, speak
 
 

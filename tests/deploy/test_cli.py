@@ -20,7 +20,7 @@ from pfl_deploy.datasets.domains import Sizes
 from pfl_deploy.datasets.labelled import Source
 from pfl_deploy.datasets.split import OF_DIGITS, OF_LABELLED, PARTITIONS, SOURCES, Plan
 from pfl_deploy.simulation.tables import show_sites
-from tests.deploy.processes import write_site
+from tests.deploy.support.processes import write_site
 from tests.words import Spoken, check_clear, speak
 
 

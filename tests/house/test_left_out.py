@@ -10,7 +10,7 @@ import pytest
 from tests.house.skeleton import TOP
 
 NEEDS = """
-from tests.deploy.tools import tool
+from tests.deploy.support.tools import tool
 
 def test_of_a_program_that_nobody_has():
     tool("pfl-unheard-of", "unheard-of")

@@ -13,7 +13,7 @@ from pfl_common.spec.messages import SiteStatus
 from pfl_server.sites.fleet import Fleet
 from pfl_server.store.run_store import Books
 from tests.network.federation import Federation
-from tests.server.federation import build_spec, build_tiny, open_run
+from tests.server.support.federation import build_spec, build_tiny, open_run
 
 KEY = "000001-1-train"
 

@@ -28,7 +28,7 @@ from pfl_server.settings import ServerSettings
 from pfl_server.sites.service import Desk
 from pfl_server.store.spool import Spool
 from tests.common.sealing.members import Members
-from tests.deploy.processes import write_site
+from tests.deploy.support.processes import write_site
 
 METHODS = ("dualfed", "fedcac")
 PERSONAL = {"dualfed": ("head_p.", "projector."), "fedcac": ("mask",)}

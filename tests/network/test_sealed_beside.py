@@ -24,10 +24,10 @@ from pfl_server.network.rpc import Callers
 from pfl_server.network.server import GrpcServer
 from pfl_server.sites.assignment import SiteLost
 from tests.network.federation import HASTY
-from tests.server import forgeries, sealed_scene
-from tests.server.forgeries import Forge
-from tests.server.scene import refusal
-from tests.server.sealed_scene import SealedScene, flipped, open_scene
+from tests.server.support import forgeries, sealed_scene
+from tests.server.support.forgeries import Forge
+from tests.server.support.scene import refusal
+from tests.server.support.sealed_scene import SealedScene, flipped, open_scene
 
 Send: TypeAlias = Callable[[GrpcLink, Offer, Path], Awaitable[Receipt]]
 

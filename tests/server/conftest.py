@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pfl_common.models import catalogue
-from tests.server.federation import build_spec, build_tiny
-from tests.server.scene import Scene
+from tests.server.support.federation import build_spec, build_tiny
+from tests.server.support.scene import Scene
 
 torch.set_num_threads(1)
 

@@ -22,7 +22,7 @@ from pfl_server.run import setting_checks
 from pfl_server.run.freeze import begin
 from pfl_server.settings import ServerSettings
 from pfl_server.store.state_folder import Runs
-from tests.server.federation import DESCRIPTION
+from tests.server.support.federation import DESCRIPTION
 from tests.words import Spoken, check_clear, options_in, speak
 
 

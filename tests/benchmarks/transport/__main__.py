@@ -25,7 +25,7 @@ from tests.benchmarks.transport import machine, network
 from tests.benchmarks.transport.laboratory import Laboratory, full_plan, quick_plan
 from tests.benchmarks.transport.ours import STACKS, BenchmarkFailed
 from tests.benchmarks.transport.rows import LONG, ROWS, Row
-from tests.deploy.processes import PROGRAMS
+from tests.deploy.support.processes import PROGRAMS
 
 MODULE = "tests.benchmarks.transport"
 console = Console(stderr=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tests.benchmarks.transport.observing import Log, Memory, Observer, Track, moment
 from tests.benchmarks.transport.workload import Workload
-from tests.deploy.processes import PROGRAMS, Machine
+from tests.deploy.support.processes import PROGRAMS, Machine
 
 HERE = Path(__file__).parent
 IDLE_SECONDS = 0.5

@@ -14,7 +14,7 @@ from pfl_client import data
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 from pfl_common.spec.run import Model, RunSpec
-from tests.client.runs import write_arrays
+from tests.client.support.runs import write_arrays
 
 
 def spec(shape: tuple[int, ...] = (1, 6, 6), classes: tuple[str, ...] = ("cat", "dog", "owl")) -> RunSpec:

@@ -17,7 +17,7 @@ from pfl_client.data import decoding, findings
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.app.logs import HERE_ALONE
 from pfl_common.errors import DataError
-from tests.client.data.test_pictures import draw, folder, spec
+from tests.client.data.test_images import draw, folder, spec
 
 NAME = "1x-patient-smith.png"
 

@@ -11,7 +11,7 @@ import pytest
 
 from pfl_client import data
 from pfl_client.trainer_process.api import DataFolder
-from tests.client.data.test_pictures import draw
+from tests.client.data.test_images import draw
 
 
 def look(path: Path, site: str = "hospital_a") -> str:

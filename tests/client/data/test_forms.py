@@ -17,7 +17,7 @@ from pfl_common.spec import data_description
 from pfl_common.spec.run import Model
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree
-from tests.client.data.test_pictures import spec
+from tests.client.data.test_images import spec
 
 RNG = np.random.default_rng(0)
 

@@ -9,7 +9,7 @@ import pytest
 from pfl_client import data
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
-from tests.client.runs import write_arrays
+from tests.client.support.runs import write_arrays
 
 
 def fail(path: Path) -> DataError:

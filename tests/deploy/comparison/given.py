@@ -17,7 +17,7 @@ from pfl_deploy.comparison.plan import Comparison, Trial
 from pfl_deploy.comparison.progress import Progress
 from pfl_deploy.comparison.result import Compared
 from pfl_deploy.comparison.trials import Trials
-from tests.deploy.processes import write_site
+from tests.deploy.support.processes import write_site
 
 PLAN = """
 rounds = 2

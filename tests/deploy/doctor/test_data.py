@@ -18,7 +18,7 @@ from pfl_deploy.doctor import data
 from pfl_deploy.doctor.data import examine_data
 from pfl_deploy.doctor.examination import show
 from pfl_deploy.doctor.result import Check, exit_code
-from tests.deploy.processes import write_site
+from tests.deploy.support.processes import write_site
 from tests.words import check_clear, speak
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.kubernetes_server.kubectl import fetched
-from tests.deploy.tools import tool
+from tests.deploy.support.tools import tool
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
 OVERLAYS = ("all-in-one", "coordinator", "experiment", "gpu", "site")

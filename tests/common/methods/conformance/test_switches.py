@@ -43,7 +43,7 @@ VALUES: Mapping[str, Json] = {"*.batch": 4, "fedcp.mmd_bandwidths": [1.0, 2.0]}
 """Another value of a number, where twice and half the default show nothing or cannot be."""
 
 ELSEWHERE: Mapping[str, str] = {
-    "dualfed.paper_accounting": "it changes what reports charge: tests/deploy/test_report_method.py",
+    "dualfed.paper_accounting": "it changes what reports charge: tests/deploy/report/scenarios/test_report_method.py",
     "fedetf.projection": "it needs a backbone with a projector: tests/common/methods/test_fedetf.py",
     "fedetf.scale_init": "here every parameter has a first value of its own: tests/common/methods/test_fedetf.py",
     "fedcac.overlap_norm": "here all masks mark as many entries: tests/common/methods/test_fedcac.py",

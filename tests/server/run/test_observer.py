@@ -1,0 +1,134 @@
+"""What is seen of a run: only what most sites measure, nobody who is not awaited, and the same after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from pfl_common.evaluation import add, evaluations, tell, vector
+from pfl_common.spec.messages import Scores
+from pfl_common.spec.run import Kind, Task
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.observer import Observer
+from pfl_server.run.training import Training
+from pfl_server.store.disk_wait import Room
+from pfl_server.store.run_store import Books
+from pfl_server.telemetry.event_log import Record
+from tests.server.support.federation import ScriptedFleet, build_spec, open_run
+from tests.server.support.lives import TICK
+
+TASK = Task(Kind.TRAIN, 1, 2)
+HONEST = {f"pre/test/{view}": vector(3, 4, 0.5) for view in ("combined", "global", "personal")}
+VALIDATED = HONEST | {f"pre/validation/{view}": vector(1, 2, 0.5) for view in ("combined", "global")}
+
+
+async def sum_up(books: Books, *reports: Scores) -> tuple[Scores, set[str]]:
+    """The sum that is kept of these reports, and what of it is shown."""
+    for site, report in zip("abcdef", reports, strict=False):
+        books.journal.report(TASK.key, site, report)
+    observer = Observer(books, Room(books.shelf.folder.parent), Record())
+    await observer.sum_scores(TASK)
+    return books.journal.scores()[TASK.key], set(observer.watch.scores)
+
+
+@pytest.mark.parametrize("honest", [1, 2, 4])
+async def test_what_one_site_makes_up_is_not_summed(tmp_path: Path, honest: int) -> None:
+    """A view with a name of its own would be a series for ever; the other sites' views stay as they are."""
+    books = open_run(tmp_path, build_spec())
+    made_up = {f"pre/test/x{number}": vector(1, 1, 0.0) for number in range(31)}
+    own = {"pre/test/combined": vector(1, 4, 0.5)} | made_up
+    total, shown = await sum_up(books, own, *[HONEST] * honest)
+    books.journal.close()
+    agreed = {name: values for name, values in add([HONEST] * honest + [own]).items() if name in HONEST}
+    assert agreed["pre/test/combined"] == total["pre/test/combined"]
+    assert not any("/x" in name for name in (*total, *shown))
+    if honest > 1:
+        assert agreed == total
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        (HONEST,),
+        (HONEST, HONEST),
+        (VALIDATED, HONEST, HONEST, {}, {}, {}),
+        (HONEST | {"post/test/combined": vector(4, 4, 0.1)}, HONEST, HONEST, HONEST),
+        (HONEST | tell({"loss": 1.0}), HONEST, HONEST, HONEST),
+    ],
+    ids=["one site", "two sites", "few have a validation set, some nothing", "few have trained", "one tells"],
+)
+async def test_honest_sums_are_as_they_are(tmp_path: Path, reports: tuple[Scores, ...]) -> None:
+    """All sites have the same views; which sets of samples and points each has is its own affair."""
+    books = open_run(tmp_path, build_spec())
+    total, shown = await sum_up(books, *reports)
+    books.journal.close()
+    assert add(reports) == total
+    assert {name.removeprefix("pre/").removeprefix("post/") for name in evaluations(total)} == shown
+
+
+class Watched(Training):
+    """Remembers who is shown as awaited when an attempt has ended."""
+
+    async def _sweep(self) -> None:
+        self.seen = (*getattr(self, "seen", ()), self.watch.awaited)
+        await super()._sweep()
+
+
+def test_nobody_is_awaited_after_an_abandoned_attempt(tmp_path: Path) -> None:
+    """Whoever answered or was lost last, and with that ended it, is not shown as awaited until the next one."""
+    books = open_run(tmp_path, build_spec(rounds=1, quorum=1.0))
+    fleet = ScriptedFleet(books, {("b", 1, 1): "left"})
+    training = Watched(books, fleet, tick=TICK)
+    asyncio.run(training.run())
+    books.journal.close()
+    assert {"abandoned": 1, "committed": 1} == training.watch.outcomes
+    assert ((), ()) == training.seen
+
+
+async def test_a_restart_knows_how_far_and_how_good(tmp_path: Path) -> None:
+    """Before any round is closed anew: the last committed one, and the newest of what was measured."""
+    books = open_run(tmp_path, build_spec())
+    journal, draw = books.journal, Draw(("a", "b", "c"), frozenset())
+    for number, attempt, counted in ((1, 1, "abc"), (2, 1, ""), (2, 2, "ab"), (3, 1, "")):
+        assert attempt == journal.open_attempt(number, "abc", draw)
+        if counted:
+            journal.commit(number, attempt, counted, {})
+        elif number == 2:
+            journal.abandon(number, attempt, {}, "too few")
+    for kind, correct in ((Kind.TRAIN, 1), (Kind.FINISH, 3)):
+        journal.sum_up(
+            [replace(TASK, kind=kind, round=2).key], {"pre/test/combined": vector(correct, 4, 0.5)}
+        )
+        observer = Observer(books, Room(tmp_path), Record())
+        await observer.recall()
+        watch = observer.watch
+        assert (2, 2, 3, 2) == (watch.round, watch.attempt, watch.cohort, watch.counted)
+        assert correct / 4 == observer.status().scores["acc_macro"]
+    journal.close()
+
+
+def test_the_log_says_what_the_page_says(tmp_path: Path) -> None:
+    """One line a round: the number that the page shows at that moment, of which round and how many sites. The first is
+    closed before anything is known of it, and the run's last line has what the last round reached.
+    """
+    books = open_run(tmp_path, build_spec(rounds=3))
+    training = Training(books, ScriptedFleet(books, {}), tick=TICK)
+    with capture_logs() as lines:
+        asyncio.run(training.run())
+    books.journal.close()
+    curve = {point.round: point.accuracy for point in training.status().curve}
+    closed = [line for line in lines if line["event"] == "round closed"]
+    assert [1, 2, 3] == [line["round"] for line in closed]
+    assert [None, 1, 2] == [line.get("measured_after_round") for line in closed]
+    counted = {point.round: point.measured for point in training.status().curve}
+    (over,) = (line for line in lines if line["event"] == "run over")
+    assert 3 == over["measured_after_round"]
+    for line in (*closed[1:], over):
+        assert pytest.approx(curve[line["measured_after_round"]], abs=5e-5) == line["mean_accuracy"]
+        assert 0 < counted[line["measured_after_round"]] == line["measured_by"]
+    assert not any("combined" in word for line in lines for word in line)
+    assert len(set(curve.values())) > 1  # else any round's number would do

@@ -1,0 +1,198 @@
+"""Parcels to fetch: encoded once, named by their digest, never mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfl_common.errors import Refused
+from pfl_common.spec.messages import Blob, header_down
+from pfl_common.spec.run import Entry, Header, Kind, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.state import State
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.envelopes import Posted
+from pfl_server.sites import downloads as downloads_module
+from pfl_server.sites.downloads import AT_ONCE, Downloads
+from pfl_server.store import shelf as shelf_module
+from pfl_server.store.shelf import Shelf
+from tests.server.support.federation import build_spec, open_run
+
+STATE = State({"w": torch.arange(3.0)})
+MANIFEST = (Entry("w", "float32", (3,)),)
+HEADER = Header("run-1", 3, 1, Kind.TRAIN, "train", "down", "coordinator", "m", state="hash")
+
+
+def build_shelf(folder: Path) -> Shelf:
+    return Shelf(folder / "shelf", OpenEnvelopes())
+
+
+class Half:
+    """Sends one thing to newcomers and another to the rest, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+
+    def welcome(self, state: State) -> State:
+        self.sent.append(("welcome", 0))
+        return state
+
+    def send(self, state: State, client: str, task: Task) -> State:
+        self.sent.append((client, task.since))
+        return state
+
+
+def test_a_file_is_named_by_its_digest(tmp_path: Path) -> None:
+    """What is fetched can be checked by its name alone."""
+    posted = build_shelf(tmp_path).put(STATE, HEADER, MANIFEST)
+    raw = build_shelf(tmp_path).path(posted.blob.digest).read_bytes()
+    assert (12, 12, ()) == (posted.blob.size, len(raw), posted.header.groups)
+    assert posted.blob.digest == hashlib.sha256(raw).hexdigest()
+
+
+def test_a_restart_serves_the_same_bytes_on(tmp_path: Path) -> None:
+    """Found again by header and recipient, as it was closed; a torn file or another header is made anew."""
+    posted = build_shelf(tmp_path).put(STATE, HEADER, MANIFEST)
+    shelf = build_shelf(tmp_path)
+    other = State({"w": torch.ones(3)})
+    assert posted == shelf.put(other, HEADER, MANIFEST)
+    assert posted != shelf.put(other, HEADER, MANIFEST, who="a")
+    assert posted != shelf.put(other, replace(HEADER, attempt=2), MANIFEST)
+    shelf.path(posted.blob.digest).write_bytes(b"torn")
+    assert posted.blob != shelf.put(other, HEADER, MANIFEST).blob
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, "../journal.sqlite", "", "0" * 63 + "/", "draft-0"])
+def test_nothing_else_can_be_fetched(tmp_path: Path, digest: str) -> None:
+    """Only what lies on the shelf, by its whole digest."""
+    shelf = build_shelf(tmp_path)
+    (shelf.folder / "draft-0").write_bytes(b"half written")
+    with pytest.raises(Refused) as refused:
+        shelf.path(digest)
+    assert "unknown_blob" == refused.value.code
+
+
+def test_clearing_spares_what_is_being_written(tmp_path: Path) -> None:
+    """A draft belongs to a thread that is still writing; a new process has no such threads."""
+    shelf = build_shelf(tmp_path)
+    init = shelf.put(STATE, replace(HEADER, round=0, attempt=0), MANIFEST)
+    kept = shelf.put(State({"w": torch.zeros(3)}), HEADER, MANIFEST)
+    shelf.put(State({"w": torch.ones(3)}), replace(HEADER, attempt=2), MANIFEST)
+    (shelf.folder / "drafts" / "7").write_bytes(b"half written")
+    shelf.keep_only(3, 1)
+    found = {path.name for path in shelf.folder.iterdir() if path.suffix != ".json"}
+    assert {init.blob.digest, kept.blob.digest, "drafts"} == found
+    assert (shelf.folder / "drafts" / "7").exists()
+    assert 2 == len(list(shelf.folder.glob("*.json")))
+    build_shelf(tmp_path)
+    assert [] == list((shelf.folder / "drafts").iterdir())
+
+
+def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that encode the same state do not write into one another's file."""
+    both, encode = threading.Barrier(2, timeout=10), codec.encode
+
+    def meet(state: State, manifest: tuple[Entry, ...], out: object) -> tuple[str, ...]:
+        both.wait()
+        groups = encode(state, manifest, out)
+        both.wait()
+        return groups
+
+    monkeypatch.setattr(codec, "encode", meet)
+    shelf, blobs = build_shelf(tmp_path), []
+    threads = [
+        threading.Thread(target=lambda: blobs.append(shelf.put(STATE, HEADER, MANIFEST).blob))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 2 == len(blobs)
+    assert [blobs[0]] * 2 == blobs
+    assert 12 == shelf.path(blobs[0].digest).stat().st_size
+
+
+@pytest.mark.parametrize(
+    "per_client, expected", [(False, {"welcome", "*1", "*2"}), (True, {"welcome", "a1", "b1", "b2"})]
+)
+async def test_a_parcel_is_made_once_for_all_it_fits(
+    tmp_path: Path, per_client: bool, expected: set[str]
+) -> None:
+    """A broadcast differs only by how long a site was away; a reply of its own also by the site."""
+    half, books = Half(), open_run(tmp_path, build_spec())
+    spec = books.spec
+    first = State({e.name: torch.zeros(e.shape) for e in spec.manifest(Kind.TRAIN, "train", "down")})
+    books = replace(books, half=half, method=replace(books.method, per_client=per_client))
+    downloads = Downloads(books, "hash")
+    for site, since in [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("a", 1)]:
+        task = Task(Kind.TRAIN, 3, 9, attempt=2, since=since)
+        assignment = await downloads.assignment(first, site, task)
+        assert (task, header_down(spec, task, state="hash")) == (assignment.task, assignment.header)
+    made = [("welcome" if who == "welcome" else f"{who if per_client else '*'}{n}") for who, n in half.sent]
+    assert sorted(expected) == sorted(made)
+    books.journal.close()
+
+
+async def test_few_replies_are_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten that are asked for at once two are being made: each holds models, and a thread that others need."""
+    now, most = 0, 0
+
+    async def in_a_thread(function: Callable[..., object], *words: object) -> object:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        # Whoever else may go on goes on now.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        now -= 1
+        return function(*words)
+
+    monkeypatch.setattr(downloads_module.asyncio, "to_thread", in_a_thread)
+    half, books = Half(), open_run(tmp_path, build_spec())
+    first = State({e.name: torch.zeros(e.shape) for e in books.spec.manifest(Kind.TRAIN, "train", "down")})
+    books = replace(books, half=half, method=replace(books.method, per_client=True))
+    downloads, task = Downloads(books, "hash"), Task(Kind.TRAIN, 3, 9, attempt=2, since=2)
+    await asyncio.gather(*(downloads.assignment(first, f"s{number}", task) for number in range(10)))
+    assert (10, AT_ONCE) == (len(half.sent), most)
+    books.journal.close()
+
+
+def test_clearing_waits_for_a_parcel_to_get_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its note and its bytes nothing is cleared: a parcel that was handed out can always be fetched."""
+    shelf, replace_file, cleared = build_shelf(tmp_path), os.replace, []
+
+    def slow(source: Path, target: Path) -> None:
+        if len(Path(target).name) == 64 and not cleared:
+            cleared.append(threading.Thread(target=lambda: shelf.keep_only(9, 9)))
+            cleared[0].start()
+            cleared[0].join(0.2)
+            assert cleared[0].is_alive(), "the clearing had to wait"
+        replace_file(source, target)
+
+    monkeypatch.setattr(shelf_module.os, "replace", slow)
+    monkeypatch.setattr(
+        OpenEnvelopes, "post", lambda self, header, write, folder: _posted(header, write, folder)
+    )
+    posted = shelf.put(STATE, replace(HEADER, round=9, attempt=9), MANIFEST)
+    cleared[0].join(10)
+    assert 12 == shelf.path(posted.blob.digest).stat().st_size
+
+
+def _posted(header: Header, write: Callable[[object], object], folder: Path) -> Posted:
+    content = io.BytesIO()
+    write(content)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    (folder / digest).write_bytes(content.getvalue())
+    return Posted(header, Blob(digest, len(content.getvalue())))

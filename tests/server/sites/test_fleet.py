@@ -1,0 +1,519 @@
+"""The fleet between training and sites: errands handed over, reports taken, silence noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import time
+
+import pytest
+
+from pfl_common.errors import Refused
+from pfl_common.evaluation import vector
+from pfl_common.spec.messages import NOT_SINCE, OPENING, Assignment, Joined, Mark, Over, Receipt
+from pfl_common.spec.run import Description, Kind, Task
+from pfl_common.tensors.state import State
+from pfl_server.decisions.sampling import Draw
+from pfl_server.sites import fleet as fleet_module
+from pfl_server.sites.assignment import SiteLost
+from pfl_server.sites.fleet import FORGOTTEN_SECONDS
+from tests.server.support.federation import DESCRIPTION, build_spec, open_run
+from tests.server.support.scene import TASK, Scene, refusal
+
+EVALUATE = Task(Kind.EVALUATE, 1, 2)
+
+SCORES = {"pre/test/combined": vector(3, 4, 0.5)}
+
+
+async def test_a_task_and_its_update(scene: Scene) -> None:
+    """A site that waits gets the errand; its update ends it and is in the spool and in the journal."""
+    waiting = asyncio.create_task(scene.take())
+    asked = scene.ask()
+    assignment = await waiting
+    assert (replace(TASK, since=0), "working (train 1)") == (
+        assignment.task,
+        scene.fleet.status().sites[0].doing,
+    )
+    offer, raw = scene.prepare_offer()
+    receipt = await scene.send("a", offer, raw)
+    assert Receipt("run-1", TASK.key, "a", offer.blob.digest) == receipt
+    name = await asked
+    assert {"a": (offer.blob.digest, name)} == scene.books.journal.receipts(1, 1)
+    assert raw == scene.books.spool.open(name).path.read_bytes()
+    assert [] == list((scene.folder / "incoming").iterdir())
+
+
+async def test_nothing_to_do_yet(scene: Scene) -> None:
+    """Without work the answer is "ask again"; the site counts as present."""
+    scene.fleet.clock += 60
+    assert None is await scene.fleet.next_task("b", (), wait=0)
+    assert ("b",) == scene.fleet.present()
+
+
+async def test_the_same_errand_again(scene: Scene) -> None:
+    """A site that lost the answer, or was restarted, gets the same task and the same bytes."""
+    scene.ask()
+    first = await scene.take()
+    assert first == await scene.take()
+
+
+async def test_the_same_errand_after_the_coordinator_was_killed(scene: Scene) -> None:
+    """The restarted coordinator asks the same, under the same key."""
+    scene.ask()
+    first = await scene.take()
+    await scene.restart()
+    scene.ask()
+    again = await scene.take()
+    assert (first.key, first.blob, first.header) == (again.key, again.blob, again.header)
+
+
+async def test_since_is_the_last_committed_round_of_the_marks(scene: Scene) -> None:
+    """What an abandoned attempt left in a vault does not count, what a committed one left does."""
+    journal, draw = scene.books.journal, Draw(("a",), frozenset())
+    journal.open_attempt(1, "a", draw)
+    journal.abandon(1, 1, {}, "too few")
+    journal.open_attempt(1, "a", draw)
+    journal.commit(1, 2, ["a"], {})
+    journal.open_attempt(2, "a", draw)
+    scene.ask(task=Task(Kind.TRAIN, 2, 2))
+    marks = {
+        (): 0,
+        (Mark(1, 1),): 0,
+        (Mark(1, 2),): 1,
+        (Mark(1, 1), Mark(1, 2)): 1,
+        (Mark(1, 2), Mark(2, 1)): 1,
+        (Mark(7, 1),): 0,
+    }
+    assert list(marks.values()) == [(await scene.take(marks=own)).task.since for own in marks]
+
+
+async def test_a_report_completes_an_evaluation(scene: Scene) -> None:
+    """Tasks without an upload end with their report."""
+    asked = scene.ask(task=EVALUATE)
+    await scene.take()
+    await scene.fleet.report("a", EVALUATE.key, SCORES)
+    assert "" == await asked
+    assert [SCORES] == scene.books.journal.reports(EVALUATE.key)
+
+
+async def test_a_report_does_not_complete_training(scene: Scene) -> None:
+    """It is taken, and the update is still awaited."""
+    asked = scene.ask()
+    await scene.take()
+    await scene.fleet.report("a", TASK.key, SCORES)
+    await scene.fleet.report("a", TASK.key, SCORES)
+    assert not asked.done()
+    assert [SCORES] == scene.books.journal.reports(TASK.key)
+
+
+@pytest.mark.parametrize(("number", "code"), [(0.0, "scores"), (math.nan, "not_finite")])
+async def test_a_made_up_report(scene: Scene, number: float, code: str) -> None:
+    """Numbers that no evaluation gives are refused and not summed. The errand is over: whoever asks for work would get
+    the same task, and hand in the same, until the deadline.
+    """
+    asked = scene.ask()
+    await scene.take()
+    made_up = {"pre/test/combined": [number] * 106}
+    assert code == await refusal(lambda: scene.fleet.report("a", TASK.key, made_up))
+    with pytest.raises(SiteLost) as lost:
+        await asked
+    assert f"refused:{code}" == lost.value.reason
+    assert [] == scene.books.journal.reports(TASK.key)
+
+
+async def test_who_said_goodbye_is_not_away(scene: Scene) -> None:
+    """Away is who is silent; who has left, or was silent for a week, has no certificate to be seen to."""
+    fleet = scene.fleet
+    assert ((3, 0, 0), ("a", "b", "c")) == (fleet.heard(), fleet.members())
+    await fleet.leave("c")
+    fleet.clock += 3600
+    fleet.heartbeat("a", OPENING, 0)
+    assert ((1, 1, 1), ("a", "b")) == (fleet.heard(), fleet.members())
+    fleet.clock += FORGOTTEN_SECONDS - 1800
+    assert ((0, 2, 1), ("a",)) == (fleet.heard(), fleet.members())
+    await fleet.join("c", DESCRIPTION)
+    assert ((1, 2, 0), ("a", "c")) == (fleet.heard(), fleet.members())
+
+
+async def test_long_words_are_cut_before_they_are_cleaned(scene: Scene) -> None:
+    """Four million characters of a peer cost the event loop no more than a line of them."""
+    seen = Long("x" * 4_000_000)
+    scene.ask()
+    await scene.take()
+    await scene.fleet.decline("a", TASK.key, "policy", seen)
+    assert seen.walked <= 1000
+
+
+class Long(str):
+    """A text that knows how much of it was looked at, sign by sign."""
+
+    walked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for sign in super().__iter__():
+            self.walked += 1
+            yield sign
+
+
+@pytest.mark.parametrize("reason", ["dropped", "disk_full"])
+async def test_a_declined_task_is_lost(scene: Scene, reason: str) -> None:
+    """The reason is the one the site gave."""
+    asked = scene.ask()
+    await scene.take()
+    await scene.fleet.decline("a", TASK.key, reason, "no room")
+    with pytest.raises(SiteLost, match=reason):
+        await asked
+
+
+async def test_a_reason_that_is_none(scene: Scene) -> None:
+    """Reasons become labels of metrics: only those of the list are taken."""
+    asked = scene.ask()
+    await scene.take()
+    assert "reason" == await refusal(lambda: scene.fleet.decline("a", TASK.key, "bored", ""))
+    assert not asked.done()
+
+
+async def test_leaving_loses_the_errand_at_once(scene: Scene) -> None:
+    """Nobody waits for the lease of a site that said goodbye."""
+    asked = scene.ask()
+    await scene.take()
+    await scene.fleet.leave("a")
+    with pytest.raises(SiteLost, match="left"):
+        await asked
+    assert ("b", "c") == scene.fleet.present()
+
+
+async def test_only_progress_renews_a_lease(scene: Scene) -> None:
+    """Heartbeats that say the same number again are those of a site that hangs."""
+    scene.ask()
+    await scene.take()
+    heard = []
+    for progress in (0, 10, 10, 10):
+        scene.fleet.clock += 10
+        assert scene.fleet.heartbeat("a", TASK.key, progress)
+        heard.append(scene.fleet.expired("a"))
+    assert [False, False, False, True] == heard
+    assert scene.fleet.heartbeat("a", TASK.key, 11)
+    assert not scene.fleet.expired("a")
+
+
+async def test_a_lease_is_not_charged_for_a_reply_that_takes_long(scene: Scene) -> None:
+    """A reply of many models may take minutes: until it is made, and for a lease from then on, no site is silent."""
+    made = asyncio.Event()
+
+    async def prepare(asked: Task) -> Assignment:
+        await made.wait()
+        return await scene.downloads.assignment(scene.books.first, "a", asked)
+
+    scene.jobs.append(asyncio.create_task(scene.fleet.ask("a", TASK, prepare)))
+    taking = asyncio.create_task(scene.take())
+    await asyncio.sleep(0)
+    scene.fleet.clock += 1000
+    assert not scene.fleet.expired("a")
+    made.set()
+    await taking
+    assert not scene.fleet.expired("a")
+    scene.fleet.clock += 16
+    assert scene.fleet.expired("a")
+
+
+async def test_a_site_that_hangs_up_while_its_reply_is_made_has_a_lease(scene: Scene) -> None:
+    """Nobody waits for that reply any more; the site may come again, and is silent if it does not."""
+    scene.jobs.append(asyncio.create_task(scene.fleet.ask("a", TASK, lambda _: asyncio.Future())))
+    taking = asyncio.create_task(scene.take())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    assert not scene.fleet.expired("a")
+    scene.fleet.clock += 16
+    assert scene.fleet.expired("a")
+
+
+async def test_a_site_that_still_reads_its_data_is_not_silent(scene: Scene) -> None:
+    """Between joining and its first task it says so; once the task is handed out, only its progress counts."""
+    scene.ask()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        scene.fleet.clock += 10
+        assert scene.fleet.heartbeat("a", OPENING, 0)
+        assert not scene.fleet.expired("a")
+    await scene.take()
+    scene.fleet.clock += 16
+    assert not scene.fleet.heartbeat("a", OPENING, 0)
+    assert scene.fleet.expired("a")
+
+
+async def test_a_site_that_is_away_from_the_start(scene: Scene) -> None:
+    """Not heard for a lease when it is asked, it is silent at once; one that is here has a lease's time."""
+    scene.fleet.clock += 16
+    assert None is await scene.fleet.next_task("b", (), wait=0)
+    scene.ask("a")
+    scene.ask("b")
+    await asyncio.sleep(0)
+    assert [True, False, False] == [scene.fleet.expired(site) for site in "abc"]
+
+
+async def test_after_a_restart_everyone_has_time_to_come_back(scene: Scene) -> None:
+    """Nobody has been heard yet, and nobody is given up for that."""
+    scene.ask("a")
+    await asyncio.sleep(0)
+    scene.fleet.clock += 15
+    assert not scene.fleet.expired("a")
+    assert ("a", "b", "c") == scene.fleet.present()
+    scene.fleet.clock += 1
+    assert scene.fleet.expired("a")
+
+
+async def test_a_late_joiner(scene: Scene) -> None:
+    """It gets the run as it is and the first model, and from then on belongs to the roster."""
+    joined = await scene.fleet.join("d", Description((2,), ("dog",), kind="array"))
+    assert Joined(scene.spec.to_json(), scene.books.init.blob) == joined
+    assert ("a", "b", "c", "d") == scene.fleet.roster() == scene.fleet.present()
+    assert {"d"} == scene.books.journal.sites().keys() - set("abc")
+    scene.ask("d")
+    assert 0 == (await scene.take("d")).task.since
+
+
+async def test_a_late_joiner_that_does_not_fit(scene: Scene) -> None:
+    """Its data cannot be used here: refused, and not in the book."""
+    stranger = Description((2,), ("wolf",), kind="array")
+    assert "classes" == await refusal(lambda: scene.fleet.join("d", stranger))
+    assert ("a", "b", "c") == scene.fleet.roster()
+
+
+@pytest.mark.parametrize("key", ["000001-2-train", "000002-1-train", "000001-1-evaluate", "", "../../x"])
+async def test_a_key_nobody_waits_for(scene: Scene, key: str) -> None:
+    """Only the errand of this site is answered, by its own key."""
+    scene.ask()
+    await scene.take()
+    offer, _ = scene.prepare_offer()
+    calls = [
+        lambda: scene.fleet.stored("a", key),
+        lambda: scene.fleet.report("a", key, SCORES),
+        lambda: scene.fleet.decline("a", key, "dropped", ""),
+        lambda: scene.fleet.offer("a", replace(offer, key=key)),
+    ]
+    assert ["late"] * 4 == [await refusal(call) for call in calls]
+    assert not scene.fleet.heartbeat("a", key, 99)
+
+
+async def test_a_site_nobody_knows(scene: Scene) -> None:
+    """Whoever has not joined is told to."""
+    calls = [
+        lambda: scene.fleet.next_task("z", (), wait=0),
+        lambda: scene.fleet.stored("z", TASK.key),
+        lambda: scene.fleet.leave("z"),
+    ]
+    assert ["not_joined"] * 3 == [await refusal(call) for call in calls]
+    with pytest.raises(Refused):
+        scene.fleet.heartbeat("z", TASK.key, 0)
+
+
+async def test_the_end_is_told_to_whoever_waits_and_asks(scene: Scene) -> None:
+    """A waiting site learns it at once, another when it comes; an open errand still goes first."""
+    waiting = asyncio.create_task(scene.fleet.next_task("a", (), wait=10))
+    await asyncio.sleep(0)
+    finish = scene.ask("c", replace(TASK, kind=Kind.FINISH))
+    await asyncio.sleep(0)
+    scene.fleet.end(Over("finished"))
+    assert Over("finished") == await waiting == await scene.fleet.next_task("b", (), wait=0)
+    assert Kind.FINISH is (await scene.take("c")).task.kind
+    await scene.fleet.report("c", "000001-1-finish", SCORES)
+    await finish
+    assert Over("finished") == await scene.fleet.next_task("c", (), wait=0)
+
+
+async def test_a_new_errand_replaces_an_old_one(scene: Scene) -> None:
+    """A site still measuring when it is asked to train gets the training; its measurement is too late."""
+    old = scene.ask(task=EVALUATE)
+    await scene.take()
+    scene.ask(task=replace(TASK, round=2))
+    await asyncio.sleep(0)
+    old.cancel()
+    await asyncio.gather(old, return_exceptions=True)
+    assert 2 == (await scene.take()).task.round
+    assert "late" == await refusal(lambda: scene.fleet.report("a", EVALUATE.key, SCORES))
+
+
+async def test_the_list_of_sites(scene: Scene) -> None:
+    """Who is here, who is away, for how long, doing what."""
+    scene.ask("a")
+    await scene.take("a")
+    scene.fleet.clock += 20
+    waiting = asyncio.create_task(scene.fleet.next_task("b", (), wait=10))
+    await asyncio.sleep(0)
+    lines = {line.site: (line.state, line.doing) for line in scene.fleet.status().sites}
+    assert {"a": ("away", "silent (train 1)"), "b": ("here", "waiting"), "c": ("away", "away")} == lines
+    waiting.cancel()
+
+
+def test_states_are_small(tmp_path: Path) -> None:
+    """The numbers these tests count on: 17 of four bytes."""
+    books = open_run(tmp_path, build_spec())
+    assert 17 == sum(value.numel() for value in State(books.first).values())
+    assert DESCRIPTION.to_json() == books.journal.sites()["a"]
+    books.journal.close()
+
+
+def commit(scene: Scene, *numbers: int) -> None:
+    """Rounds that counted site a."""
+    for number in numbers:
+        scene.books.journal.open_attempt(number, "a", Draw(("a",), frozenset()))
+        scene.books.journal.commit(number, 1, ["a"], {})
+
+
+@pytest.mark.parametrize(
+    ("marks", "words"),
+    [
+        ((Mark(2, 1), Mark(1, 1)), ""),
+        ((Mark(3, 1), Mark(2, 1)), ""),
+        ((Mark(1, 1),), "came back without its state after round 2"),
+        ((), "came back without its state after round 2"),
+        ((Mark(7, 1), Mark(6, 1)), "it is at round 7 already"),
+    ],
+)
+async def test_two_memories_that_differ(scene: Scene, marks: tuple[Mark, ...], words: str) -> None:
+    """A state folder that was brought back from an old copy, on either side, is not passed over in silence."""
+    commit(scene, 1, 2)
+    await scene.restart()
+    scene.ask(task=Task(Kind.TRAIN, 3, 3))
+    await scene.take(marks=marks)
+    (line, *_) = scene.fleet.status().sites
+    assert words in line.doing
+    assert bool(words) == (";" in line.doing)
+
+
+async def test_a_goodbye_outlives_the_coordinator(scene: Scene) -> None:
+    """Started again it knows who left on purpose, and when, and waits for no lease of that site."""
+    await scene.fleet.leave("b")
+    await scene.restart()
+    assert (("a", "c"), (0, 2, 1)) == (scene.fleet.present(), scene.fleet.heard())
+    line = scene.fleet.status().sites[1]
+    assert ("away", "has left", "left") == (line.state, line.doing, line.phase)
+    asked = scene.ask("b")
+    await asyncio.sleep(0)
+    assert (True, False) == (scene.fleet.expired("b"), asked.done())
+
+
+async def test_a_goodbye_that_came_late_does_not_outlive_the_coordinator(scene: Scene) -> None:
+    """A site that is heard after it, at work, is waited for in the next life too."""
+    await scene.fleet.leave("a")
+    scene.fleet.heartbeat("a", TASK.key, 1)
+    assert "a" in scene.fleet.present()
+    await scene.restart()
+    assert {} == scene.books.journal.goodbyes()
+    assert "a" in scene.fleet.present()
+
+
+async def test_who_came_back_has_not_left(scene: Scene) -> None:
+    """A goodbye counts until the site joins again, in every life of the coordinator."""
+    await scene.fleet.leave("b")
+    await scene.restart()
+    await scene.fleet.join("b", DESCRIPTION)
+    await scene.restart()
+    assert (0, 3, 0) == scene.fleet.heard()
+    assert {} == scene.books.journal.goodbyes()
+
+
+async def test_who_was_not_heard_since_a_restart_is_not_said_to_be_here(scene: Scene) -> None:
+    """When it was heard before nobody knows any more; drawing and leases give it its time all the same."""
+    await scene.restart()
+    fleet = scene.fleet
+    scene.ask("a")
+    await asyncio.sleep(0)
+    fleet.clock += 10
+    fleet.heartbeat("b", OPENING, 0)
+    fleet.clock += 3
+    waiting = asyncio.create_task(fleet.next_task("c", (), wait=60))
+    await asyncio.sleep(0)
+    assert (("a", "b", "c"), False) == (fleet.present(), fleet.expired("a"))
+    assert (2, 1, 0) == fleet.heard()
+    a, b, c = fleet.status().sites
+    assert ("away", "away", "silent (train 1)", NOT_SINCE) == (a.state, a.phase, a.doing, a.seen_seconds)
+    assert ("here", 3.0) == (b.state, b.seen_seconds)
+    assert ("here", 0.0) == (c.state, c.seen_seconds)
+    waiting.cancel()
+    await scene.take("a")
+    assert ("here", 0.0) == (fleet.status().sites[0].state, fleet.status().sites[0].seen_seconds)
+
+
+async def test_a_goodbye_of_long_ago_is_said_to_be_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list counts from the goodbye, not from the coordinator's start."""
+    said = time()
+    monkeypatch.setattr(fleet_module, "time", lambda: said)
+    await scene.fleet.leave("b")
+    monkeypatch.setattr(fleet_module, "time", lambda: said + 3600)
+    await scene.restart()
+    assert 3600.0 == scene.fleet.status().sites[1].seen_seconds
+
+
+async def test_who_has_left_was_heard_until_then(scene: Scene) -> None:
+    """The list says when a site said goodbye, not when the coordinator was started."""
+    assert None is await scene.fleet.next_task("a", (), wait=0)
+    scene.fleet.clock += 100
+    await scene.fleet.leave("a")
+    scene.fleet.clock += 3
+    (line, *_) = scene.fleet.status().sites
+    assert ("away", "has left", 3.0) == (line.state, line.doing, line.seen_seconds)
+
+
+async def test_a_closed_line_is_no_end_of_a_lease(scene: Scene) -> None:
+    """At work and gone: away at once, and its task waits for it as after a crash; whoever called since is here."""
+    scene.ask()
+    await scene.take()
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=5))
+    await asyncio.sleep(0)
+    assert ("here", "working (train 1)") == (scene.line("a").state, scene.line("a").doing)
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    assert ("away", "line closed (train 1)") == (scene.line("a").state, scene.line("a").doing)
+    assert "a" in scene.fleet.present()
+    assert not scene.fleet.expired("a")
+    assert TASK.key == (await scene.take()).key
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=5))
+    await asyncio.sleep(0)
+    scene.fleet.heartbeat("a", TASK.key, 3)
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    assert "here" == scene.line("a").state
+
+
+async def test_a_held_call_ends_with_its_task(scene: Scene) -> None:
+    """It is no longer wanted: the site hears so with its next heartbeat, and not only when the time is over."""
+    scene.ask()
+    await scene.take()
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=500))
+    await asyncio.sleep(0)
+    scene.fleet.give_up("a", "deadline")
+    await held
+    await scene.fleet.linger("a", TASK.key, seconds=500)
+    assert not scene.fleet.heartbeat("a", TASK.key, 1)
+
+
+async def test_the_end_says_how_often_a_site_was_in_it(scene: Scene) -> None:
+    """To each site and in the status; nothing where nobody was counted, as in a run without a round."""
+    scene.fleet.end(Over("finished"))
+    assert Over("finished") == await scene.fleet.next_task("a", (), wait=0)
+    scene.fleet.took_part.update(["b", "b"])
+    assert [0, 2] == [(await scene.fleet.next_task(site, (), wait=0)).counted for site in "ab"]
+    assert [0, 2, 0] == [line.counted for line in scene.fleet.status().sites]
+
+
+async def test_a_site_that_is_stopped_is_away_and_waited_for(scene: Scene) -> None:
+    """It says so itself: between two calls there is no line to close. A call that breaks off late changes nothing."""
+    asked = scene.ask()
+    await scene.take()
+    held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=5))
+    await asyncio.sleep(0)
+    scene.fleet.heartbeat("a", TASK.key, 1)
+    scene.fleet.pause("a")
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    assert ("away", "line closed (train 1)") == (scene.line("a").state, scene.line("a").doing)
+    assert not asked.done()
+    assert not scene.fleet.expired("a")
+    assert {} == scene.books.journal.goodbyes()

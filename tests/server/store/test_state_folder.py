@@ -1,0 +1,299 @@
+"""The runs of a state folder: one coordinator, one unfinished run, and clear words for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pfl_common.errors import StateError
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.run.freeze import begin
+from pfl_server.settings import ServerSettings
+from pfl_server.store.state_folder import Runs
+from tests.server.support.federation import DESCRIPTION
+
+SITES = {"b": DESCRIPTION, "a": DESCRIPTION}
+
+
+def settings(state: Path, **changed: object) -> ServerSettings:
+    given = {"method": "fedavg", "backbone": "tiny", "rounds": 3, "state": state} | changed
+    return ServerSettings(**given)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    runs = Runs(tmp_path, OpenEnvelopes())
+    yield runs
+    runs.close()
+
+
+def test_a_run_is_frozen_and_found_again(tmp_path: Path, runs: Runs) -> None:
+    """The same command finds the run it began, with the same specification."""
+    assert None is runs.unfinished(settings(tmp_path))
+    begun = begin(runs, settings(tmp_path), SITES)
+    begun.journal.close()
+    found = runs.unfinished(settings(tmp_path, port=1234))
+    assert found is not None, "where it listens does not make another run"
+    assert (begun.spec, ("a", "b"), begun.init) == (found.spec, found.spec.roster, found.init)
+    found.journal.close()
+
+
+def test_other_settings_in_mid_run(tmp_path: Path, runs: Runs) -> None:
+    """The error names what changed and the way out."""
+    begin(runs, settings(tmp_path), SITES).journal.close()
+    with pytest.raises(StateError, match=r"others: rounds was 3, now 9; seed was \d+, now 1\n") as error:
+        runs.unfinished(settings(tmp_path, rounds=9, seed=1))
+    assert "--new-run" in error.value.advice
+
+
+def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
+    """Words are shown as they were typed, and a method's own settings one by one."""
+    begin(runs, settings(tmp_path, method="dualfed", set={"lambda": 0.5}), SITES).journal.close()
+    said = "others: method was dualfed, now fedavg; set lambda was 0.5, now not given\n"
+    with pytest.raises(StateError, match=said):
+        runs.unfinished(settings(tmp_path))
+
+
+def test_a_setting_that_an_older_release_did_not_have(tmp_path: Path, runs: Runs) -> None:
+    """A run it began goes on, unless the setting is asked for now; a default that has changed since is told."""
+    begun = begin(runs, settings(tmp_path), SITES)
+    begun.journal.close()
+    note = tmp_path / "runs" / begun.spec.id / "asked.json"
+    asked = json.loads(note.read_text())
+    del asked["largest_norm"]
+    note.write_text(json.dumps(asked))
+    found = runs.unfinished(settings(tmp_path))
+    assert begun.spec.id == found.spec.id
+    found.journal.close()
+    with pytest.raises(StateError, match=r"largest_norm was 1000000000\.0, now 5\.0"):
+        runs.unfinished(settings(tmp_path, largest_norm=5.0))
+    note.write_text(json.dumps(asked | {"quorum": 0.5}))
+    with pytest.raises(StateError, match=r"quorum was 0\.5, now majority"):
+        runs.unfinished(settings(tmp_path))
+
+
+def test_a_run_of_the_release_before(tmp_path: Path, runs: Runs) -> None:
+    """The same command after an upgrade goes on with it, and serves it when it is over: a quorum that nobody named was
+    a half then. What is named now is another wish.
+    """
+    begun = begin(runs, settings(tmp_path), SITES)
+    begun.journal.close()
+    note = tmp_path / "runs" / begun.spec.id / "asked.json"
+    asked = json.loads(note.read_text())
+    for name in ("classes", "pixel_range", "standardise"):
+        del asked[name]
+    note.write_text(json.dumps(asked | {"quorum": 0.5}))
+    for now in ({}, {"quorum": 0.5}):
+        found = runs.unfinished(settings(tmp_path, **now))
+        assert begun.spec.id == found.spec.id
+        found.journal.close()
+    with pytest.raises(StateError, match=r"quorum was 0\.5, now 1\.0"):
+        runs.unfinished(settings(tmp_path, quorum=1.0))
+    note.write_text(json.dumps(asked | {"quorum": 0.7}))
+    with pytest.raises(StateError, match=r"quorum was 0\.7, now majority"):
+        runs.unfinished(settings(tmp_path))
+    note.write_text(json.dumps(asked | {"quorum": 0.5}))
+    found = runs.unfinished(settings(tmp_path))
+    found.journal.end("finished")
+    found.journal.close()
+    again = runs.unfinished(settings(tmp_path))
+    assert begun.spec.id == again.spec.id
+    again.journal.close()
+
+
+JUNK = b"no journal at all " * 500
+
+
+@pytest.mark.parametrize("damage", ["junk", "a page in its middle", "empty", "missing"])
+def test_a_damaged_journal(tmp_path: Path, runs: Runs, damage: str) -> None:
+    """The error names the file and both ways out; --new-run, which is one of them, leaves it as it is."""
+    begun = begin(runs, settings(tmp_path), SITES)
+    begun.journal.close()
+    file = tmp_path / "runs" / begun.spec.id / "journal.sqlite"
+    whole = file.read_bytes()
+    half = len(whole) // 2 // 4096 * 4096
+    found = {
+        "junk": JUNK,
+        "empty": b"",
+        "a page in its middle": whole[:half] + JUNK[:4096] + whole[half + 4096 :],
+    }
+    file.unlink()
+    if damage in found:
+        file.write_bytes(found[damage])
+    with pytest.raises(StateError, match=r"journal\.sqlite is damaged: \w") as error:
+        runs.unfinished(settings(tmp_path))
+    assert str(file) in error.value.seen
+    assert "backup" in error.value.advice
+    assert None is runs.unfinished(settings(tmp_path, new_run=True))
+    if damage in found:
+        assert found[damage] == file.read_bytes()
+
+
+def test_a_new_run_leaves_the_old_one(tmp_path: Path, runs: Runs) -> None:
+    """Asked for, another run begins beside the unfinished one."""
+    first = begin(runs, settings(tmp_path), SITES)
+    assert None is runs.unfinished(settings(tmp_path, new_run=True, rounds=9))
+    second = begin(runs, settings(tmp_path, rounds=9), SITES)
+    assert first.spec.id != second.spec.id
+    first.journal.close()
+    second.journal.close()
+    found = runs.unfinished(settings(tmp_path, rounds=9))
+    assert second.spec.id == found.spec.id
+    found.journal.close()
+
+
+@pytest.mark.parametrize("status", ["finished", "stopped"])
+def test_after_the_end(tmp_path: Path, runs: Runs, status: str) -> None:
+    """The same command serves the run that is over; other settings begin another."""
+    begun = begin(runs, settings(tmp_path), SITES)
+    begun.journal.end(status)
+    begun.journal.close()
+    found = runs.unfinished(settings(tmp_path))
+    assert begun.spec.id == found.spec.id
+    found.journal.close()
+    assert None is runs.unfinished(settings(tmp_path, seed=8))
+
+
+def test_a_second_coordinator_is_kept_out(tmp_path: Path, runs: Runs) -> None:
+    """Another process is told that the folder is in use; when the first lets go, it is not."""
+    code = (
+        "import sys; from pathlib import Path; from pfl_server.store.state_folder import Runs\n"
+        "from pfl_deploy.simulation.loopback import OpenEnvelopes\n"
+        "from pfl_common.errors import StateError\n"
+        "try: Runs(Path(sys.argv[1]), OpenEnvelopes())\n"
+        "except StateError as error: sys.exit(error.seen)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (1, f"another coordinator is using the state folder {tmp_path}") == (
+        refused.returncode,
+        refused.stderr.strip(),
+    )
+
+
+def test_a_folder_that_was_let_go(tmp_path: Path) -> None:
+    """However the first ended, the lock went with it."""
+    Runs(tmp_path, OpenEnvelopes()).close()
+    Runs(tmp_path, OpenEnvelopes()).close()
+
+
+def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """A file in its place is an error in words."""
+    (tmp_path / "state").write_text("")
+    with pytest.raises(StateError, match="cannot be made"):
+        Runs(tmp_path / "state", OpenEnvelopes())
+
+
+def test_the_very_run_of_a_specification(tmp_path: Path, runs: Runs) -> None:
+    """A pinned specification is taken over as it is, id and all."""
+    pinned = begin(runs, settings(tmp_path), SITES)
+    pinned.journal.close()
+    other = Runs(tmp_path / "other", OpenEnvelopes())
+    adopted = other.adopt(pinned.spec, SITES, settings(tmp_path))
+    assert (pinned.spec.hash, pinned.init) == (adopted.spec.hash, adopted.init)
+    adopted.journal.close()
+    other.close()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.store.state_folder import Runs
+runs = Runs(Path(sys.argv[1]), OpenEnvelopes())
+sys.stdout.write("held")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+"""Another coordinator: takes the folder, says so, and holds it until its input ends."""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A coordinator of its own that has the folder."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "state")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert b"held" == process.stdout.read(4)
+        yield process
+        process.kill()
+
+
+def test_another_path_to_the_folder_is_the_same_folder(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    """A link to the state folder, or to one above it, does not get round the one who has it."""
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "above").symlink_to(tmp_path)
+    for path in (tmp_path / "link", tmp_path / "above" / "state", tmp_path / "x" / ".." / "state"):
+        with pytest.raises(StateError, match="another coordinator is using"):
+            Runs(path, OpenEnvelopes())
+    holder.kill()
+    holder.wait(20)
+    Runs(tmp_path / "link", OpenEnvelopes()).close()
+
+
+def test_a_stopped_coordinator_still_has_its_folder(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+    """One that was stopped may wake up and write at any moment: only its end lets another in."""
+    holder.send_signal(signal.SIGSTOP)
+    _, status = os.waitpid(holder.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    with pytest.raises(StateError, match="another coordinator is using"):
+        Runs(tmp_path / "state", OpenEnvelopes())
+    holder.kill()
+    holder.wait(20)
+    Runs(tmp_path / "state", OpenEnvelopes()).close()
+
+
+@pytest.mark.parametrize("durability", ["power", "process"])
+def test_what_the_state_survives_is_asked_of_the_journal(tmp_path: Path, durability: str) -> None:
+    """For a run that is begun and for one that goes on; it may be another each time."""
+    runs = Runs(tmp_path, OpenEnvelopes())
+    begun = begin(runs, settings(tmp_path, durability=durability), SITES)
+    begun.journal.close()
+    again = runs.unfinished(settings(tmp_path, durability="power"))
+    assert again is not None
+    again.journal.close()
+    runs.close()
+    assert (durability, "power") == (begun.journal.durability, again.journal.durability)
+
+
+def test_letting_go_of_the_folder(tmp_path: Path) -> None:
+    """When another may have it, all that was asked of the journal is on disk."""
+    runs = Runs(tmp_path, OpenEnvelopes())
+    books = begin(runs, settings(tmp_path), SITES)
+    waiting = [books.journal.scribe.ask(lambda page: page.write("update run set words = 'x'")) for _ in "123"]
+    runs.close()
+    assert all(answer.done() for answer in waiting)
+    books.journal.close()
+
+
+def test_no_two_runs_share_a_name(tmp_path: Path) -> None:
+    """Of two federations, of other settings, of other sites; only the very same beginning has the same name."""
+    given = {"plain": {}, "again": {}, "other seed": {"seed": 7}, "longer": {"rounds": 9}}
+    names = {}
+    for place, (case, words) in enumerate([*given.items(), ("other federation", {})]):
+        runs = Runs(tmp_path / case, OpenEnvelopes(), federation="b" if place == len(given) else "a")
+        books = begin(runs, settings(tmp_path / case, **words), SITES)
+        books.journal.close()
+        runs.close()
+        names[case] = books.spec.id
+    assert names.pop("plain") == names["again"]
+    assert 4 == len(set(names.values()))
+
+
+def test_a_folder_with_another_run_in_it(tmp_path: Path, runs: Runs) -> None:
+    """A run's folder that was exchanged or copied over is named, instead of waiting for sites that never come."""
+    begun = begin(runs, settings(tmp_path), SITES)
+    begun.journal.close()
+    other = tmp_path / "runs" / "fedavg-009-0000"
+    (tmp_path / "runs" / begun.spec.id).rename(other)
+    (tmp_path / "current").write_text(other.name)
+    with pytest.raises(StateError, match=f"holds run {begun.spec.id}"):
+        runs.unfinished(settings(tmp_path))
