@@ -22,7 +22,7 @@ from pfl_common.errors import SettingError
 from pfl_server.method_help.costs import NETWORKS, look_up, write_kept
 from pfl_server.method_help.explanation import NOTE, Words, compare, read_words, say_sums
 
-FOLDER = Path(__file__).parents[1] / "methods"
+FOLDER = Path(__file__).parents[2] / "methods"
 MADE = "<!-- Made by `python -m pfl_deploy.reference.method_pages`: change the method's file and make it again. -->"
 SMALL = NETWORKS[0]
 """The network of the table."""

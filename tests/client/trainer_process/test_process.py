@@ -173,7 +173,7 @@ async def test_a_cold_trainer_ends_after_each_task(tmp_path: Path) -> None:
 async def test_a_fault_of_the_program_ends_the_trainer(tmp_path: Path, trainer: TrainerProcess) -> None:
     """Work without a run is such a fault: it comes back in words, and the process is not used again."""
     desk = Desk(tmp_path)
-    with pytest.raises(TrainerFailed, match=r"RuntimeError: work\(\) before open\(\).* at workbench.py:\d+"):
+    with pytest.raises(TrainerFailed, match=r"RuntimeError: work\(\) before open\(\).* at session.py:\d+"):
         await trainer.work(desk.job(), ignore)
     assert trainer.pid is None
 

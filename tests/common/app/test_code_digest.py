@@ -28,7 +28,7 @@ def test_a_changed_line_is_another_digest(tmp_path: Path) -> None:
 
 def test_the_products_own_digest_is_of_all_three_packages() -> None:
     """It is found without importing what a coordinator must not load."""
-    top = Path(code_digest.__file__).parents[2]
+    top = Path(code_digest.__file__).parents[3]
     folders = [
         top / room / name
         for room, name in zip(("common", "server", "client"), code_digest.PACKAGES, strict=True)

@@ -43,7 +43,7 @@ def test_a_run_that_goes_on_with_other_code(
     monkeypatch: pytest.MonkeyPatch, then: str | None, told: list[str]
 ) -> None:
     """Of a run that an older release began nothing is known."""
-    monkeypatch.setattr(changes.sources, "digest", lambda: "n3w")
+    monkeypatch.setattr(changes.code_digest, "digest", lambda: "n3w")
     events = Events()
     warn_of_other_code(replace(build_spec(), versions={"code": then} if then else {}), events)
     assert told == warnings(events.newest())

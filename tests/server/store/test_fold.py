@@ -79,13 +79,13 @@ offer = build_offer(build_header(spec, "a", task), file)
 name = spool.admit("a", file, offer)
 def anonymous():
     return int(re.search(r"^RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text(), re.M)[1])
-peak, take = 0, parcels.Window.take
+peak, take = 0, layout.Window.take
 def watched(window, *place):
     global peak
     block = take(window, *place)
     peak = max(peak, anonymous())
     return block
-parcels.Window.take = watched
+layout.Window.take = watched
 tally, before, peaks = PlainTally(spool), anonymous(), []
 for number in range(sites):
     tally.add(f"s{number:03d}", name)

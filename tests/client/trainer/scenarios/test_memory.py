@@ -51,7 +51,7 @@ def watch():
     while not over.wait(0.001):
         look()
 threading.Thread(target=watch).start()
-found, bench = {}, workbench.Workbench()
+found, bench = {}, session.Workbench()
 look()
 before, peak = peak, 0
 bench.open(place, spec, init)
