@@ -62,11 +62,6 @@ def fill(number: Number, values: Mapping[tuple[str, ...], Value]) -> Metric:
     return metric
 
 
-def fill_one(number: Number, value: Value | None) -> Metric:
-    """A number without labels; nothing is exposed of one that is not known."""
-    return fill(number, {} if value is None else {(): value})
-
-
 def fill_choice(number: Number, names: Iterable[str], chosen: str) -> Metric:
     """A number with one label of which exactly one value holds: 1 there, 0 elsewhere."""
     return fill(number, {(name,): float(name == chosen) for name in names})

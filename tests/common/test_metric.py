@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from pfl_common.metric import Number, Summed, fill, fill_choice, fill_one
+from pfl_common.metric import Number, Summed, fill, fill_choice
 
 BYTES = Number("pfl_bytes", "counter", "Bytes that crossed.", ("direction", "kind"))
 ROUND = Number("pfl_round", "gauge", "Round under way.")
@@ -47,7 +47,7 @@ def test_each_kind_is_exposed_as_openmetrics_wants_it() -> None:
     """A counter gets its suffix, a summary its two samples, an info its labels."""
     found = exposed(
         fill(BYTES, {("up", "train"): 3, ("down", "train"): 12}),
-        fill_one(ROUND, 4),
+        fill(ROUND, {(): 4}),
         fill(PHASES, {("seal",): Summed(2, 1.5)}),
         fill(RUN, {("r1", "dualfed"): 1}),
     )
@@ -69,7 +69,7 @@ def test_of_several_states_exactly_one_holds() -> None:
 
 def test_what_is_not_known_is_not_exposed() -> None:
     """A number without a value leaves no sample behind."""
-    assert {} == exposed(fill_one(ROUND, None), fill(BYTES, {}))
+    assert {} == exposed(fill(ROUND, {}), fill(BYTES, {}))
 
 
 def test_a_summary_adds_up() -> None:

@@ -49,7 +49,7 @@ async def test_a_small_round_needs_no_stream(
         assert train(blob) == await link.next_task(())
         await link.fetch(blob, tmp_path / "model", kind="train")
         receipt = await link.submit(upload("hospital_a", content), tmp_path / "model")
-        assert (size, size) == (link.carrier.received_bytes, link.carrier.sent_bytes)
+        assert (size, size) == (link._line.traffic.in_files("down"), link._line.traffic.in_files("up"))
         crossed = link._line.traffic.crossed()
     assert content == (tmp_path / "model").read_bytes() == federation.desk.kept("hospital_a", receipt.key)
     assert ["_fetch_rest", "_store_rest"] * (size > BESIDE_BYTES) == streams

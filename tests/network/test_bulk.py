@@ -40,7 +40,10 @@ async def test_a_model_streams_both_ways(federation: Federation, tmp_path: Path)
     async with federation.link("hospital_a") as link:
         await link.fetch(blob, tmp_path / "model")
         receipt = await link.submit(upload("hospital_a", content), tmp_path / "model")
-        assert (MODEL_BYTES, MODEL_BYTES) == (link.carrier.received_bytes, link.carrier.sent_bytes)
+        assert (MODEL_BYTES, MODEL_BYTES) == (
+            link._line.traffic.in_files("down"),
+            link._line.traffic.in_files("up"),
+        )
     assert blob.digest == receipt.digest
     assert content == federation.desk.kept("hospital_a", receipt.key)
     moved = federation.server.meter.bytes
@@ -88,7 +91,7 @@ async def test_what_is_there_is_not_brought_again(federation: Federation, tmp_pa
     async with federation.link("hospital_a") as link:
         await link.fetch(blob, tmp_path / "half")
         await link.fetch(blob, tmp_path / "whole")
-        assert 2 << 20 == link.carrier.received_bytes
+        assert 2 << 20 == link._line.traffic.in_files("down")
     assert content == (tmp_path / "half").read_bytes()
 
 
@@ -122,7 +125,7 @@ async def test_a_beginning_left_by_a_kill_is_checked_with_the_rest(
         middle.cut("down", 4 << 20)
         await link.fetch(blob, tmp_path / "model")
         assert 1 == middle.cuts
-        assert len(content) + (9 << 20) == link.carrier.received_bytes
+        assert len(content) + (9 << 20) == link._line.traffic.in_files("down")
     assert content == (tmp_path / "model").read_bytes()
 
 
@@ -181,7 +184,7 @@ async def test_an_upload_over_the_quota_is_refused_before_a_byte(
     async with federation.link("hospital_a") as link:
         with pytest.raises(Refused, match=r"^too_large"):
             await link.submit(offer, tmp_path / "up")
-        assert 0 == link.carrier.sent_bytes
+        assert 0 == link._line.traffic.in_files("up")
 
 
 async def test_a_coordinator_without_room_is_not_asked_again_at_once(
@@ -302,7 +305,7 @@ async def test_verification_goes_on_without_the_site(federation: Federation, tmp
         desk.may_verify.set()
         assert offer.blob.digest == (await again).digest
         # Twice: the very first call was said without a session. Of the one that was cut off nothing is known.
-        assert 2 * len(b"update") == link.carrier.sent_bytes
+        assert 2 * len(b"update") == link._line.traffic.in_files("up")
     assert 1 == desk.verified
 
 
@@ -371,7 +374,7 @@ async def test_little_is_on_its_way_to_a_coordinator_that_does_not_read(
         upload_ = asyncio.create_task(link.submit(upload("hospital_a", content), tmp_path / "up"))
         await stands.wait()
         await _let_others_run(link)
-        assert link.carrier.sent_bytes - moved["up", "train"] <= UNREAD_BYTES
+        assert link._line.traffic.in_files("up") - moved["up", "train"] <= UNREAD_BYTES
         go_on.set()
         await upload_
 

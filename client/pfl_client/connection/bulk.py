@@ -33,16 +33,6 @@ class Carrier:
     def __init__(self, line: Line, patience: Patience) -> None:
         self._line, self._patience = line, patience
 
-    @property
-    def received_bytes(self) -> int:
-        """Bytes of files that came."""
-        return self._line.traffic.in_files("down")
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes of files that went."""
-        return self._line.traffic.in_files("up")
-
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
         kept = -1

@@ -8,7 +8,7 @@ site.card  the federation's word that those two are this site's
 site.tried which invitations these keys have been tried with, each by its id
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -153,10 +153,6 @@ class Keyring:
     def _tried(self) -> list[str]:
         path = self._folder / _TRIED_FILE
         return private.read(path).decode("ascii", errors="replace").split() if path.exists() else []
-
-    def days_left(self, now: datetime) -> float:
-        """Days until the certificate expires; negative after that."""
-        return (self._stored()[0].not_valid_after_utc - now) / timedelta(days=1)
 
     def needs_renewal(self, now: datetime) -> bool:
         """Whether less than a third of the certificate's life is left."""

@@ -145,14 +145,6 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
     return out
 
 
-def open_frames(sealed: Path, *, key: ContentKey, vouched: Vouched) -> Iterator[memoryview]:
-    """The content of a parcel in blocks, each overwritten by the next; the first comes when all has verified."""
-    check_whole(sealed, key=key, vouched=vouched)
-    buffer = memoryview(bytearray(FRAME))
-    for block in _open(sealed, key, vouched, lambda _: buffer):
-        yield block.toreadonly()
-
-
 def check_whole(sealed: Path, *, key: ContentKey, vouched: Vouched) -> None:
     """Refuse a parcel that is not, to its last byte, what its sender signed."""
     buffer = memoryview(bytearray(FRAME))

@@ -21,7 +21,6 @@ from pfl_common.tensors.fused import pair
 from pfl_common.tensors.layout import (
     DTYPES,
     Filed,
-    Held,
     Place,
     Source,
     Stretch,
@@ -39,7 +38,6 @@ from pfl_common.tensors.update import SUM, WEIGHT
 __all__ = [
     "DTYPES",
     "Filed",
-    "Held",
     "Source",
     "check",
     "check_finite",

@@ -57,22 +57,6 @@ class Source(Protocol):
         """Fill the target with the bytes from this place on; there are as many."""
 
 
-class Held:
-    """A parcel that is in memory."""
-
-    def __init__(self, content: bytes | bytearray | memoryview) -> None:
-        self._content = memoryview(content)
-
-    @property
-    def size(self) -> int:
-        """How many bytes there are."""
-        return len(self._content)
-
-    def read_into(self, offset: int, target: memoryview) -> None:
-        """Copy a part."""
-        target[:] = self._content[offset : offset + len(target)]
-
-
 class Filed:
     """A parcel that lies in a file, read in parts: unlike a mapping, a file that is cut short is only an error."""
 

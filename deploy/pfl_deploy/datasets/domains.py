@@ -102,13 +102,6 @@ class Workshop:
         return sources.photos()
 
 
-def write_domains(
-    out: Path, *, names: Sequence[str] = SIX, seed: int = 0, sizes: Sizes = Sizes(), form: Form = "npz"
-) -> list[Path]:
-    """Write one site folder per domain, `out/mnist` and so on, and give their paths back."""
-    return Workshop(seed=seed, sizes=sizes).write(out, names=names, form=form)
-
-
 _Draw: TypeAlias = Callable[[int, Brush], Picture]
 
 

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -248,8 +248,11 @@ def test_what_lies_around_a_site(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
     keyring = federation.keyring("hospital_a")
     seen = _look_around(keyring, tmp_path)
-    now = datetime.now(UTC)
-    assert keyring.days_left(now) == pytest.approx((seen.certificate_end - now.timestamp()) / 86400)
+    ends = datetime.fromtimestamp(seen.certificate_end, UTC)
+    assert (False, True) == (
+        keyring.expired(ends - timedelta(seconds=1)),
+        keyring.expired(ends + timedelta(seconds=1)),
+    )
     assert 0 < seen.disk_free <= shutil.disk_usage(tmp_path).total
     assert Surroundings() == _look_around(Keyring.open(tmp_path / "new"), tmp_path / "gone")
 

@@ -17,6 +17,7 @@ from pfl_common.spec.run import Entry
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import Up, Weighted, flatten, unflatten
+from tests.common.support.held import Held
 
 torch.set_num_threads(1)
 
@@ -230,7 +231,7 @@ def test_nothing_to_check() -> None:
 
 def part(state: State, prefix: str) -> State:
     raw, groups = to_bytes(state, codec.pin([state]))
-    return codec.read(codec.Held(raw), codec.pin([state]), groups, prefix)
+    return codec.read(Held(raw), codec.pin([state]), groups, prefix)
 
 
 @given(parcel=parcels)
@@ -243,7 +244,7 @@ def test_a_branch_is_read_alone(parcel: dict[str, tuple[str, list[int], int]]) -
         assert all(same(value, found[name]) for name, value in state.under(prefix).items())
 
 
-class Watched(codec.Held):
+class Watched(Held):
     """A parcel that remembers how many of its bytes were read, and how many at most at a time."""
 
     read = longest = 0
@@ -326,7 +327,7 @@ def test_a_truth_value_of_two_is_refused() -> None:
     state = State({"show.mask": torch.tensor([True, False])})
     raw, manifest = bytearray(b"\1\2"), codec.pin([state])
     with pytest.raises(Refused, match="neither 0 nor 1"):
-        codec.check(codec.Held(raw), manifest, ())
+        codec.check(Held(raw), manifest, ())
 
 
 @pytest.mark.parametrize("read", [codec.check, lambda *parcel: codec.read(*parcel, "sum")])

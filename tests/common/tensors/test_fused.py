@@ -11,10 +11,11 @@ from pfl_common.errors import Refused
 from pfl_common.spec.run import Entry
 from pfl_common.tensors import codec
 from pfl_common.tensors.fused import columns
-from pfl_common.tensors.layout import Held, lay_out, stretches
+from pfl_common.tensors.layout import lay_out, stretches
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Weighted
+from tests.common.support.held import Held
 
 NAMES = ("a", "b.c", "b.d", "e")
 

@@ -11,7 +11,8 @@ import torch
 from pfl_common.errors import Refused
 from pfl_common.spec.run import Entry
 from pfl_common.tensors import layout
-from pfl_common.tensors.layout import Held, Window, lay_out, open_file
+from pfl_common.tensors.layout import Window, lay_out, open_file
+from tests.common.support.held import Held
 
 MANIFEST = (
     Entry("extra.v", "uint8", (3,), "extra"),

@@ -17,6 +17,7 @@ from pfl_common.tensors import codec, mapped, summing
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Up, Weighted, flatten
+from tests.common.support.held import Held
 
 torch.set_num_threads(1)
 
@@ -221,11 +222,11 @@ def test_a_parcel_adds_the_same_bits_as_its_terms(drawn: dict, seed: int, block:
         assert all(one[name].numpy().tobytes() == other[name].numpy().tobytes() for name in one)
 
 
-def write_parcel(up: Up) -> tuple[codec.Held, Manifest, tuple[str, ...]]:
+def write_parcel(up: Up) -> tuple[Held, Manifest, tuple[str, ...]]:
     state, out = flatten(up), io.BytesIO()
     manifest = codec.pin([state])
     groups = codec.encode(state, manifest, out)
-    return codec.Held(out.getvalue()), manifest, groups
+    return Held(out.getvalue()), manifest, groups
 
 
 @pytest.mark.parametrize("spread", ["one", "rows", "elements"])
@@ -260,7 +261,7 @@ def test_a_parcel_whose_weights_do_not_fit_is_not_added() -> None:
     manifest, out, total = codec.pin([state]), io.BytesIO(), Sum()
     codec.encode(state, manifest, out)
     with pytest.raises(ValueError, match="one per row"):
-        total.add_parcel(codec.Held(out.getvalue()), manifest, ())
+        total.add_parcel(Held(out.getvalue()), manifest, ())
     assert {} == dict(total.totals)
 
 

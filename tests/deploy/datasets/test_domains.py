@@ -24,7 +24,6 @@ from pfl_deploy.datasets.domains import (
     Workshop,
     mnist_share,
     stratified_order,
-    write_domains,
 )
 
 SMALL = Sizes(train=60, validation=20, test=40)
@@ -226,7 +225,7 @@ def test_more_mnist_digits_than_there_are_is_an_error():
 def test_an_unknown_domain_names_the_nearest(tmp_path):
     """Before anything is written."""
     with pytest.raises(SettingError, match="did you mean 'street'"):
-        write_domains(tmp_path, names=["synth", "streets"], sizes=SMALL)
+        Workshop(seed=0, sizes=SMALL).write(tmp_path, names=["synth", "streets"])
     assert [] == list(tmp_path.iterdir())
 
 

@@ -31,6 +31,7 @@ from pfl_server.decisions.sampling import Draw
 from pfl_server.run.rehearsal import rehearse
 from pfl_server.store.fold import PlainTally
 from pfl_server.store.spool import Spool
+from tests.common.support.held import Held
 
 from .schedule import (
     CLASSES,
@@ -85,7 +86,7 @@ class Parcel:
 
     def source(self) -> AbstractContextManager[codec.Source]:
         """Its bytes, for the fold."""
-        return nullcontext(codec.Held(self.content))
+        return nullcontext(Held(self.content))
 
     def up(self) -> Up:
         """The update."""
