@@ -30,9 +30,9 @@ from pfl_client.run_folder.vault import ServingModel
 from pfl_client.settings import ClientSettings
 from pfl_client.trainer_process.api import DataFolder, TrainerLost
 from pfl_client.trainer_process.process import TrainerProcess
-from pfl_client.trainer_process.task_errors import NO_ROOM
 from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
 from pfl_common.files import private
+from pfl_common.files.full import is_full
 from pfl_common.identity import IdentityError, Keyring, discovery
 from pfl_common.spec.messages import Over
 from pfl_common.spec.run import Description, Json
@@ -228,7 +228,7 @@ async def _renew(link: MovingLink) -> None:
 
 def _lacks_room(error: OSError, folder: Path) -> Exception:
     """Before the run nothing can be lost: a full disk ends the program in words."""
-    if error.errno not in NO_ROOM:
+    if not is_full(error):
         return error
     return StateError(
         f"no room is left on the disk of {folder}",

@@ -13,6 +13,7 @@ from functools import partial
 import structlog
 
 from pfl_common.errors import PflError, StateError, UserError
+from pfl_common.files.full import is_full
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, host_and_port, new_secret
 from pfl_common.identity.certificates import load_certificates
 from pfl_common.spec.run import ClientId
@@ -24,7 +25,6 @@ from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
 from pfl_server.status.http import WebServer
 from pfl_server.status.view import View
-from pfl_server.store.disk_wait import is_full
 from pfl_server.store.state_folder import make_state_folder
 
 log = structlog.get_logger("pfl.coordinator")

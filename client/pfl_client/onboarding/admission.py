@@ -16,11 +16,11 @@ import structlog
 from pfl_client.connection.channel import Tell
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.onboarding import enrolment
-from pfl_client.run_folder import small_files
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.vault import FolderLock
 from pfl_client.settings import ClientSettings
 from pfl_common.errors import DataError, Refused, SettingError, StateError, Unavailable, UserError
+from pfl_common.files import atomic
 from pfl_common.identity import (
     IdentityError,
     Invitation,
@@ -246,7 +246,7 @@ def _exchange_keys(folder: Path) -> Path:
     aside = next(path for number in count(1) if not (path := folder / f"{_KEYS}.{number}").exists())
     os.rename(folder / _KEYS, aside)
     os.rename(folder / _NEW_KEYS, folder / _KEYS)
-    small_files.settle(folder)
+    atomic.settle(folder)
     return aside
 
 

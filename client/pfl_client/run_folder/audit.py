@@ -9,7 +9,6 @@ questions for work are counted, not listed. Earlier releases had a list of recei
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -20,9 +19,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pfl_client.run_folder import small_files
 from pfl_client.trainer_process.task_errors import DiskFull, disk_full
 from pfl_common.evaluation import TOLD
+from pfl_common.files import atomic
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import Json, RunSpec
 
@@ -206,13 +205,13 @@ class Audit:
             if self._lines:
                 with disk_full(self._folder):
                     # First the list: a head that outlived its lines in a power cut would call them removed.
-                    small_files.sync(self._folder / BOOK)
+                    atomic.sync(self._folder / BOOK)
                     self._keep_head()
 
     def _keep_head(self) -> None:
         part = self._folder / f"{HEAD}.part"
         part.write_text(json.dumps({"lines": self._lines, "sha256": self._digest}))
-        small_files.move(part, self._folder / HEAD)
+        atomic.move(part, self._folder / HEAD)
 
     def _open(self) -> None:
         """Read all there is; for what a power cut left of a line there is a line that says so."""
@@ -248,19 +247,9 @@ class Audit:
         while owed:
             text = json.dumps({**owed[0], "before": self._digest}, sort_keys=True).encode()
             with disk_full(self._folder):
-                _append(self._folder / BOOK, text + b"\n")
+                atomic.append(self._folder / BOOK, text + b"\n", mode=0o600)
             self._lines, self._digest = self._lines + 1, hashlib.sha256(text).hexdigest()
             owed.pop(0)
-
-
-def _append(path: Path, line: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "ab", buffering=0) as book:
-        end = book.tell()
-        if book.write(line) < len(line):
-            # Half a line would spoil the next one.
-            book.truncate(end)
-            raise OSError(errno.ENOSPC, "no room for a whole line")
 
 
 def _read(raw: bytes) -> dict[str, Json] | None:

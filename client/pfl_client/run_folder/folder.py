@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from dataclasses import replace
 from pathlib import Path
 
 from pfl_client.connection import partial_file
 from pfl_client.envelopes import Envelopes, Letter
-from pfl_client.run_folder import small_files, space
+from pfl_client.run_folder import space
 from pfl_client.run_folder.audit import Audit, Left
 from pfl_client.run_folder.outbox import Outbox
 from pfl_client.run_folder.vault import Owner, ServingModel, Vault
@@ -18,6 +17,7 @@ from pfl_client.trainer_process.api import Done, Job, Parcel
 from pfl_client.trainer_process.task_errors import DiskFull, Tampered, disk_full
 from pfl_common.errors import Refused, StateError
 from pfl_common.evaluation import evaluations, shorten, takes_told, tell
+from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
 from pfl_common.spec.messages import (
     Assignment,
@@ -125,9 +125,9 @@ class Visit:
             file.unlink(missing_ok=True)
             raise _tampered(refused) from None
         # The note says for all times that the model is whole: it must not outlive a model that was not synced.
-        small_files.sync(self.init)
-        small_files.write(note, _note_of(joined))
-        small_files.settle(self._folder)
+        atomic.sync(self.init)
+        atomic.fill(note, _note_of(joined))
+        atomic.settle(self._folder)
         file.unlink(missing_ok=True)
 
     def letter(self, assignment: Assignment) -> Letter:
@@ -216,7 +216,7 @@ class Visit:
             self._outbox.drop(assignment.key)
         for draft in (self._vault.draft, self._serving.draft):
             for path in (draft, draft.with_name(draft.name + ".part")):
-                small_files.remove(path)
+                atomic.remove(path)
         # Last: what was forgotten so far is kept among the blanks.
         self.forget_opened()
 
@@ -224,7 +224,7 @@ class Visit:
         """Give back the room of what is only kept because it is quick to write over; whether there was any."""
         opened = [path for path in (self._opened, self._update) if path.exists()]
         for path in opened:
-            small_files.remove(path)
+            atomic.remove(path)
         return self._blanks.clear() > 0 or bool(opened)
 
     def clean_up(self, blob: Blob) -> None:
@@ -333,12 +333,8 @@ class Visit:
 
     def _note(self, file: str, line: dict[str, object]) -> None:
         text = json.dumps(line, sort_keys=True) + "\n"
-        with disk_full(self._folder), (self._folder / file).open("ab", buffering=0) as book:
-            end = book.tell()
-            if book.write(text.encode()) < len(text.encode()):
-                # Half a line would spoil the next one.
-                book.truncate(end)
-                raise OSError(errno.ENOSPC, "no room for a whole line")
+        with disk_full(self._folder):
+            atomic.append(self._folder / file, text.encode())
 
 
 def _open_vault(folder: Path, spec: RunSpec, site: ClientId) -> Vault:

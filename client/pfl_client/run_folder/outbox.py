@@ -15,9 +15,9 @@ from typing import ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pfl_client.envelopes import Envelopes
-from pfl_client.run_folder import small_files
 from pfl_client.trainer_process.api import Parcel
 from pfl_client.trainer_process.task_errors import disk_full
+from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import Header
@@ -51,10 +51,10 @@ class Outbox:
         """With `blanks` an upload is written over a file that is not needed any more."""
         self._folder, self._envelopes, self._blanks = folder, envelopes, blanks
         self._written: set[str] = set()
-        small_files.make_folder(folder)
+        atomic.make_folder(folder)
         # A kill in the middle of sealing leaves a draft nobody will finish.
         for draft in folder.glob(".*"):
-            small_files.remove(draft)
+            atomic.remove(draft)
 
     def draft(self, key: str) -> Path:
         """Where the trainer may write a large update before `store`."""
@@ -70,9 +70,9 @@ class Outbox:
             # The words first: bytes without their words would be an upload nobody can check.
             fresh = self._path(key, "part")
             fresh.write_bytes(_NOTE.dump_json(Note(offer, closed.own)))
-            small_files.move(fresh, self._path(key, "json"))
-            small_files.move(self._path(key, "sealed"), self._path(key, "parcel"))
-        small_files.remove(self.draft(key))
+            atomic.move(fresh, self._path(key, "json"))
+            atomic.move(self._path(key, "sealed"), self._path(key, "parcel"))
+        atomic.remove(self.draft(key))
         self._written.add(key)
         return Upload(offer, self._path(key, "parcel"))
 
@@ -99,7 +99,7 @@ class Outbox:
         if self._blanks is not None:
             self._blanks.give(self._path(key, "parcel"))
         for kind in ("json", "parcel", "part", "sealed", "draft"):
-            small_files.remove(self._path(key, kind))
+            atomic.remove(self._path(key, kind))
 
     def sweep(self, keep: Iterable[str]) -> None:
         """Forget all uploads but these; at start, all but `vault.upload`."""

@@ -11,7 +11,6 @@ generations and the old upload are in force, or the new generation and the new u
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -20,9 +19,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from pfl_client.run_folder import small_files
 from pfl_client.trainer_process.task_errors import disk_full
 from pfl_common.errors import StateError
+from pfl_common.files import atomic, locks
 from pfl_common.spec.messages import Mark
 from pfl_common.spec.run import ClientId
 
@@ -61,17 +60,15 @@ class FolderLock:
     """A state folder for oneself: a second daemon is told so, and a killed one leaves no lock behind."""
 
     def __init__(self, folder: Path, name: str = "vault.lock", *, advice: str = "stop the other one") -> None:
-        small_files.make_folder(folder)
-        self._handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._handle)
+        atomic.make_folder(folder)
+        handle = locks.take(folder / name)
+        if handle is None:
             raise StateError(
                 f"the state folder {folder} is in use by another pfl-client",
                 expected="one daemon per site and state folder",
                 advice=advice,
-            ) from None
+            )
+        self._handle = handle
 
     def release(self) -> None:
         """Let others have it."""
@@ -85,7 +82,7 @@ class Vault:
         self._folder, self._store = folder, folder / "generations"
         self._lock = FolderLock(folder)
         try:
-            small_files.make_folder(self._store)
+            atomic.make_folder(self._store)
             self._pointer = _read_pointer(folder, owner)
             self._check_files()
             self._sweep()
@@ -125,10 +122,10 @@ class Vault:
         lasting = not _holds_nothing(keep_file)
         with disk_full(self._folder):
             if lasting:
-                small_files.sync(keep_file)
-            small_files.move(keep_file, self._store / new.file)
+                atomic.sync(keep_file)
+            atomic.move(keep_file, self._store / new.file)
             if lasting:
-                small_files.settle(self._store)
+                atomic.settle(self._store)
             pointer = replace(self._pointer, generations=generations, upload=upload, serial=serial)
             self._point(pointer, lasting=lasting)
         self._sweep()
@@ -154,14 +151,14 @@ class Vault:
         fresh = self._folder / "vault.json.part"
         words = json.dumps(asdict(pointer), sort_keys=True).encode()
         if lasting:
-            small_files.write(fresh, words)
+            atomic.fill(fresh, words)
         else:
             fresh.write_bytes(words)
-        small_files.move(fresh, self._folder / "vault.json")
+        atomic.move(fresh, self._folder / "vault.json")
         # From here on it is in force, even should the next line fail.
         self._pointer = pointer
         if lasting:
-            small_files.settle(self._folder)
+            atomic.settle(self._folder)
 
     def _check_files(self) -> None:
         for generation in self._pointer.generations:
@@ -176,7 +173,7 @@ class Vault:
         named = {generation.file for generation in self._pointer.generations}
         leftovers = [path for path in self._store.iterdir() if path.name not in named]
         for path in (*leftovers, self._folder / "vault.json.part", self._folder / "next.safetensors.part"):
-            small_files.remove(path)
+            atomic.remove(path)
 
 
 class ServingModel:
@@ -184,7 +181,7 @@ class ServingModel:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        small_files.make_folder(folder)
+        atomic.make_folder(folder)
 
     @property
     def draft(self) -> Path:
@@ -208,11 +205,11 @@ class ServingModel:
                 part = self.previous.with_name(self.previous.name + ".part")
                 # A copy, not a link: not every file system knows links.
                 shutil.copyfile(self.current, part)
-                small_files.sync(part)
-                small_files.move(part, self.previous)
-            small_files.sync(self.draft)
-            small_files.move(self.draft, self.current)
-            small_files.settle(self._folder)
+                atomic.sync(part)
+                atomic.move(part, self.previous)
+            atomic.sync(self.draft)
+            atomic.move(self.draft, self.current)
+            atomic.settle(self._folder)
 
 
 def _holds_nothing(file: Path) -> bool:

@@ -13,14 +13,12 @@ Declined          a UserError with a `reason` out of `messages.DECLINES`
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pfl_common.errors import UserError
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+from pfl_common.files.full import is_full
 
 
 class Declined(UserError):
@@ -71,7 +69,7 @@ def disk_full(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if not is_full(error):
             raise
         raise DiskFull(
             "the site's disk ran full in the middle of its work",

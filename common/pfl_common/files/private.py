@@ -1,6 +1,5 @@
 """Files that only one user may read: written whole or not at all, refused when others could read them."""
 
-import fcntl
 import os
 import secrets
 import stat
@@ -9,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pfl_common.errors import IdentityError
+from pfl_common.files import atomic, locks
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
@@ -62,28 +62,27 @@ def write(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    atomic.settle(path.parent)
 
 
 def create(path: Path, content: bytes) -> None:
     """Write a private file where none is yet; FileExistsError if there is one."""
     # Written in place: the memory stick it may lie on knows no hard links, and a rename would replace.
     _fill_new_file(path, content)
-    _sync_folder(path.parent)
+    atomic.settle(path.parent)
 
 
 def remove(path: Path) -> None:
     """Remove a file, lastingly; one that is already gone is no error."""
     path.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    atomic.settle(path.parent)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for oneself: other processes and threads that want it wait here."""
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    handle = locks.wait_for(folder / ".lock")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
@@ -122,11 +121,3 @@ def _check_private(path: Path, found: os.stat_result, mode: int) -> None:
             expected=f"mode {mode:04o}",
             advice=f"if nobody else has read it: chmod {mode:o} '{path}'",
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from pfl_common.files import locks
 from pfl_common.identity.certificates import load_certificates
 from pfl_deploy.doctor.result import Check, error, guarded, ok, warning
 
@@ -57,15 +56,7 @@ def held_by(lock: Path) -> int | None:
         inode = f":{lock.stat().st_ino}"
         lines = (line.split() for line in _LOCKS.read_text().splitlines())
         return next((int(line[4]) for line in lines if len(line) > 5 and line[5].endswith(inode)), None)
-    handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        # A shared lock, for the moment of asking.
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return 0
-    finally:
-        os.close(handle)
-    return None
+    return 0 if locks.is_held(lock) else None
 
 
 def _keys(about: str, folder: Path) -> Check:

@@ -19,6 +19,7 @@ import grpc
 from grpc import aio
 
 from pfl_common.errors import Refused
+from pfl_common.files.full import is_full
 from pfl_common.spec.messages import Offer, Receipt
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert
@@ -30,8 +31,6 @@ Done = TypeVar("Done")
 
 STALL_SECONDS = 60.0
 MOST_ANNOUNCED = 4096
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(eq=False)
@@ -260,7 +259,7 @@ def _write(file: int, frame: bytes, at: int) -> None:
             written = os.pwrite(file, rest, at)
             rest, at = rest[written:], at + written
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if is_full(error) or error.errno == errno.EFBIG:
             raise Refused(
                 "no_room", "the coordinator's disk is full; its operator has to make room"
             ) from None

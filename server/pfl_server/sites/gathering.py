@@ -14,6 +14,7 @@ import structlog
 from pydantic import JsonValue
 
 from pfl_common.errors import DataError, Refused
+from pfl_common.files.full import is_full
 from pfl_common.spec.messages import (
     Assignment,
     Gathering,
@@ -33,7 +34,7 @@ from pfl_common.spec.run import ClientId, Description
 from pfl_server.decisions.site_check import Verdict, check_site, judge
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.service import Incoming
-from pfl_server.store.disk_wait import Room, is_full
+from pfl_server.store.disk_wait import Room
 from pfl_server.telemetry.event_log import Record
 from pfl_server.telemetry.rejections import readable
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from safetensors import safe_open
 
 from pfl_common.errors import StateError
+from pfl_common.files import atomic
 from pfl_common.tensors import safetensors_file
 from pfl_common.tensors.state import State
 from pfl_server.store.spool import Spool
@@ -100,10 +100,10 @@ class Checkpoints:
     def _settle(self, draft: Path, file: Path) -> None:
         """On return the new file is there, after a power loss too if it is to be lasting: data first, then the name."""
         if self._lasting:
-            _sync(draft)
-        os.replace(draft, file)
+            atomic.sync(draft)
+        atomic.move(draft, file)
         if self._lasting:
-            _sync(file.parent)
+            atomic.settle(file.parent)
 
 
 def _read_note(path: Path) -> Checkpoint | None:
@@ -113,14 +113,6 @@ def _read_note(path: Path) -> Checkpoint | None:
         return Checkpoint(int(note["round"]), str(note["sha256"]), frozenset(note["kept"].values()))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _digest(file: Path) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic
 from typing import ParamSpec, TypeVar
 
 import structlog
+
+from pfl_common.files.full import is_full
 
 log = structlog.get_logger("pfl.room")
 
@@ -24,13 +24,6 @@ REMEMBERED_SECONDS = 30.0
 """How long a site that was sent away is worth a word: if there still is no room, it has come again by then."""
 
 ADVICE = "make room, it goes on by itself"
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether something failed for want of room on a disk, and for nothing else."""
-    if isinstance(error, sqlite3.OperationalError):
-        return error.sqlite_errorcode == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Room:

@@ -12,6 +12,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from pfl_common.errors import Refused
+from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId, Header, Manifest, RunSpec, manifest_hash, parcel_key
@@ -101,11 +102,7 @@ class Spool:
         """Make updates last: once a checkpoint refers to them nobody can be asked for them again."""
         files = [file for name in sorted(set(names)) for file in (self._file(name), self._note(name))]
         for file in (*files, *([self._folder] if files else [])):
-            handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            atomic.sync(file)
 
     def sweep(self, keep: Iterable[str]) -> int:
         """Let all updates go but those named; gives their bytes."""

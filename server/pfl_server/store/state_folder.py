@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -12,11 +11,11 @@ from pathlib import Path
 import structlog
 
 from pfl_common.errors import StateError
+from pfl_common.files import atomic, locks
 from pfl_common.randomness.hashed import derive
 from pfl_common.spec.run import MAJORITY, ClientId, Description, RunSpec
 from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings
-from pfl_server.store import small_files
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_check import find_damage
 from pfl_server.store.run_store import Books, open_books
@@ -101,10 +100,10 @@ class Runs:
         self._tidy()
         draft = self._prepare(folder.with_name(spec.id + DRAFT), spec, sites)
         asked = {**settings.run_part(), "new_run": settings.new_run}
-        small_files.write(draft / "asked.json", json.dumps(asked))
-        small_files.settle(self._folder)
-        small_files.write(self._state / "current", spec.id)
-        small_files.move(draft, folder)
+        atomic.write(draft / "asked.json", json.dumps(asked))
+        atomic.settle(self._folder)
+        atomic.write(self._state / "current", spec.id)
+        atomic.place(draft, folder)
         return open_books(folder, spec, self._open(folder, settings), self._envelopes)
 
     def close(self) -> None:
@@ -133,7 +132,7 @@ class Runs:
         begun = self._named()
         for draft in self._folder.glob(f"*{DRAFT}"):
             if draft.stem == begun:
-                small_files.move(draft, self._folder / begun)
+                atomic.place(draft, self._folder / begun)
             else:
                 shutil.rmtree(draft)
 
@@ -234,15 +233,12 @@ def _damaged(folder: Path, why: str) -> StateError:
 
 def _lock(state: Path) -> int:
     """Held as long as the process lives: the kernel lets go of it however the process ends."""
-    handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
+    handle = locks.take(state / "lock")
+    if handle is None:
         raise StateError(
             f"another coordinator is using the state folder {state}",
             expected="one coordinator per state folder",
             advice="end the other program (Ctrl-C where it runs, or systemctl stop), "
             "or give this one a folder of its own with --state",
-        ) from None
+        )
     return handle

@@ -15,12 +15,12 @@ import pytest
 from pfl_client.daemon import loop
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.run_folder import folder as visit
-from pfl_client.run_folder import small_files
 from pfl_client.run_folder.folder import Visit
 from pfl_client.run_folder.outbox import Outbox
 from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common import sealing
 from pfl_common.errors import Refused
+from pfl_common.files import atomic
 from pfl_common.identity.cards import open_card
 from pfl_common.spec.messages import Joined, Offer, Receipt, header_up
 from pfl_common.spec.run import Header, Kind, RunSpec, Task
@@ -224,14 +224,14 @@ async def test_the_first_model_lasts_before_its_note_says_so(
 ) -> None:
     """The note is believed for ever after: a power loss must not leave it beside a torn model."""
     synced = []
-    sync = small_files.sync
+    sync = atomic.sync
 
     def watch(path: Path) -> None:
         if path.name == "init.raw":
             synced.append((path.read_bytes(), (path.parent / "init.json").exists()))
         sync(path)
 
-    monkeypatch.setattr(small_files, "sync", watch)
+    monkeypatch.setattr(atomic, "sync", watch)
     await place.live()
     await place.live(joined=post.join(b"another"))
     assert [(INIT, False), (b"another", False)] == synced

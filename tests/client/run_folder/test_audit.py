@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from pfl_client.connection.message_values import spell
-from pfl_client.run_folder import audit as listing
 from pfl_client.run_folder.audit import Audit, Book, Head, entries
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import StateError
 from pfl_common.evaluation import tell, vector
+from pfl_common.files import atomic
 from pfl_common.spec.run import Description, Moments
 from pfl_common.wire import convert
 from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, live, pin, put_together, quick
@@ -88,14 +88,14 @@ def test_lines_that_were_removed_stay_missed(tmp_path: Path, kept: int) -> None:
 
 def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are remembered and written in their order once there is room; who needs them on the disk is told."""
-    audit, append, full = open_list(tmp_path), listing._append, [True]
+    audit, append, full = open_list(tmp_path), atomic.append, [True]
 
-    def write(path: Path, line: bytes) -> None:
+    def write(path: Path, line: bytes, **how: int) -> None:
         if full[0]:
             raise OSError(errno.ENOSPC, "full")
-        append(path, line)
+        append(path, line, **how)
 
-    monkeypatch.setattr(listing, "_append", write)
+    monkeypatch.setattr(atomic, "append", write)
     audit.note("one")
     with pytest.raises(DiskFull):
         audit.flush()
@@ -132,7 +132,7 @@ def test_a_disk_with_room_for_half_a_line(tmp_path: Path, monkeypatch: pytest.Mo
 
     real = os.fdopen
     with monkeypatch.context() as patch:
-        patch.setattr(listing.os, "fdopen", lambda *words, **named: Half(real(*words, **named)))
+        patch.setattr(atomic.os, "fdopen", lambda *words, **named: Half(real(*words, **named)))
         audit.note("two")
         assert before == (tmp_path / "audit.jsonl").read_bytes()
     audit.flush()
@@ -224,15 +224,15 @@ async def test_an_update_is_listed_before_it_leaves(tmp_path: Path) -> None:
 
 async def test_no_update_leaves_unlisted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without room for its line the site waits before it sends, and not after."""
-    line, append, tries = Line([assign(), FINISHED]), listing._append, []
+    line, append, tries = Line([assign(), FINISHED]), atomic.append, []
 
-    def write(path: Path, text: bytes) -> None:
-        if json.loads(text)["kind"] == "update" and len(tries) < 3:
+    def write(path: Path, text: bytes, **how: int) -> None:
+        if json.loads(text).get("kind") == "update" and len(tries) < 3:
             tries.append(line.hear("submit"))
             raise OSError(errno.ENOSPC, "full")
-        append(path, text)
+        append(path, text, **how)
 
-    monkeypatch.setattr(listing, "_append", write)
+    monkeypatch.setattr(atomic, "append", write)
     assert FINISHED == await live(line, Trainer(), tmp_path / "state")
     assert [[], [], []] == tries
     assert ["update", "receipt"] == [entry["kind"] for entry in entries(tmp_path / "state")]

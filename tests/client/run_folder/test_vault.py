@@ -15,14 +15,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pfl_client.run_folder import small_files
 from pfl_client.run_folder.vault import FolderLock, Owner, ServingModel, Vault
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import StateError
+from pfl_common.files import atomic
 from pfl_common.spec.messages import Mark
 
 OWNER = Owner("run-1", "abc", "hospital-a")
-STEPS = ("write", "sync", "settle", "move", "remove")
+STEPS = ("fill", "sync", "settle", "move", "remove")
 
 
 class Crash(BaseException):
@@ -45,7 +45,7 @@ def break_after(monkeypatch: pytest.MonkeyPatch, steps: int, error: BaseExceptio
     asked = 0
 
     def wrap(name: str) -> None:
-        genuine = getattr(small_files, name)
+        genuine = getattr(atomic, name)
 
         def step(*arguments: object) -> None:
             nonlocal asked
@@ -53,11 +53,11 @@ def break_after(monkeypatch: pytest.MonkeyPatch, steps: int, error: BaseExceptio
             if asked <= steps:
                 genuine(*arguments)
                 return
-            if name == "write":  # a torn file is worse than none
+            if name == "fill":  # a torn file is worse than none
                 arguments[0].write_bytes(arguments[1][: len(arguments[1]) // 2])
             raise error
 
-        monkeypatch.setattr(small_files, name, step)
+        monkeypatch.setattr(atomic, name, step)
 
     for name in STEPS:
         wrap(name)
@@ -160,15 +160,15 @@ def test_what_the_pointer_names_lasts_before_it_is_named(
     """After a power loss the new pointer must not name a file that was never on the disk."""
     vault, done = Vault(tmp_path, OWNER), []
     for name in STEPS:
-        genuine = getattr(small_files, name)
+        genuine = getattr(atomic, name)
         monkeypatch.setattr(
-            small_files,
+            atomic,
             name,
             lambda *a, name=name, genuine=genuine: (done.append((name, a[-1])), genuine(*a)),
         )
     put(vault, Mark(1, 1), "one", since=0)
     names = [name for name, _ in done]
-    assert ["sync", "move", "settle", "write", "move", "settle"] == names[:6]
+    assert ["sync", "move", "settle", "fill", "move", "settle"] == names[:6]
     assert {"remove"} >= set(names[6:]), "what is void goes only when the new pointer is in force"
     assert (vault.draft, tmp_path / "generations", tmp_path) == (done[0][1], done[2][1], done[5][1])
     vault.close()
@@ -286,7 +286,7 @@ def test_a_serving_model_keeps_the_one_before(tmp_path: Path) -> None:
 def test_a_state_of_nothing_is_not_worth_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who keeps nothing of its own loses nothing in a power cut; the same site with one number waits for the disk."""
     synced: list[str] = []
-    monkeypatch.setattr(small_files, "_sync", lambda path, flags: synced.append(path.name))
+    monkeypatch.setattr(atomic, "_sync", lambda path, flags: synced.append(path.name))
     vault = Vault(tmp_path / "vault", OWNER)
     synced.clear()
     save_file({}, vault.draft)

@@ -11,12 +11,13 @@ import pytest
 
 from pfl_common.errors import Refused
 from pfl_common.files import recycler
+from pfl_common.files.full import is_full
 from pfl_common.spec.messages import Receipt
 from pfl_common.spec.run import Kind, Task
 from pfl_server.run.training import Training
 from pfl_server.sites.gathering import Reception
 from pfl_server.store import disk_wait
-from pfl_server.store.disk_wait import Room, is_full
+from pfl_server.store.disk_wait import Room
 from pfl_server.store.journal_thread import Page
 from tests.server.support.federation import ScriptedFleet, build_spec, measure, open_run
 from tests.server.support.scene import Scene, refusal

@@ -1,10 +1,11 @@
-"""The few ways in which a site's state changes on disk; all are here, so that a test can break each of them.
+"""The few ways in which state changes on disk; all are here, so that a test can break each of them.
 
 "Lasting" means that it is still so after a power loss.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -17,8 +18,8 @@ def make_folder(folder: Path) -> None:
         settle(folder.parent)
 
 
-def write(path: Path, content: bytes) -> None:
-    """Fill a file, lastingly; the file's name lasts only after `settle` on its folder."""
+def fill(path: Path, content: bytes) -> None:
+    """Write a file, lastingly; the file's name lasts only after `settle` on its folder."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -38,6 +39,29 @@ def settle(folder: Path) -> None:
 def move(source: Path, target: Path) -> None:
     """Put a file in another's place, at once: nobody ever sees half of it."""
     os.replace(source, target)
+
+
+def place(source: Path, target: Path) -> None:
+    """Put a file or a folder in another's place, at once and lastingly; both names are in one folder."""
+    move(source, target)
+    settle(target.parent)
+
+
+def write(path: Path, text: str) -> None:
+    """Put a small file in its place: after a power loss the old one is there or the new one."""
+    draft = path.with_name(f"{path.name}.draft")
+    fill(draft, text.encode())
+    place(draft, path)
+
+
+def append(path: Path, line: bytes, *, mode: int = 0o666) -> None:
+    """Add a line to a file, whole or not at all: half of one would spoil the next."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
+    with os.fdopen(handle, "ab", buffering=0) as book:
+        end = book.tell()
+        if book.write(line) < len(line):
+            book.truncate(end)
+            raise OSError(errno.ENOSPC, "no room for a whole line")
 
 
 def remove(path: Path) -> None:

@@ -1,0 +1,33 @@
+"""A full disk is told from every other fault."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from pfl_common.files.full import is_full
+
+
+@pytest.mark.parametrize(
+    ("number", "full"),
+    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False), (errno.EACCES, False)],
+)
+def test_an_error_of_the_system(number: int, full: bool) -> None:
+    """No room on the disk, or none left of the user's share of it."""
+    assert full == is_full(OSError(number, "said by the system"))
+
+
+def test_an_error_of_the_journal(tmp_path: Path) -> None:
+    """SQLite says it in its own way; another fault of it is no full disk."""
+    with sqlite3.connect(tmp_path / "journal") as journal:
+        journal.execute("create table lines (text)")
+        journal.execute("pragma max_page_count = 2")
+        with pytest.raises(sqlite3.OperationalError) as full:
+            journal.executemany("insert into lines values (?)", [("x" * 1000,)] * 100)
+        with pytest.raises(sqlite3.OperationalError) as other:
+            journal.execute("select nothing from nowhere")
+    journal.close()
+    assert (True, False) == (is_full(full.value), is_full(other.value))
