@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from grpc import aio
 from pfl_client.connection.channel import Line, Patience
 from pfl_client.connection.link import CALLS, INIT, Unreachable
 from pfl_client.connection.partial_file import Arriving
+from pfl_common.app.backoff import BackOff
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Blob, Receipt
 from pfl_common.spec.run import Kind
@@ -24,7 +24,6 @@ AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "st
 """Refusals of a stream after which a new Offer says how to go on, at once: "no_room" is not one of them."""
 
 Result = TypeVar("Result")
-_jitter = secrets.SystemRandom()
 
 
 class Carrier:
@@ -68,6 +67,9 @@ class Carrier:
 
     async def _persist(self, attempt: Callable[[], Awaitable[Result]], reached: Callable[[], int]) -> Result:
         """Try until it is done, or until several attempts in a row have moved nothing."""
+        pauses = BackOff(
+            self._patience.first_pause_seconds, self._patience.longest_pause_seconds, varied=True
+        )
         failures, best = 0, reached()
         while True:
             try:
@@ -75,11 +77,13 @@ class Carrier:
             except (Unreachable, Refused) as error:
                 if isinstance(error, Refused) and error.code not in AGAIN:
                     raise
-                failures = 1 if reached() > best else failures + 1
-                best = max(best, reached())
+                failures += 1
+                if reached() > best:
+                    failures, best = 1, reached()
+                    pauses.begin_again()
                 if failures >= self._patience.attempts:
                     raise Unreachable(f"the transfer stands at {best} bytes: {error}") from error
-            await asyncio.sleep(_pause(self._patience, failures))
+            await asyncio.sleep(pauses.take())
 
     async def _bring(self, arriving: Arriving, kind: str) -> bool:
         await self._persist(lambda: self._fetch_rest(arriving, kind), lambda: arriving.at)
@@ -144,9 +148,3 @@ class Carrier:
             return await step
         except (aio.AioRpcError, aio.UsageError, asyncio.CancelledError) as error:
             raise self._line.explain(error) from None
-
-
-def _pause(patience: Patience, failures: int) -> float:
-    # At random, or all sites of a coordinator that comes back would call in the same moment.
-    longest = min(patience.longest_pause_seconds, patience.first_pause_seconds * 2 ** (failures - 1))
-    return _jitter.uniform(longest / 2, longest)

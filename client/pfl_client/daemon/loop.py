@@ -6,7 +6,6 @@ Without torch: a training step never delays a heartbeat, and an idle site stays 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.folder import Visit
 from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
 from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
+from pfl_common.app.backoff import BackOff
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.files.recycler import throw_away
 from pfl_common.spec.messages import OPENING, Assignment, Blob, Joined, Over
@@ -66,7 +66,7 @@ class Daemon:
         self.watch = Watch(folder.site, left=self._audit.left)
         self.progress = SiteProgress(self.watch, traffic)
         self._longest_pause = LONGEST_PAUSE
-        self._in_vain = 0
+        self._in_vain = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
         self.comes_back = False
         """Whoever ends this daemon starts it again: it says no goodbye, and its round waits for it as after a crash."""
 
@@ -170,7 +170,7 @@ class Daemon:
             self.watch.doing = "reading data"
             await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
-        self._longest_pause = min(LONGEST_PAUSE, spec.lease_seconds / 2)
+        self._longest_pause = self._in_vain.longest = min(LONGEST_PAUSE, spec.lease_seconds / 2)
 
     async def _bring_init(self, visit: Visit, joined: Joined, letter: Letter) -> None:
         visit.check_room_for_init(joined)
@@ -221,7 +221,7 @@ class Daemon:
                 await self._work(visit, assignment)
             await self._answer(visit, assignment)
             self.progress.end(task, visit.scores(assignment.key))
-            self._in_vain = 0
+            self._in_vain.begin_again()
             return
         except DiskFull as full:
             await self._stop_short(visit, assignment, full)
@@ -243,9 +243,7 @@ class Daemon:
     async def _pause_in_vain(self) -> None:
         """What went wrong may go wrong again at once: a round that is tried over and over is tried in peace."""
         self.watch.doing = "waiting"
-        pause = min(FIRST_PAUSE * 2**self._in_vain, self._longest_pause)
-        self._in_vain += 1
-        await asyncio.sleep(pause)
+        await asyncio.sleep(self._in_vain.take())
 
     async def _stop_short(self, visit: Visit, assignment: Assignment, full: DiskFull) -> None:
         """No room for a task: say so, and take no other before there is room for such a one."""
@@ -334,7 +332,7 @@ class Daemon:
         """Do something that needs room on this site's disk. While there is none: first what is only kept for speed
         goes, then it is said and waited for.
         """
-        pause, said = FIRST_PAUSE, False
+        pauses, said = BackOff(FIRST_PAUSE, self._longest_pause), False
         while True:
             try:
                 with disk_full(self._state):
@@ -346,9 +344,8 @@ class Daemon:
                 if not said:
                     log.error("waiting for room on the disk", seen=full.seen, advice=full.advice)
                 said = True
-                await asyncio.sleep(pause)
+                await asyncio.sleep(pauses.take())
                 self.watch.doing = before
-                pause = min(2 * pause, self._longest_pause)
             else:
                 if said:
                     log.info("there is room again")
@@ -356,7 +353,8 @@ class Daemon:
 
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call until the coordinator answers: a line that is down is no reason to give up, only to wait longer."""
-        pause, silent_since, said = FIRST_PAUSE, 0.0, float("-inf")
+        pauses = BackOff(FIRST_PAUSE, self._longest_pause, varied=True)
+        silent_since, said = 0.0, float("-inf")
         clock = asyncio.get_running_loop().time
         while True:
             try:
@@ -370,13 +368,13 @@ class Daemon:
                 if lacking:
                     self.watch.refuse("no_room")
                 silent_since = silent_since or clock()
-                if pause < self._longest_pause or clock() - said >= SAY_AGAIN_SECONDS:
+                tell = not pauses.at_longest or clock() - said >= SAY_AGAIN_SECONDS
+                pause = pauses.take()
+                if tell:
                     seen = "the coordinator has no room" if lacking else "the coordinator does not answer"
                     log.warning(seen, why=lacking or str(why), again_in_seconds=round(pause, 1))
                     said = clock()
-                # Jitter: a hundred sites that lost the same coordinator shall not come back in the same second.
-                await asyncio.sleep(pause * (0.5 + os.urandom(1)[0] / 255))
-                pause = min(2 * pause, self._longest_pause)
+                await asyncio.sleep(pause)
             else:
                 if silent_since:
                     log.info("the coordinator answers again", after_seconds=round(clock() - silent_since))

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from pfl_common.app.backoff import BackOff
 from pfl_common.files.full import is_full
 
 log = structlog.get_logger("pfl.room")
@@ -73,14 +74,13 @@ class Room:
 
     async def _repeat(self, act: Callable[[], Awaitable[T]]) -> T:
         clock = asyncio.get_running_loop().time
-        began, said, pause = clock(), float("-inf"), FIRST_PAUSE
+        began, said, pauses = clock(), float("-inf"), BackOff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             if not await asyncio.to_thread(self.give_back):
                 if clock() - said >= SAY_AGAIN_SECONDS:
                     log.error(self._full, waited_seconds=round(clock() - began), advice=ADVICE)
                     said = clock()
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                await asyncio.sleep(pauses.take())
             try:
                 done = await act()
             except Exception as error:
