@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.data import decoding, forms, scaling, vocabulary
+from pfl_client.data import forms, image_decoding, scaling, vocabulary
 from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import KIND_OF_VALUES
 from pfl_client.data.forms import Column, Form
@@ -134,9 +134,9 @@ def _fit(x: Column, form: Form, folder: DataFolder, *, spec: RunSpec) -> Tensor:
     if form.is_image and len(shape) == 3 and shape[0] in (1, 3):
         scale = Scale.of(spec.model)
         if form.values == "bytes":
-            return decoding.fit_all(torch.from_numpy(x), shape)
+            return image_decoding.fit_all(torch.from_numpy(x), shape)
         if form.values == "wide" and scale is not None:
-            return decoding.fit_all(_narrow(cast(Wide, x), scale), shape)
+            return image_decoding.fit_all(_narrow(cast(Wide, x), scale), shape)
         return _fit_floats(x, scale, spec)
     if tuple(x.shape[1:]) != shape:
         raise DataError(
@@ -157,7 +157,9 @@ def _narrow(x: Wide, scale: Scale) -> Tensor:
 def _fit_floats(x: Column, scale: Scale | None, spec: RunSpec) -> Tensor:
     fitted = torch.empty((len(x), *spec.model.shape))
     for place, picture in enumerate(x):
-        fitted[place] = decoding.fit_floats(scale.to_unit(picture) if scale else picture, spec.model.shape)
+        fitted[place] = image_decoding.fit_floats(
+            scale.to_unit(picture) if scale else picture, spec.model.shape
+        )
     return torch.from_numpy(scaling.standardise(fitted.numpy(), spec.model, channels=True))
 
 

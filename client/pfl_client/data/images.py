@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 import torch
 
-from pfl_client.data import decoding
+from pfl_client.data import image_decoding
 from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import BadFile, show
 from pfl_client.data.layout import PARTS, SHIFTED, Picture, PictureFolders
@@ -35,7 +35,7 @@ class Inspection:
     """Each file of the folder looked at."""
 
     found: PictureFolders
-    looks: list[tuple[str, Picture, decoding.Look]] = field(default_factory=list)
+    looks: list[tuple[str, Picture, image_decoding.Look]] = field(default_factory=list)
     """By part."""
     bad: list[BadFile] = field(default_factory=list)
     spread: Spread = field(default_factory=Spread)
@@ -56,15 +56,15 @@ def inspect(found: PictureFolders, folder: DataFolder, *, whole: bool = False) -
     for part, pictures in found.parts.items():
         for picture in pictures:
             with _noting_bad(picture, folder, seen.bad):
-                look = decoding.look(picture.path)
+                look = image_decoding.look(picture.path)
                 if whole:
-                    decoding.decode(picture.path, look)
+                    image_decoding.decode(picture.path, look)
                 seen.looks.append((part, picture, look))
     wide = [(part, picture) for part, picture, look in seen.looks if look.wide]
     # Black and white are learned from the training part alone, as everything is; from the others if it has none.
     for _, picture in [one for one in wide if one[0] == "train"] or wide:
         with _noting_bad(picture, folder, seen.bad):
-            seen.spread.add(decoding.read_wide(picture.path), picture.position)
+            seen.spread.add(image_decoding.read_wide(picture.path), picture.position)
     places = {file.path for file in seen.bad}
     seen.looks = [one for one in seen.looks if one[1].path not in places]
     return seen
@@ -141,7 +141,7 @@ def _read(
     y: list[int] = []
     for picture in pictures:
         with _noting_bad(picture, folder, bad):
-            x[len(y)] = decoding.read(picture.path, shape, scale)
+            x[len(y)] = image_decoding.read(picture.path, shape, scale)
             y.append(numbers[picture.label])
     return Samples(x[: len(y)], torch.tensor(y, dtype=torch.int64))
 
@@ -151,8 +151,8 @@ def _noting_bad(picture: Picture, folder: DataFolder, bad: list[BadFile]) -> Ite
     """While open, a file that cannot be read is one more bad one, or with --strict-data an error."""
     try:
         yield
-    except decoding.Unreadable as error:
-        denied = isinstance(error, decoding.Denied)
+    except image_decoding.Unreadable as error:
+        denied = isinstance(error, image_decoding.Denied)
         file = picture.path.relative_to(folder.path)
         if folder.strict:
             what = "may not be read" if denied else "is no image that can be read"

@@ -33,6 +33,7 @@ from pfl_common.learning.method import LocalData, Participant
 from pfl_common.randomness import generators
 from pfl_common.spec.run import Description, Kind, Manifest, RunSpec, Task
 from pfl_common.tensors import codec, mapped, safetensors_file
+from pfl_common.tensors.check import check_finite, find_infinite
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, flatten
 
@@ -193,7 +194,7 @@ def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]
     spec = opened.spec
     state, manifest = flatten(up), spec.manifest(job.task.kind, job.task.phase, "up")
     try:
-        codec.check_finite(state)
+        check_finite(state)
     except Refused as error:
         raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
     size = sum(value.nbytes for value in state.values())
@@ -222,7 +223,7 @@ def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
 
 
 def _check_converging(participant: Participant, task: Task) -> None:
-    name = codec.find_infinite(dict(participant.named_parameters()))
+    name = find_infinite(dict(participant.named_parameters()))
     if name is not None:
         raise _diverged(f"{name!r} holds NaN or infinity", participant.settings.lr, task)
 

@@ -17,6 +17,7 @@ from pfl_common.files.recycler import Blanks
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId, Header, Manifest, RunSpec, manifest_hash, parcel_key
 from pfl_common.tensors import codec
+from pfl_common.tensors.check import check_update
 from pfl_common.tensors.layout import Source
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import SHOW, Up, unflatten
@@ -138,7 +139,7 @@ class Spool:
             raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
         # Looked at as it is verified, in one pass; nothing of it is used before both have come to their end.
         with self._envelopes.keep(offer).reading(parcel) as source:
-            codec.check(source, manifest, header.groups, largest=self._spec.largest_norm)
+            check_update(source, manifest, header.groups, largest=self._spec.largest_norm)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.raw"

@@ -13,7 +13,7 @@ from PIL import Image
 from structlog.testing import capture_logs
 
 from pfl_client import data
-from pfl_client.data import decoding, findings
+from pfl_client.data import findings, image_decoding
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.app.logs import HERE_ALONE
 from pfl_common.errors import DataError
@@ -70,18 +70,18 @@ def test_a_log_has_place_and_digest_a_terminal_the_name(broken: Path, ask: str) 
 
 def test_no_permission_is_not_no_image(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said as such, in its own warning; a folder without any readable file says so too."""
-    opening = decoding.Image.open
+    opening = image_decoding.Image.open
 
     def refuse(path: Path) -> object:
         if path.name in ("0.png", NAME):
             raise PermissionError(13, "Permission denied", str(path))
         return opening(path)
 
-    monkeypatch.setattr(decoding.Image, "open", refuse)
+    monkeypatch.setattr(image_decoding.Image, "open", refuse)
     (words,) = data.describe(folder(broken)).warnings
     places = "file 2 of train/cat; file 5 of train/cat; file 1 of train/dog"
     assert f"3 of 10 files may not be read (Permission denied) and are left out: {places}" == words
-    monkeypatch.setattr(decoding.Image, "open", lambda path: refuse(path.with_name("0.png")))
+    monkeypatch.setattr(image_decoding.Image, "open", lambda path: refuse(path.with_name("0.png")))
     with pytest.raises(
         DataError, match="none of the training files of site-3 may be read: Permission denied"
     ):
@@ -215,7 +215,7 @@ def test_pictures_are_let_go_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
     for number in range(4):
         noise(tmp_path / "train" / "cat" / f"{number}.png")
     kept, alive = [], []
-    reading = decoding.read
+    reading = image_decoding.read
 
     def read(path: Path, shape: tuple[int, ...], scale: object) -> object:
         alive.append(sum(one() is not None for one in kept))
@@ -223,7 +223,7 @@ def test_pictures_are_let_go_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
         kept.append(weakref.ref(pixel))
         return pixel
 
-    monkeypatch.setattr(decoding, "read", read)
+    monkeypatch.setattr(image_decoding, "read", read)
     data.describe(folder(tmp_path))
     assert not alive
     data.look_through(tmp_path)

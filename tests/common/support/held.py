@@ -17,3 +17,14 @@ class Held:
     def read_into(self, offset: int, target: memoryview) -> None:
         """Copy a part."""
         target[:] = self._content[offset : offset + len(target)]
+
+
+class Watched(Held):
+    """A parcel that remembers how many of its bytes were read, and how many at most at a time."""
+
+    read = longest = 0
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        self.read += len(target)
+        self.longest = max(self.longest, len(target))
+        super().read_into(offset, target)

@@ -10,6 +10,7 @@ import torch
 from pfl_common.errors import Refused
 from pfl_common.spec.run import Entry
 from pfl_common.tensors import codec
+from pfl_common.tensors.check import check_finite, check_update, find_infinite
 from pfl_common.tensors.fused import columns
 from pfl_common.tensors.layout import lay_out, stretches
 from pfl_common.tensors.state import State
@@ -88,7 +89,7 @@ def test_the_tensor_that_cannot_be_used_is_named() -> None:
     state = update(1, {name: torch.tensor(2) for name in NAMES})
     state["sum.b.d"][1, 1] = float("nan")
     with pytest.raises(Refused, match=r"'sum\.b\.d' holds NaN"):
-        codec.check(*parcel(state), ())
+        check_update(*parcel(state), ())
     with pytest.raises(Refused, match=r"'sum\.b\.d' holds NaN"):
-        codec.check_finite(state)
-    assert "sum.b.d" == codec.find_infinite(state)
+        check_finite(state)
+    assert "sum.b.d" == find_infinite(state)

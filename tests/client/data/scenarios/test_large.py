@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from pfl_client import data
-from pfl_client.data import decoding
+from pfl_client.data import image_decoding
 from pfl_client.trainer_process.api import DataFolder
 from tests.client.data.test_images import draw, folder, spec
 
@@ -24,7 +24,7 @@ def photograph(path: Path, size: tuple[int, int], *, orientation: int = 1, form:
     values = np.zeros((size[1], size[0], 3), np.uint8)
     values[:, size[0] // 2 :] = 200
     exif = Image.Exif()
-    exif[decoding.ORIENTATION] = orientation
+    exif[image_decoding.ORIENTATION] = orientation
     Image.fromarray(values).save(path, form, exif=exif)
     return path
 
@@ -107,9 +107,9 @@ def test_a_jpeg_is_decoded_smaller_and_always_alike(tmp_path: Path) -> None:
     coarse = Image.fromarray(rng.integers(0, 255, (15, 20, 3), dtype=np.uint8)).resize((1600, 1200))
     file = tmp_path / "1.jpg"
     coarse.save(file, quality=95)
-    quick = decoding.read(file, (3, 60, 80))
-    assert quick.equal(decoding.read(file, (3, 60, 80)))
-    slow = decoding.fit(Image.open(file).convert("RGB"), (3, 60, 80))
+    quick = image_decoding.read(file, (3, 60, 80))
+    assert quick.equal(image_decoding.read(file, (3, 60, 80)))
+    slow = image_decoding.fit(Image.open(file).convert("RGB"), (3, 60, 80))
     assert float((quick.float() - slow.float()).abs().mean()) < 1
 
 
@@ -117,4 +117,4 @@ def test_a_jpeg_of_the_runs_size_is_decoded_as_it_is(tmp_path: Path) -> None:
     """Nothing is left out of a picture that is not made smaller."""
     file = photograph(tmp_path / "1.jpg", (56, 42))
     whole = np.asarray(Image.open(file).convert("RGB"))
-    assert whole.tolist() == decoding.read(file, (3, 42, 56)).permute(1, 2, 0).tolist()
+    assert whole.tolist() == image_decoding.read(file, (3, 42, 56)).permute(1, 2, 0).tolist()
