@@ -1,4 +1,4 @@
-"""`pfl-client`: words to settings, then one call."""
+"""`pfl-client`: turns the command line into settings and starts the site."""
 
 from __future__ import annotations
 

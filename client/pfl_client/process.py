@@ -1,4 +1,4 @@
-"""One site process: its identity, its line, its trainer, its health port, until the run is over or a signal comes."""
+"""One site process (identity, line, trainer, health port) until the run is over or a signal comes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RENEW_SECONDS = 3600.0
 
 
 class Site:
-    """Everything a site process has, put together."""
+    """All parts of a site process, put together."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""What a site's engineer can choose, each with a stated default."""
+"""A site's settings, each with a stated default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, config=STRICT)
 class ClientSettings:
-    """One site: where its data lie and which coordinator it belongs to."""
+    """The settings of one site: where its data lie and which coordinator it belongs to."""
 
     data: Path | None = None
     """The data folder; only read."""

@@ -1,1 +1,1 @@
-"""What coordinator and sites both know; imports neither of them."""
+"""The code that coordinator and sites share; it imports neither of them."""

@@ -1,4 +1,4 @@
-"""Everything that can go wrong in words a person can act on.
+"""All errors of this product, each with words that a person can act on.
 
 PflError
 ├── UserError          a person can mend it; programs print it without a traceback and exit with its code
@@ -19,11 +19,11 @@ from collections.abc import Iterable
 
 
 class PflError(Exception):
-    """The root: anything this product raises on purpose."""
+    """The root of the tree: any error this product raises on purpose."""
 
 
 class UserError(PflError):
-    """Says what was seen, what was expected and what to do."""
+    """An error that says what was seen, what was expected and what to do."""
 
     exit_code = 2
 
@@ -62,18 +62,18 @@ class StateError(UserError):
 
 
 class IdentityError(UserError):
-    """Who is who is not as it must be, or a file that only one user may read is not such a file."""
+    """A name, key or certificate is wrong, or a private file can be read by others."""
 
 
 class Unavailable(UserError):
-    """What is needed is not there now, most often a coordinator; the same command may do later."""
+    """Something needed is missing for now, most often a coordinator; the same command may succeed later."""
 
     exit_code = 75
     """What the BSDs' sysexits.h calls a temporary failure: whoever starts programs for others knows it."""
 
 
 class Refused(PflError):
-    """A peer's message that is not taken; the code is counted, the words are logged."""
+    """A peer's message is not accepted; the code is counted, the words are logged."""
 
     def __init__(self, code: str, words: str) -> None:
         self.code, self.words = code, words

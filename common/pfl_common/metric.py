@@ -1,4 +1,4 @@
-"""A program's numbers for Prometheus, declared as data: what is declared is all that is exposed, and the table says it.
+"""Numbers for Prometheus, declared as data: nothing else is exposed, and the table of metrics is made from them.
 
 Torch-free. `pfl_server.status.exporter.NUMBERS` and `pfl_client.daemon.exporter.NUMBERS` are the two lists; each
 program fills them in when it is asked.
@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 
 @dataclass(frozen=True)
 class Number:
-    """One number: its name without `_total`, what it is, and which values its labels can have."""
+    """One number: its name without `_total`, its meaning, and the possible values of its labels."""
 
     name: str
     kind: Literal["counter", "gauge", "summary", "info"]
@@ -32,7 +32,7 @@ class Number:
 
 @dataclass
 class Summed:
-    """How often something happened and how much it was in all: what a summary shows."""
+    """A count of events and the sum of their values, as a Prometheus summary shows them."""
 
     count: int = 0
     total: float = 0.0

@@ -1,1 +1,1 @@
-"""Whole federations put together; the package behind `pfl`."""
+"""Whole federations: the package behind `pfl`."""

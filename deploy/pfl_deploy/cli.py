@@ -1,4 +1,4 @@
-"""`pfl`: the hand tool. Each command reads its words and makes one call."""
+"""`pfl`, the hand tool: each command reads its options and makes one call."""
 
 from __future__ import annotations
 

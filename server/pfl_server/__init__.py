@@ -1,1 +1,1 @@
-"""The coordinator: samples, asks, gathers, sums, keeps."""
+"""The coordinator: picks sites, sends them tasks, collects their updates, sums them and keeps the result."""

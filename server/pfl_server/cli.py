@@ -1,4 +1,4 @@
-"""`pfl-server`: words to settings, then one call."""
+"""`pfl-server`: turns the command line into settings and starts the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One coordinator process: its certificate authority, its ports, and the run it holds, until it is told to stop."""
+"""One coordinator process: certificate authority, ports and run, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAREWELL_SECONDS = 10.0
 
 
 class Coordinator:
-    """Everything a coordinator process has, put together."""
+    """All parts of a coordinator process, put together."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings

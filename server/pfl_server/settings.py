@@ -1,4 +1,4 @@
-"""What an operator can choose for a coordinator, each with a stated default."""
+"""The operator's settings of a coordinator, each with a stated default."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _check_participation(text: str) -> str:
 
 @dataclass(frozen=True, config=STRICT)
 class ServerSettings:
-    """One coordinator and the run it holds."""
+    """The settings of one coordinator and of its run."""
 
     method: str = "dualfed"
     """Which method trains; `--list-methods` prints them."""

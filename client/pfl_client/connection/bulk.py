@@ -1,4 +1,4 @@
-"""Whole files over a line that may break: what has arrived is not sent again, and trying has a limit."""
+"""Transfers whole files over a line that may break: sends nothing twice that has arrived, and limits the attempts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Carrier:
-    """Carries files over one line, and counts their bytes as they cross it."""
+    """Transfers files over one line and counts their bytes as they cross."""
 
     def __init__(self, line: Line, patience: Patience) -> None:
         self._line, self._patience = line, patience

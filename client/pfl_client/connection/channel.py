@@ -1,4 +1,4 @@
-"""How a site or the operator opens a line to a coordinator, and what a failed call means in words."""
+"""Opens a line from a site or the operator to a coordinator, and explains failed calls in words."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ Tell: TypeAlias = Callable[[str, bytes, int, Callable[[], dict[str, Json]]], Non
 
 
 class Stranger(UserError):
-    """What answers at the address is not the coordinator this program was told of."""
+    """The server at the address is not the coordinator this program was told of."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for what. Every field is a number of seconds unless its name says otherwise."""
+    """Time limits of a line. Every field is a number of seconds unless its name says otherwise."""
 
     call_seconds: float = 30.0
     """An ordinary call must be answered within this time."""
@@ -116,7 +116,7 @@ def is_loopback(address: str) -> bool:
 
 @dataclass
 class Line:
-    """A channel to one coordinator, and the words for its failures."""
+    """A channel to one coordinator that turns its failures into this product's errors."""
 
     channel: aio.Channel
     """Exchanged for a new one when our certificate is."""

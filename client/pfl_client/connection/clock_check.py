@@ -1,4 +1,4 @@
-"""When a coordinator's certificate is not taken: whether the two machines' clocks are the reason, in words."""
+"""Checks, when a coordinator's certificate is refused, whether the two machines' clocks disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site's line to its coordinator: gRPC over mutual TLS, always dialled from here."""
+"""The site's line to its coordinator: gRPC over mutual TLS, always dialled by the site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site's side of the line to the coordinator, as the daemon sees it.
+"""The interface through which the daemon reaches its coordinator.
 
 Two things are Links: `grpc_link.GrpcLink` over the network, and the loopback of `pfl simulate`.
 """
@@ -17,7 +17,7 @@ INIT, CALLS = "init", "calls"
 
 
 class Traffic:
-    """Bytes of messages as they crossed, whichever line they took; what was repeated counts each time."""
+    """Counts the bytes of messages as they cross; repeated ones count each time."""
 
     def __init__(self) -> None:
         down, up = (*Kind, INIT, CALLS), (Kind.TRAIN, CALLS)
@@ -53,7 +53,9 @@ class Traffic:
 
 
 class Link(Protocol):
-    """Every call is safe to repeat; a call that cannot reach the coordinator raises `Unreachable`."""
+    """The calls a site can make. Every call is safe to repeat; one that cannot reach the coordinator raises
+    `Unreachable`.
+    """
 
     async def join(self, description: Description) -> Joined | Gathering | None:
         """Register with what the data looks like; None while the run is still gathering sites: ask again."""
@@ -90,7 +92,7 @@ class Unreachable(Exception):
 
 
 class NotAdmitted(Exception):
-    """The coordinator answered and does not take this site; the words say why and trying again will not help."""
+    """The coordinator answered and refuses this site; the text says why, and trying again will not help."""
 
     def __init__(self, words: str, code: str = "") -> None:
         self.code = code

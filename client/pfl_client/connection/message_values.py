@@ -1,4 +1,4 @@
-"""A message of the wire as plain values, whatever its fields: for the list of what leaves a site."""
+"""Turns any message of the wire into plain values, for the list of what leaves a site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line to a coordinator of this machine that is found again when it was started anew at another address."""
+"""A line that follows a coordinator of this machine to a new address after a restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOK_SECONDS = 2.0
 
 
 class Line(Link, Protocol):
-    """A Link with an end, whose certificate is renewed."""
+    """A Link that can be closed and whose certificate can be renewed."""
 
     async def close(self) -> None:
         """Hang up; calls under way end as `Unreachable`."""
@@ -33,7 +33,7 @@ class Line(Link, Protocol):
 
 
 class MovingLink:
-    """A `Link` at one address after the other: `look` says where the coordinator is now, or nothing."""
+    """A `Link` to a coordinator that may move: `look` returns its present address, or nothing."""
 
     def __init__(self, address: str, *, dial: Callable[[str], Line], look: Callable[[], str | None]) -> None:
         self._dial, self._look = dial, look
@@ -111,7 +111,7 @@ class MovingLink:
 
 @dataclass
 class _Place:
-    """An address, the line there, and whether the coordinator has left it."""
+    """An address, the line to it, and whether the coordinator has left it."""
 
     address: str
     line: Line

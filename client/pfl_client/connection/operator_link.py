@@ -1,4 +1,4 @@
-"""The operator's line to a coordinator: what `pfl status` and `pfl stop` say."""
+"""The operator's line to a coordinator, for `pfl status` and `pfl stop`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file on its way to this site: how far it is, also when it is written over an old one. Torch-free.
+"""A file that is being downloaded: keeps count of its bytes, also when it overwrites an older file. Torch-free.
 
 Beside a file that is written over lies a note of how far that is; without one, its length says it.
 """
@@ -47,7 +47,7 @@ def forget(file: Path) -> None:
 
 
 class Arriving:
-    """A file on its way. Its hash is taken as it grows, so that it need not be read again when it is there."""
+    """A file in transfer, hashed as it grows so that it need not be read again at the end."""
 
     def __init__(self, into: Path, blob: Blob) -> None:
         self.blob, self._into = blob, into

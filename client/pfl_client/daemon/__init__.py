@@ -1,1 +1,1 @@
-"""The site's daemon: its loop, its signs of life, its metrics."""
+"""The site's daemon: its main loop, heartbeats and metrics."""

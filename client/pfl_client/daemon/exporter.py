@@ -1,4 +1,4 @@
-"""The site's numbers for Prometheus, and whether it is well: served by prometheus-client alone."""
+"""The site's numbers for Prometheus and its health checks, served by prometheus-client alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MEASURES = "point/split/view, for example pre/test/combined"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is looked up when somebody asks; None where it cannot be known."""
+    """Values looked up at each scrape; None where they cannot be known."""
 
     certificate_end: float | None = None
     """In seconds of the epoch."""
@@ -49,7 +49,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Seen:
-    """All that a scrape reads."""
+    """The input of a scrape."""
 
     watch: Watch
     crossed: Values
@@ -198,7 +198,7 @@ NUMBERS = tuple(number for number, _ in _SHOWN)
 
 
 class SiteMetrics(Collector):
-    """The declared numbers as they are when they are asked for; no label names another site."""
+    """Exposes the declared numbers at each scrape; no label names another site."""
 
     def __init__(self, watch: Watch, traffic: Traffic, look_around: Callable[[], Surroundings]) -> None:
         self._watch, self._traffic, self._look_around = watch, traffic, look_around
@@ -211,7 +211,7 @@ class SiteMetrics(Collector):
 
 
 class HealthServer:
-    """/metrics, /healthz and /readyz on a thread of their own, on this machine unless told else."""
+    """Serves /metrics, /healthz and /readyz on threads of its own, on this machine unless told otherwise."""
 
     def __init__(self, metrics: SiteMetrics, *, ready: Callable[[], bool]) -> None:
         registry = CollectorRegistry()
@@ -258,7 +258,7 @@ class HealthServer:
 
 
 class _SideBySide(ThreadingMixIn, WSGIServer):
-    """A thread for each request: who connects and is silent keeps nobody else waiting."""
+    """A server with one thread per request, so that a silent client delays nobody else."""
 
     daemon_threads = True
     request_queue_size = MOST_AT_ONCE
@@ -281,6 +281,8 @@ class _SideBySide(ThreadingMixIn, WSGIServer):
 
 
 class _Quiet(WSGIRequestHandler):
+    """Serves a request without logging clients that fall silent or hang up."""
+
     timeout = 5.0
     """Seconds until a silent line is hung up; a probe of a cluster gives up not much later."""
 

@@ -1,4 +1,4 @@
-"""Signs of life from a site at work: without them the coordinator gives it up when its lease ends."""
+"""Heartbeats of a working site: without them the coordinator gives it up when its lease ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Heart:
-    """While open, tells the coordinator every second how far a task is: samples trained, bytes fetched, and each
-    second in which the daemon itself is at work on its files.
+    """While open, tells the coordinator every second how far a task is: samples trained, bytes fetched, and each second
+    in which the daemon itself works on its files.
     """
 
     def __init__(self, link: Link, key: str, download: Path, *, at_work: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What a site's engineer sees of its work: a line a round, a live line on a terminal, an account at the end."""
+"""A site's progress for its engineer: a line a round, a live line on a terminal, a summary at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 class SiteProgress:
-    """Says what was measured and nothing else: what a round did not measure is not in its line."""
+    """Prints measured values only; a value that a round did not measure is not in its line."""
 
     def __init__(
         self,

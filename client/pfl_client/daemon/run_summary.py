@@ -1,4 +1,4 @@
-"""What a site's log tells its people of a run as a whole: why it does not begin, and how it ended for this site."""
+"""Log lines about a run as a whole: why it does not begin, and how it ended for this site."""
 
 from __future__ import annotations
 

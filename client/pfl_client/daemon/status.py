@@ -1,4 +1,4 @@
-"""What can be seen of a site from outside: plain numbers, read when somebody looks. They stay on the site."""
+"""The daemon's state as plain numbers, read on demand. They stay on the site."""
 
 from __future__ import annotations
 

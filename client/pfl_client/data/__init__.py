@@ -1,4 +1,4 @@
-"""A site's data folder: what is in it, and its samples as the run wants them. Nothing here leaves the site.
+"""A site's data folder and its samples, in the form the run wants. Nothing here leaves the site.
 
 Convention for errors and warnings: `seen`, `advice` and every warning may reach a log file, so they name a file by its
 position; its name stands in `file`, which only the site's own terminal shows.

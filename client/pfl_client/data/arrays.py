@@ -1,4 +1,4 @@
-"""Files of arrays: x and y of each part, as pictures, texts, windows of sensors, tables or plain numbers."""
+"""Reads array files: x and y of each part, as pictures, texts, windows of sensors, tables or plain numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site says of its data in `data.json`, where looking at them does not tell: it wins over what is recognised.
+"""Reads `data.json`, in which a site describes its data; it overrules what the program recognises.
 
 {"kind": "image", "layout": "channels_last", "range": [low, high], "values": "unit"}
 {"kind": "windows", "layout": "time_channels"}
@@ -46,14 +46,14 @@ _OF_KIND: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Hashed:
-    """Words are numbered by their hashes, so many numbers there are."""
+    """Words are numbered by their hashes, in a range of `hashed` numbers."""
 
     hashed: int
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What was said; None: nothing."""
+    """The content of `data.json`; None where it says nothing."""
 
     kind: InputKind | None = None
     layout: PictureLayout | WindowLayout | None = None

@@ -1,4 +1,4 @@
-"""What was found in a data folder, for its owner: it may name files, so it never goes into a log or a call."""
+"""The results of examining a data folder, for its owner only: they may name files and never go into a log or a call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that cannot be read, and where it stands: its class folder, and its place in what `ls` shows of that."""
+    """A file that cannot be read, and its position: its class folder, and its place in the listing of that folder."""
 
     where: str
     place: int
@@ -58,7 +58,7 @@ class BadFile:
 
 @dataclass(frozen=True)
 class Findings:
-    """A data folder looked through from end to end."""
+    """The results for one data folder, examined from end to end."""
 
     layout: str
     """How the folder is arranged, in words."""

@@ -1,4 +1,4 @@
-"""A digest of all files of a data folder: the same files under the same names give the same, wherever and whenever.
+"""A digest of all files of a data folder, which depends only on their names and contents.
 
 It never leaves the site as it is: the daemon keys it first, or whoever has the same files could tell who else has them.
 """

@@ -1,4 +1,4 @@
-"""What a site's arrays are: pictures, texts, windows, tables or plain numbers; where channels lie, how they are stored.
+"""Recognises a site's arrays: pictures, texts, windows, tables or plain numbers; their channel axis and range.
 
 Recognised from type and shape; what could be read in two ways is refused, and `data.json` says which it is.
 """
@@ -37,7 +37,7 @@ Column: TypeAlias = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Form:
-    """What samples are."""
+    """The recognised form of samples."""
 
     arrangement: Arrangement
     values: Values = "numbers"

@@ -1,4 +1,4 @@
-"""A validation part for a site that has none: a share of each class of its training samples, always the same ones.
+"""Holds back a fixed share of each class of the training samples, as validation part of a site that has none.
 
 Which samples is drawn from the site's name, the class and the sample's place in it, never from a run's seed: what was
 held back in one run is held back in all, whatever method trains. Nothing is written into the data folder.

@@ -1,4 +1,4 @@
-"""Images as bytes, channels first, in the size and the colours a run asks for: one decoded image at a time."""
+"""Decodes images to bytes, channels first, in the run's size and colours; one image is in memory at a time."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ the memory.
 
 
 class Unreadable(Exception):
-    """A file is no image we can read; the words never hold its name."""
+    """The file is no image we can read; the text never holds its name."""
 
 
 class Denied(Unreadable):
-    """A file that this user may not read, whatever it is."""
+    """This user may not read the file."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What an image's first bytes say."""
+    """The facts in an image's first bytes."""
 
     shape: tuple[int, int, int]
     """Channels (1 grey, 3 colour), height and width, upright."""

@@ -1,4 +1,4 @@
-"""Folders of images: one look at each file to describe them, one reading to train on them."""
+"""Folders of images: reads each file's head to describe them, and each file once to train on them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class Inspection:
-    """Each file of the folder looked at."""
+    """The result of looking at each file of the folder."""
 
     found: PictureFolders
     looks: list[tuple[str, Picture, image_decoding.Look]] = field(default_factory=list)

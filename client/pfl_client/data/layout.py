@@ -1,4 +1,4 @@
-"""Which kind of data folder this is, and what lies where in it; no file is opened here.
+"""Recognises the kind of a data folder and lists its files; no file is opened here.
 
 train.npz  test.npz  [validation.npz] [shifted.npz] [classes.json] [vocabulary.json]   arrays
 train/<class>/*  test/<class>/*  [validation/<class>/*] [shifted/<class>/*]    images in parts
@@ -34,7 +34,7 @@ _ESCAPES = dict(zip("\a\b\f\n\r\t\v \\", (rf"\{sign}" for sign in "abfnrtv \\"),
 
 @dataclass(frozen=True)
 class Picture:
-    """One file of a class. Log files may say where it stands: the `place`-th of what `LC_ALL=C ls` shows of `where`."""
+    """One image file of a class. Logs name it by its position: the `place`-th entry of `LC_ALL=C ls` in `where`."""
 
     where: str
     place: int
@@ -49,7 +49,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class PictureFolders:
-    """Files of images by part, in an order that depends on their names alone."""
+    """Image files by part, in an order that depends on their names alone."""
 
     parts: dict[str, tuple[Picture, ...]]
     empty: tuple[str, ...]
@@ -70,7 +70,7 @@ class PictureFolders:
 
 @dataclass(frozen=True)
 class ArrayFiles:
-    """Files of arrays by part, and the names of the classes where they are given."""
+    """Array files by part, and the names of the classes where they are given."""
 
     parts: dict[str, Path]
     classes: Path | None

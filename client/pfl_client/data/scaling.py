@@ -1,4 +1,4 @@
-"""Raw numbers to what a network sees, by what the run agreed on: equal raw values become equal ones at every site."""
+"""Scales raw numbers as the run agreed, so that equal raw values become equal inputs at every site."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Wide: TypeAlias = npt.NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Scale:
-    """The raw values that become black and white; without them each picture by its own."""
+    """The raw values that become black and white; with `per_picture` each picture's own."""
 
     low: float
     high: float

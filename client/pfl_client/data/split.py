@@ -1,4 +1,4 @@
-"""Training and test images of a site that has not divided them: three quarters and one quarter of each class.
+"""Divides the images of a site that has not done so: three quarters of each class to train on, one quarter to test.
 
 Each file's part is drawn from the site's and the file's own name, never from a run's seed: a division that
 changed with the run would put this run's test images into the next run's training. A new file moves no other,

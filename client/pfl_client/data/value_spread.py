@@ -1,4 +1,4 @@
-"""How the values of 16-bit pictures lie in their range: a few bright ones can cost all others their grey levels."""
+"""Warns of 16-bit pictures in which a few bright values leave all others few grey levels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = 16
 
 @dataclass
 class Spread:
-    """All values seen, counted, and where the smallest and the largest stand."""
+    """A histogram of all values, and the positions of the smallest and the largest."""
 
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(WHITEST + 1, np.int64))
     lowest: str = ""

@@ -1,4 +1,4 @@
-"""How a site's texts are numbered, and from its own numbers to the run's: 0 is padding, 1 is an unknown word.
+"""Translates a site's word numbers into the run's: 0 is padding, 1 is an unknown word.
 
 The words are a JSON list in `vocabulary.json`, or an array of strings `vocabulary` in `train.npz`. The first word of
 the list has the number 2; a list that itself begins with "<pad>" and "<unk>" is read as it is, from 0.
@@ -30,7 +30,7 @@ Numbers = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A site's own numbers of words."""
+    """A site's own numbering of words."""
 
     numbering: Numbering
     tokens: int

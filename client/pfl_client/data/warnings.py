@@ -1,4 +1,4 @@
-"""What is odd about a site's data without being wrong; with `--strict-data` it is wrong."""
+"""Oddities in a site's data that are warnings, or errors with `--strict-data`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How parcels are opened and closed at a site, as its daemon sees that. Torch-free.
+"""The daemon's interface for opening downloads and sealing uploads. Torch-free.
 
 Two things are Envelopes: `sealed.SealedEnvelopes` between machines, and the plain ones of `pfl simulate`.
 """
@@ -16,7 +16,7 @@ from pfl_common.spec.run import Header
 
 @dataclass(frozen=True)
 class Closed:
-    """An update ready to go up. `own` opens it for this site itself, to see after a restart that it is whole."""
+    """A sealed update, ready to go up; with `own` this site can open it after a restart, to check that it is whole."""
 
     blob: Blob
     seal: Seal
@@ -24,7 +24,7 @@ class Closed:
 
 
 class Letter(Protocol):
-    """One download whose sender is known; its bytes may still be on their way. What is opened has its digest."""
+    """One download whose sender is verified; its bytes may still be arriving."""
 
     def read(self, file: Path) -> Parcel:
         """Its content for the trainer, in memory."""
@@ -37,7 +37,7 @@ class Letter(Protocol):
 
 
 class Envelopes(Protocol):
-    """Opens what comes down, closes what goes up, knows the coordinator's receipts."""
+    """Opens downloads, seals uploads and verifies the coordinator's receipts."""
 
     def meet(self, card: bytes) -> None:
         """Take the coordinator's card, if this federation signed it."""

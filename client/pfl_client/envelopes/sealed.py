@@ -1,4 +1,4 @@
-"""Envelopes between machines: what comes down opens for this site alone, what goes up for the coordinator alone."""
+"""Envelopes between machines: downloads open for this site alone, uploads for the coordinator alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pfl_common.spec.run import Header
 
 
 class SealedEnvelopes:
-    """The site's keys, and the coordinator's card once it has been met.
+    """Envelopes made with the site's keys and, once it is known, the coordinator's card.
 
     `secret` never leaves the site and outlives its keys; without one nothing is said of the data's fingerprint.
     """
@@ -103,7 +103,7 @@ class SealedEnvelopes:
 
 
 class SealedLetter:
-    """A download under the coordinator's signature."""
+    """A download whose coordinator signature has been verified."""
 
     def __init__(self, key: sealing.ContentKey, vouched: sealing.Vouched) -> None:
         self._key, self._vouched = key, vouched

@@ -1,1 +1,1 @@
-"""How a site gets in: its data looked at, its certificate asked for."""
+"""A site's way in: its data checked, its certificate obtained."""

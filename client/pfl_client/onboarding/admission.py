@@ -1,4 +1,4 @@
-"""Who a site is and how it is let in: from an invitation, or as the same user's on the coordinator's machine."""
+"""Admits a site to a federation: by invitation, or as the same user on the coordinator's machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BEFORE_ANY_LAST_DAY = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Admitted:
-    """A site that has its certificate: where its coordinator is, its own folder for that federation, its keys."""
+    """A site with its certificate: its coordinator's address, its own folder for that federation, its keys."""
 
     address: str
     folder: Path
@@ -61,7 +61,7 @@ class Admitted:
 
 
 class Admission:
-    """The way in of one site."""
+    """One site's admission, step by step."""
 
     def __init__(self, settings: ClientSettings, data: Path) -> None:
         self._settings, self._data = settings, data

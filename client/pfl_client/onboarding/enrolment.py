@@ -1,4 +1,4 @@
-"""How a site gets its certificate: it makes its own key and shows that it was invited."""
+"""Gets a site's certificate: the site makes its own key and proves that it was invited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a site is let in: look at its data, and wait for a coordinator that is not there yet."""
+"""Before admission: checks the site's data and waits for a coordinator that is not there yet."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a site keeps of a run on disk: vault, outbox, serving model, and the list of all that left."""
+"""A site's files of a run: vault, outbox, serving model, and the list of everything that left."""

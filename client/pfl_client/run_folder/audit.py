@@ -1,4 +1,4 @@
-"""The list of all that leaves a site: one for the site, each line bound to the one before.
+"""The list of everything that leaves a site; each line holds the hash of the one before.
 
     audit.jsonl   a JSON object a line; `before` is the SHA-256 of the line before it, or empty in the first
     audit.head    how many lines there were when the last task was done, and the SHA-256 of the last of them
@@ -44,7 +44,7 @@ _TOLD_VECTOR = ("value", "value_squared", "sites")
 
 @dataclass
 class Left:
-    """What of one run has left the building: updates whose receipt is here, and their bytes."""
+    """The updates of one run that have left, as their receipts here show: their number and bytes."""
 
     updates: int = 0
     size: int = 0
@@ -59,7 +59,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Line:
-    """One whole line of a list: where it stands, its hash, and what it says; None if that cannot be read."""
+    """One whole line of a list: its number, its hash, and its content (None if unreadable)."""
 
     number: int
     digest: str
@@ -68,7 +68,7 @@ class Line:
 
 @dataclass
 class Book:
-    """A list as it is read: line by line, and whatever stands behind the last whole line."""
+    """A list read line by line, and any remainder behind the last whole line."""
 
     path: Path
     torn: bytes = b""
@@ -90,7 +90,7 @@ class Book:
 
 @dataclass(frozen=True)
 class Head:
-    """The newest line, noted beside the list: without it nobody could see that the last lines are gone."""
+    """The newest line's hash, kept beside the list to reveal that last lines were removed."""
 
     lines: int
     digest: str
@@ -118,13 +118,15 @@ def entries(folder: Path, run: str = "") -> Iterator[dict[str, Json]]:
 
 @dataclass
 class _Calls:
+    """Calls of one kind: how many, and their bytes."""
+
     count: int = 0
     size: int = 0
 
 
 @dataclass
 class _Memory:
-    """What is not on the disk yet, and what need not be written twice."""
+    """Entries and calls not yet on disk, and the last entry of each kind, so that repetitions are left out."""
 
     owed: list[dict[str, Json]] = field(default_factory=list)
     noted: dict[str, str] = field(default_factory=dict)
@@ -132,7 +134,7 @@ class _Memory:
 
 
 class Audit:
-    """A site's list: whoever opens it has the site's folder for himself."""
+    """A site's list, open for writing; its owner holds the lock on the site's folder."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._folder, self._clock, self._lock = folder, clock, threading.Lock()

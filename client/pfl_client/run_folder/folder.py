@@ -1,4 +1,4 @@
-"""A run at this site, on disk: its vault, its outbox, its serving model, and what was measured and sent. No torch."""
+"""A run's folder at a site: vault, outbox, serving model, measurements and sent updates. Torch-free."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REUSED_LIMIT = 256 << 20
 
 
 class Visit:
-    """`<state>/runs/<run>`: open it when the run takes the site in, close it when the run is over."""
+    """`<state>/runs/<run>`: opened when the run admits the site, closed when the run is over."""
 
     def __init__(  # noqa: PLR0913  # what a run at a site is made of, and what of it may be told
         self,

@@ -1,4 +1,4 @@
-"""Uploads that wait for their round to be committed: a repeated hand-in sends the same bytes, not new ones.
+"""Uploads kept until their round is committed, so that a repeated hand-in sends the same bytes.
 
 Nothing here is synced: after a power loss an upload may be torn; then it counts as absent and the task is done
 again.
@@ -25,7 +25,7 @@ from pfl_common.spec.run import Header
 
 @dataclass(frozen=True)
 class Note:
-    """What is said of an upload, and what opens it for this site itself."""
+    """An upload's description, and the wrap with which this site can open it."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
 
@@ -35,7 +35,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload as it lies here: what is said of it, and its bytes."""
+    """An upload in the outbox: its note and its bytes."""
 
     offer: Offer
     parcel: Path

@@ -1,4 +1,4 @@
-"""Room on a site's disk: how much a task needs is known before it begins, so that nobody trains in vain. Torch-free."""
+"""Checks before a task that the disk has room for it, so that no training is in vain. Torch-free."""
 
 from __future__ import annotations
 

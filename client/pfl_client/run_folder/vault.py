@@ -1,4 +1,4 @@
-"""What the next download does not replace: a site's own state, before and after its last round.
+"""A site's own state, which downloads do not replace, and its serving model.
 
     vault.json            the pointer: whose state this is, which generations and which upload are in force
     generations/          safetensors files the pointer names; anything else there is swept
@@ -28,7 +28,7 @@ from pfl_common.spec.run import ClientId
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose state a folder holds: one run, pinned by its specification's hash, at one site."""
+    """The owner of a folder: one site in one run, pinned by the hash of its specification."""
 
     run: str
     spec: str
@@ -45,7 +45,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Pointer:
-    """What is in force, newest generation first. `serial` makes each generation's file name new."""
+    """The generations and the upload in force, newest first; `serial` makes each generation's file name new."""
 
     owner: Owner
     generations: tuple[Generation, ...] = ()
@@ -57,7 +57,7 @@ _POINTER: TypeAdapter[Pointer] = TypeAdapter(Pointer)
 
 
 class FolderLock:
-    """A state folder for oneself: a second daemon is told so, and a killed one leaves no lock behind."""
+    """An exclusive lock on a state folder: a second daemon is refused, and a killed one leaves no lock behind."""
 
     def __init__(self, folder: Path, name: str = "vault.lock", *, advice: str = "stop the other one") -> None:
         atomic.make_folder(folder)
@@ -76,7 +76,7 @@ class FolderLock:
 
 
 class Vault:
-    """A site's own state for one run. Open it, ask it, commit to it, close it; nobody else may meanwhile."""
+    """A site's own state for one run. Only one process may have it open."""
 
     def __init__(self, folder: Path, owner: Owner) -> None:
         self._folder, self._store = folder, folder / "generations"

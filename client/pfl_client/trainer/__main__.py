@@ -1,4 +1,4 @@
-"""`python -m pfl_client.trainer ADDRESS`: started by the daemon, of no use by hand."""
+"""`python -m pfl_client.trainer ADDRESS`: started by the daemon only."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The trainer process: takes one letter after the other from the daemon that started it, until it is gone."""
+"""The trainer process: answers the daemon's messages one by one until the daemon is gone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def serve(wire: _Wire, bench: Workbench) -> None:
 
 
 class _Wire:
-    """The socket and the secret that goes with each message."""
+    """The socket, and the secret that goes with each message."""
 
     def __init__(self, socket: zmq.Socket[bytes], secret: bytes) -> None:
         self._socket, self._secret, self._pool = socket, secret, Pool()
@@ -96,7 +96,7 @@ def _answer(
 
 
 class _Meter:
-    """Progress as the daemon hears of it: added up, and not more often than is of use."""
+    """Reports training progress to the daemon, summed up so that messages stay few."""
 
     def __init__(self, wire: _Wire) -> None:
         self._wire, self._waiting, self._told = wire, 0, monotonic()

@@ -1,4 +1,4 @@
-"""The trainer's side of a Bench: data and model are here, and each task is done from files to files.
+"""The trainer's side of a Bench: holds data and model, and does each task from input files to output files.
 
 Errors a person can mend are `UserError`; `task_errors.Declined` among them says why a task cannot be done
 (out_of_memory, diverged, too_few_samples, wrong_shape, disk_full). Anything else is a fault of the program.
@@ -43,6 +43,8 @@ _TEMPLATES: WeakValueDictionary[tuple[str, str, str], Participant] = WeakValueDi
 
 @dataclass(frozen=True)
 class _Opened:
+    """The run that the bench is prepared for."""
+
     spec: RunSpec
     init: Path
     data: LocalData
@@ -68,7 +70,7 @@ class _Opened:
 
 
 class Workbench:
-    """What `api.Bench` promises, without waiting: the trainer process and `pfl simulate` both end here."""
+    """The methods of `api.Bench` as plain calls; the trainer process and `pfl simulate` both use it."""
 
     def __init__(self, pool: Pool | None = None) -> None:
         """With a `pool` an update is good until the next one: a trainer that is alone uses its memory again."""
@@ -179,7 +181,7 @@ def _fresh(size: int) -> memoryview:
 
 
 class _Room:
-    """Memory for a parcel that is there at once: growing bit by bit costs more than writing."""
+    """Memory for a whole parcel, allocated at once because growing it costs more than writing."""
 
     def __init__(self, content: memoryview) -> None:
         self.content, self._end = content, 0

@@ -1,4 +1,4 @@
-"""One task, from what was kept and what came to what is kept and what goes: the same code in every way of running."""
+"""One task, from the kept state and the download to the new state and the upload; the same code in every mode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEATURES_SEEN = 512
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task leaves: evaluations, what the vault keeps, and, after training, what goes up.
+    """The results of a task: evaluations, the state for the vault and, after training, the upload.
 
     Its tensors may be the participant's own: they are written before it does anything else.
     """

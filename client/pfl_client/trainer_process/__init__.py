@@ -1,1 +1,1 @@
-"""The trainer as the daemon uses it: a process of its own, spoken to over ZeroMQ. Torch-free."""
+"""The daemon's side of the trainer: a process of its own, reached over ZeroMQ. Torch-free."""

@@ -1,4 +1,4 @@
-"""The trainer as the daemon sees it: a bench that work is laid on. Torch-free.
+"""The interface through which the daemon uses a trainer. Torch-free.
 
 Two things are Benches: `process.TrainerProcess`, over ZeroMQ to a process of its own, and the loopback of
 `pfl simulate`.
@@ -26,7 +26,7 @@ Progress: TypeAlias = Callable[[int], None]
 
 @dataclass(frozen=True)
 class DataFolder:
-    """Where a site's data lie and how strictly they are read."""
+    """The location of a site's data, and how strictly they are read."""
 
     path: Path
     site: str
@@ -40,7 +40,7 @@ class DataFolder:
 
 @dataclass(frozen=True)
 class Job:
-    """One task and the files it reads and writes: every task starts from a vault generation, not from memory."""
+    """One task and the files it reads and writes; every task starts from a vault generation, not from memory."""
 
     task: Task
     down: Parcel
@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a job."""
+    """The results of a job."""
 
     scores: Scores = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class Done:
 
 
 class TrainerLost(Exception):
-    """The trainer process ended in the middle of something; the words say how (signal, exit code, out of memory)."""
+    """The trainer process ended in the middle of its work; the text says how (signal, exit code, out of memory)."""
 
 
 class Bench(Protocol):
-    """Errors a person can mend come back as `errors.UserError`, as if the trainer were here."""
+    """Does a site's tasks. Errors that a person can mend arrive as `errors.UserError`, as if raised here."""
 
     async def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""

@@ -1,10 +1,10 @@
-"""Memory for one parcel at a time, used again and again: fresh pages cost more time than all that is done with them."""
+"""Memory for one parcel at a time, reused because touching fresh pages costs more than the work in them."""
 
 from __future__ import annotations
 
 
 class Pool:
-    """What was taken is overwritten by the next taking; whoever still needs it has to be done with it."""
+    """A reusable buffer. Each `take` invalidates the view the last one returned."""
 
     def __init__(self) -> None:
         self._memory = bytearray()

@@ -1,4 +1,4 @@
-"""The trainer process as a Bench: started when needed, spoken to over ZeroMQ, ended when told or when lost.
+"""A Bench in a process of its own: started when needed, reached over ZeroMQ, ended when told or lost.
 
 No torch here. Socket: `ipc://` in a private folder; it never listens on a network.
 """
@@ -34,7 +34,7 @@ Said = TypeVar("Said")
 
 
 class TrainerFailed(TrainerLost):
-    """The trainer met a fault of the program in the middle of something; it has been ended."""
+    """A fault of the program in the trainer, which has been ended."""
 
 
 class TrainerProcess:
@@ -139,7 +139,7 @@ class TrainerProcess:
 
 
 class _Running:
-    """A trainer that has been started: its process, its socket, its secret."""
+    """A started trainer: its process, its socket, its secret."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, socket: zmq.asyncio.Socket, secret: bytes, pool: Pool

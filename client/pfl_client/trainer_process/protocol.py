@@ -1,4 +1,4 @@
-"""What daemon and trainer say to each other, as frames of ZeroMQ: secret, a letter as JSON, bytes in pieces.
+"""The messages between daemon and trainer, as ZeroMQ frames: secret, a letter as JSON, bytes in pieces.
 
 Torch-free, and both ends use it. A parcel travels in frames of 1 MiB beside its letter; a larger one stays in
 a file and the letter names its path.
@@ -38,14 +38,14 @@ Buffer: TypeAlias = bytes | memoryview
 
 @dataclass(frozen=True)
 class Hello:
-    """Trainer: I am up."""
+    """Trainer: I am ready."""
 
     says: Literal["hello"] = "hello"
 
 
 @dataclass(frozen=True)
 class Describe:
-    """Daemon: look at this folder."""
+    """Daemon: describe this data folder."""
 
     folder: DataFolder
     says: Literal["describe"] = "describe"
@@ -53,7 +53,7 @@ class Describe:
 
 @dataclass(frozen=True)
 class Open:
-    """Daemon: take this run; its specification comes beside."""
+    """Daemon: prepare this run; its specification follows the letter."""
 
     folder: DataFolder
     init: Path
@@ -62,7 +62,7 @@ class Open:
 
 @dataclass(frozen=True)
 class Work:
-    """Daemon: do this task; without a path for `down` the parcel comes beside."""
+    """Daemon: do this task; if `down` is no path, the parcel follows the letter."""
 
     task: Task
     groups: tuple[str, ...]
@@ -76,7 +76,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Moved:
-    """Trainer: so many samples further."""
+    """Trainer: this many more samples are done."""
 
     samples: int
     says: Literal["moved"] = "moved"
@@ -84,7 +84,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Described:
-    """Trainer: this is what the folder holds."""
+    """Trainer: the description of the folder."""
 
     description: Description
     says: Literal["described"] = "described"
@@ -92,14 +92,14 @@ class Described:
 
 @dataclass(frozen=True)
 class Opened:
-    """Trainer: the run is taken."""
+    """Trainer: the run is prepared."""
 
     says: Literal["opened"] = "opened"
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Trainer: the task is done; `up` is a path, or "beside", or nothing."""
+    """Trainer: the task is done; its update is the file `up`, or follows the letter if `beside`, or there is none."""
 
     scores: Scores = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Unable:
-    """Trainer: a person can mend this."""
+    """Trainer: an error that a person can mend."""
 
     error: str
     seen: str
@@ -126,7 +126,7 @@ class Unable:
 
 @dataclass(frozen=True)
 class Broken:
-    """Trainer: the program is at fault; the words hold no numbers of the data or the model."""
+    """Trainer: a fault of the program; its text holds no numbers of the data or the model."""
 
     words: str
     says: Literal["broken"] = "broken"
@@ -153,7 +153,7 @@ _ERRORS: dict[str, type[errors.UserError]] = {
 
 
 class Garbled(Exception):
-    """What came is no letter from the process we started."""
+    """The received bytes are no letter from the process we started."""
 
 
 def pack(secret: bytes, letter: Letter, body: Buffer = b"") -> list[Buffer]:
@@ -168,7 +168,7 @@ def pack(secret: bytes, letter: Letter, body: Buffer = b"") -> list[Buffer]:
 
 
 class Arrival:
-    """A message that arrives frame by frame; what goes beside the letter comes together in warm memory."""
+    """A message that arrives frame by frame; its attached bytes are collected in reused memory."""
 
     def __init__(self, secret: bytes, pool: Pool) -> None:
         self._secret, self._pool = secret, pool

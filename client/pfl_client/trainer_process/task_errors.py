@@ -1,4 +1,4 @@
-"""Why a site cannot do a task, as errors that name the reason the coordinator is given. Torch-free.
+"""Errors for tasks a site cannot do, each with the reason code sent to the coordinator. Torch-free.
 
 The trainer raises them, the daemon turns them into `Link.decline(key, error.reason, str(error))`.
 
@@ -22,7 +22,7 @@ from pfl_common.files.full import is_full
 
 
 class Declined(UserError):
-    """A task this site cannot do."""
+    """The site cannot do this task."""
 
     reason = "trainer_failed"
 
@@ -34,7 +34,7 @@ class OutOfMemory(Declined):
 
 
 class Diverged(Declined):
-    """Training gave numbers that are no numbers any more."""
+    """Training produced NaN or infinite numbers."""
 
     reason = "diverged"
 
@@ -46,19 +46,19 @@ class TooFew(Declined):
 
 
 class WrongShape(Declined):
-    """The download does not fit this run's manifest or model."""
+    """The download does not match this run's manifest or model."""
 
     reason = "wrong_shape"
 
 
 class DiskFull(Declined):
-    """There is no room on the disk for what the task writes."""
+    """The disk has no room for the task's files."""
 
     reason = "disk_full"
 
 
 class Tampered(Declined):
-    """What came is not what the coordinator sealed for this site and this task."""
+    """The download is not what the coordinator sealed for this site and this task."""
 
     reason = "tampered"
 

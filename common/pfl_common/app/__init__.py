@@ -1,1 +1,1 @@
-"""What all programs share at their outer edge: settings, help, logs, errors as words."""
+"""The outer edge of all programs: settings, help, logs, errors as words."""

@@ -1,4 +1,4 @@
-"""Which source files of this product run here: two runs with other files may differ although all else is equal."""
+"""A digest of this product's own source files: runs of different code may differ although all else is equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words a shell may complete. Read from the methods' text: loading them would load torch at every touch of the key."""
+"""Words for shell completion, read from the methods' source text, because loading the methods would load torch."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ documentation.
 
 @dataclass(frozen=True)
 class Why:
-    """Stands in a field's type: why it has its bounds, said to whoever is refused."""
+    """Gives the reason for a field's bounds, in the field's type; an error about the field quotes it."""
 
     words: str
 

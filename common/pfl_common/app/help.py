@@ -1,4 +1,4 @@
-"""What an option is when nobody names it, shown in a program's help: read from its settings, which cannot differ."""
+"""Shows each option's default in `--help`, read from the settings class so that the two cannot differ."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ def showing(settings: type[Any]) -> type[TyperCommand]:
     shown = {name: words for name, words in plain if words}
 
     class Showing(TyperCommand):
+        """A command whose help ends each option with its default."""
+
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
             for option in self.params:

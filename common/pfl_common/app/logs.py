@@ -1,4 +1,4 @@
-"""Structured logs: one line an event, JSON if asked; never a secret, never a tensor."""
+"""Structured logs: one line per event, JSON on request; never a secret, never a tensor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE_ALONE = "on_terminal"
 
 
 class Unfailing:
-    """A stream that loses a line rather than end its program: a log often lies on the very disk that is full."""
+    """A stream that loses a line rather than end its program: logs often lie on the disk that is full."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -50,7 +50,7 @@ class Unfailing:
 
 
 class Terminal(Unfailing):
-    """A terminal whose last line may be a live one: wiped before anything else is written, and drawn again below."""
+    """A terminal whose last line may be a live one: it is wiped before other output and drawn again below it."""
 
     def __init__(self, stream: TextIO, *, shared: bool = False) -> None:
         """One that is `shared` may show a live line of the program that started this one."""

@@ -1,4 +1,4 @@
-"""What all commands have in common at their outer edge: an error a person can mend is words and an exit code."""
+"""The outer edge of all commands: an error that a person can mend becomes a message and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How programs print: in colours on a terminal that has them, plainly everywhere else."""
+"""Terminal output: in colours where the terminal has them, plain everywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line's library refuses, in the words of every other error: seen, expected, what to do."""
+"""Command-line errors in the form of all other errors: seen, expected, what to do."""
 
 from __future__ import annotations
 

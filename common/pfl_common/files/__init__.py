@@ -1,1 +1,1 @@
-"""Files on disk that several rooms handle alike."""
+"""File handling that several rooms share."""

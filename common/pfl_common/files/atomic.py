@@ -1,4 +1,4 @@
-"""The few ways in which state changes on disk; all are here, so that a test can break each of them.
+"""All writes by which state changes on disk, in one place so that a test can break each of them.
 
 "Lasting" means that it is still so after a power loss.
 """

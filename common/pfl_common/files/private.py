@@ -1,4 +1,4 @@
-"""Files that only one user may read: written whole or not at all, refused when others could read them."""
+"""Files that only one user may read: written whole or not at all, refused if others could read them."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""Large files nobody needs any more, kept to be written over: fresh pages on a disk cost five times what warm ones do.
+"""Keeps large files that are no longer needed, to overwrite them: fresh pages on a disk cost five times as much.
 
 What a blank holds is of no meaning. Whoever writes over one must know by other means than its length how far they are.
 """
@@ -24,7 +24,7 @@ def throw_away(folders: Iterable[Path]) -> None:
 
 
 class Blanks:
-    """A folder of such files, up to so many bytes of them, for all threads of one process."""
+    """A folder of such files, limited in bytes, for all threads of one process."""
 
     def __init__(self, folder: Path, *, most: int) -> None:
         self._folder, self._most = folder, most

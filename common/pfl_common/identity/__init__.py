@@ -1,4 +1,4 @@
-"""Who is who in a federation: names, the authority, invitations, a site's keys, and finding the coordinator.
+"""Identities in a federation: names, the authority, invitations, a site's keys, and the search for the coordinator.
 
 Bytes and files in, bytes and files out; the calls that carry them are made elsewhere. Every moment
 is an argument.

@@ -1,4 +1,4 @@
-"""The federation's own certificate authority: it says who is a site, and nobody outside has to be asked.
+"""The federation's own certificate authority, which certifies its sites without any outside party.
 
 One file holds key and certificate together, so that no crash can leave one without the other. Sites get
 short-lived certificates and renew them; there is no list of revoked ones to keep or to fetch.
@@ -41,7 +41,7 @@ _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class _Leaf:
-    """What one certificate says."""
+    """The content of one certificate."""
 
     name: str
     role: str

@@ -1,4 +1,4 @@
-"""Cards: the federation's word that these two keys, one to sign and one to receive with, are this site's.
+"""Cards: signed statements that two public keys, one to verify with and one to seal for, belong to a site.
 
 A site asks with both public keys, signed by the signing key and by the key of its certificate request; so
 whoever was let in with that certificate request, and nobody between, names the keys. The authority answers
@@ -42,7 +42,7 @@ _HASH = ec.ECDSA(hashes.SHA256())
 
 @dataclass(frozen=True, repr=False)
 class EnvelopeKeys:
-    """The two private keys of one party: one signs what it sends, one opens what it is sent."""
+    """The two private keys of one party: one signs its parcels, one opens parcels sealed for it."""
 
     signing: Ed25519PrivateKey
     receiving: X25519PrivateKey
@@ -87,7 +87,7 @@ class EnvelopeKeys:
 
 @dataclass(frozen=True)
 class Card:
-    """A name and its public keys, from one moment to another, in one federation."""
+    """A name and its public keys, valid in one federation for a limited time."""
 
     name: str
     signing: bytes

@@ -1,4 +1,4 @@
-"""Reading and making the pieces a certificate consists of; every key of the federation's TLS is P-256."""
+"""Reads and makes keys, certificates and requests; every key of the federation's TLS is P-256."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ class KeyPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Peer:
-    """Who a certificate speaks for: a name, and whether it is a site, the operator or the coordinator."""
+    """The holder of a certificate: a name, and its role as site, operator or coordinator."""
 
     name: str
     role: str

@@ -1,4 +1,4 @@
-"""How a site finds the coordinator of the same user on this machine, with nothing typed.
+"""Finds the coordinator of the same user on this machine, so that nothing need be typed.
 
 The coordinator leaves a file that only its user can read: who can read it is that user, and that is the whole
 proof. It holds a secret that a site uses as it would use an invitation's; the secret goes over no wire.
@@ -21,7 +21,7 @@ _SHORTEST_PREFIX = 4
 
 
 class NoCoordinator(Unavailable, IdentityError):
-    """No coordinator of this user runs on this machine; a little later one may."""
+    """This user runs no coordinator on this machine at present."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Why a coordinator does not enrol a site, each reason said so that a person can act on it.
+"""The reasons for which a coordinator refuses to enrol a site, each with words that a person can act on.
 
 Refused
 └── Refusal               the coordinator does not enrol a site
@@ -17,7 +17,7 @@ from pfl_common.errors import IdentityError, Refused
 
 
 class Refusal(Refused):
-    """The coordinator does not enrol this site.
+    """The coordinator refuses to enrol this site.
 
     `str(refusal)` and `code` are for the coordinator's own log and metrics; `answer` and `public_code` are
     what may be told to the caller. They differ where the caller has proved nothing: a stranger must not learn

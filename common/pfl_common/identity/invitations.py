@@ -1,4 +1,4 @@
-"""Inviting a site: `pfl invite hospital_a` writes a file, the file's secret opens the door once.
+"""Invitations: `pfl invite hospital_a` writes a file whose secret lets one site in, once.
 
 The file goes to the site by hand. The coordinator keeps per site one small record with a key derived from the
 secret, enough to check a proof and not enough to make the file again.
@@ -32,7 +32,7 @@ _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 @dataclass
 class _Entry:
-    """What the coordinator remembers of one site's way in; `used_by` is a public key's fingerprint."""
+    """The coordinator's record of one invited site; `used_by` is a public key's fingerprint."""
 
     key: bytes = field(repr=False)
     expires: datetime
@@ -41,7 +41,7 @@ class _Entry:
 
 
 class Ledger:
-    """The coordinator's record of who was invited and who has come."""
+    """The coordinator's record of invitations and of the sites that used them."""
 
     def __init__(self, folder: Path, ca_pem: bytes) -> None:
         self._folder = private.make_folder(folder)

@@ -1,4 +1,4 @@
-"""The file that `pfl invite` writes and `--join` reads: text that carries one site into a federation.
+"""The file that `pfl invite` writes and `--join` reads: the text with which one site enters a federation.
 
 Its last field is a checksum: files like this travel by mail and memory stick, and a cut or re-wrapped copy
 must say so here and not as a failed proof at the coordinator.
@@ -26,7 +26,7 @@ _ABOUT = (
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a coordinator is reached, each as host:port; `http` is its status page and metrics."""
+    """A coordinator's addresses, each as host:port; `http` is its status page and metrics."""
 
     control: str
     enrolment: str
@@ -47,7 +47,7 @@ def host_and_port(host: str, port: int | str) -> str:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What a site needs to join a federation it has never spoken to."""
+    """Everything a site needs to join a federation it has never contacted."""
 
     federation_id: str
     site: str

@@ -1,15 +1,15 @@
-"""Small JSON files, read back field by field: whoever finds another type or no field is told which."""
+"""Reads small JSON files field by field; a missing field or a wrong type is an error that names the field."""
 
 import json
 from datetime import UTC, datetime
 
 
 class Unreadable(ValueError):
-    """A record does not hold what it should; the caller says which file and what to do."""
+    """A record does not hold what it should; the caller adds the file and the advice."""
 
 
 class Record:
-    """The fields of one JSON object, each asked for by name and type."""
+    """The fields of one JSON object, each read by name and type."""
 
     def __init__(self, fields: dict[str, object]) -> None:
         self.fields = fields

@@ -1,4 +1,4 @@
-"""What a site may be called: its name is its identity, in certificates, file names and reports alike."""
+"""Rules for a site's name, which is its identity in certificates, file names and reports alike."""
 
 import re
 from pathlib import Path

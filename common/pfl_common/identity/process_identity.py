@@ -1,4 +1,4 @@
-"""Whether a process still runs: by number and by the moment it started, for numbers are given out again."""
+"""Tells whether a process still runs, by its number and start time, since numbers are reused."""
 
 import subprocess
 from contextlib import suppress

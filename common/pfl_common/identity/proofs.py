@@ -1,4 +1,4 @@
-"""How a site shows that it holds an invitation's secret, without the secret ever leaving the site.
+"""Proves that a site holds an invitation's secret, without sending the secret.
 
     key   = HKDF-SHA256(secret, salt = federation id, info = label and site name)
     proof = HMAC-SHA256(key, label, federation id, site name, SHA-256 of the certificate request)

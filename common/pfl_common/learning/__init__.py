@@ -1,1 +1,1 @@
-"""Plumbing that every method shares: the SGD loop, and mathematics that several papers cite."""
+"""Code that the methods share: the SGD loop, and mathematics that several papers cite."""

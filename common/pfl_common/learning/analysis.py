@@ -1,4 +1,4 @@
-"""Measures that compare models of several sites: for offline analysis, on folders one owns, and nowhere else."""
+"""Measures that compare models of several sites, for offline analysis on one's own folders only."""
 
 from __future__ import annotations
 

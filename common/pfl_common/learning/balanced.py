@@ -1,4 +1,4 @@
-"""Cross entropy that does not learn how frequent the classes are at a site (balanced softmax)."""
+"""Balanced softmax: a cross entropy that does not learn how frequent the classes are at a site."""
 
 from __future__ import annotations
 

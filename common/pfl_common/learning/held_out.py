@@ -1,4 +1,4 @@
-"""A part of a site's training data that is held out, to weigh models on."""
+"""Holds out a part of a site's training data, to weigh models on."""
 
 from __future__ import annotations
 

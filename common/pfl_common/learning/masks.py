@@ -1,4 +1,4 @@
-"""Which entries of a model matter to a site, and which sites find the same entries important.
+"""Masks of the entries of a model that matter to a site, and the overlap of several sites' masks.
 
 A mask has one bit for each entry of each parameter. A site's masks are packed, eight bits to a byte, into one
 vector sorted by the parameters' names; whatever pads the last byte is 0 and counts nowhere.

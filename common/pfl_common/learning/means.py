@@ -1,4 +1,4 @@
-"""What a loss consists of, each part by itself: for methods that have more than one to tell."""
+"""Means of the parts of a loss, for methods whose loss has several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class Means:
-    """Means over all samples of a round's training, of numbers that come batch by batch."""
+    """Weighted means over all samples of a round's training, updated batch by batch."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}

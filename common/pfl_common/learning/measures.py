@@ -1,4 +1,4 @@
-"""What representations look like after training, in numbers: for diagnostics and reports, never part of a loss."""
+"""Measures of representations after training, for diagnostics and reports; never part of a loss."""
 
 from __future__ import annotations
 

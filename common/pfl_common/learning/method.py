@@ -1,4 +1,4 @@
-"""The shape of a method: a half for the site, a half for the coordinator, and what goes between them.
+"""The shape of a method: one half for the site, one for the coordinator, and the values that pass between them.
 
 A method is one module with three names: `Config`, `Client`, `Server` (and, when it needs them, `PER_CLIENT`,
 `phase`, `SHOWS`). The two halves share no object: all that one knows of the other has crossed as a `State`.
@@ -40,7 +40,7 @@ Momentum: TypeAlias = Annotated[float, Field(ge=0, lt=1), Why("from 1 on old ste
 
 @checked(frozen=True, config=STRICT)
 class Settings:
-    """What every method lets a user choose; a method's Config adds its own symbols and its own defaults."""
+    """The settings of every method; a method's Config adds its own symbols and defaults."""
 
     epochs: Annotated[int, Field(ge=1, le=1_000_000), Why("a round without a pass trains nothing")] = 1
     """E: passes over the site's training data in one round."""
@@ -72,7 +72,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """A round's counted updates. No order of arrival, no drop-outs, no time: only what was counted."""
+    """A round's counted updates, without their order, their times, or the sites that dropped out."""
 
     total: Sum
     shown: Mapping[ClientId, Kept]
@@ -80,8 +80,8 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Samples:
-    """One part of a site's data; images are kept as bytes and become numbers in [0, 1] when taken, the numbers of words
-    stay whole.
+    """One part of a site's data. Images are kept as bytes and become numbers in [0, 1] when taken; word numbers stay
+    integers.
     """
 
     x: Tensor
@@ -121,7 +121,7 @@ def _nothing() -> Samples:
 
 @dataclass(frozen=True)
 class LocalData:
-    """A site's data and its randomness, both of which stay where they are."""
+    """A site's data and its random numbers, both of which never leave it."""
 
     train: Samples
     validation: Samples
@@ -161,7 +161,7 @@ def cut(samples: int, size: int, tail: Tail) -> list[int]:
 
 
 class Participant(nn.Module):
-    """The site's half. Everything it must know in the next round is a parameter or a buffer of it."""
+    """The site's half. Everything it must know in the next round is one of its parameters or buffers."""
 
     heads: tuple[str, ...] = ("head",)
     """The heads it has, by canonical name; the backbone makes each of them."""
@@ -228,7 +228,7 @@ class Participant(nn.Module):
 
 
 class ServerHalf(Protocol):
-    """The coordinator's half. Pure: state in, state out; the state is the checkpoint."""
+    """The coordinator's half, as pure functions: state in, state out; the state is the checkpoint."""
 
     def __init__(self, config: Settings, spec: RunSpec) -> None: ...
 
@@ -246,7 +246,7 @@ class ServerHalf(Protocol):
 
 
 class Averaging:
-    """The coordinator's half of most methods: keep the mean of what travels."""
+    """The coordinator's half of most methods: it keeps the mean of the tensors that travel."""
 
     def __init__(self, config: Settings, spec: RunSpec) -> None:
         self.config, self.spec = config, spec

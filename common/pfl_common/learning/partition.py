@@ -1,4 +1,4 @@
-"""Which names of a module travel: decided by where a tensor lives and what layer owns it, never by a substring."""
+"""Selects the names of a module that travel, by a tensor's place and its layer's type, never by a substring."""
 
 from __future__ import annotations
 

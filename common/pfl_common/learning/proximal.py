@@ -1,4 +1,4 @@
-"""Proximal terms: how far a model is from another one, for losses that pull it back."""
+"""Proximal terms: the distance of a model from another one, for losses that pull it back."""
 
 from __future__ import annotations
 

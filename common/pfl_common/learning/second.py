@@ -1,4 +1,4 @@
-"""A second model beside the one that travels: personal, inherited, or tied to the first."""
+"""A second model beside the travelling one: personal, inherited, or tied to the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain SGD over a site's data: the loop every paper means by "E local epochs"."""
+"""Plain SGD over a site's data: the loop that papers mean by "E local epochs"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic over the single models of many sites, kept by reference: few of them are in memory at a time.
+"""Arithmetic over the single models of many sites, kept by reference so that few are in memory at a time.
 
 One model is read for each call of a function here and let go when it returns: a name in a loop would hold the last one
 while the next is read.

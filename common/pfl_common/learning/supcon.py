@@ -1,4 +1,4 @@
-"""Supervised contrast: representations of one class move together, those of different classes apart."""
+"""Supervised contrastive loss: pulls representations of one class together and those of different classes apart."""
 
 from __future__ import annotations
 

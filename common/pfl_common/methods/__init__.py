@@ -31,7 +31,7 @@ EVERYWHERE: Mapping[str, str] = {
 
 @runtime_checkable
 class Telling(Protocol):
-    """A coordinator's half that has numbers worth a curve: what it found out on its way to the next state."""
+    """A coordinator's half that also reports numbers worth a curve."""
 
     def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
         """The state that `close` gives, and the numbers by name; pure as `close` is."""
@@ -39,7 +39,7 @@ class Telling(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A method's file, read: its three names and the few words it may add."""
+    """A method's file as loaded: its three names and its optional texts."""
 
     name: str
     config: type[Settings]

@@ -1,4 +1,4 @@
-"""What every network looks like from outside: an encoder, a head, and the width between them."""
+"""The interface of every network: an encoder, a head, and the width between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pfl_common.errors import SettingError
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network cut in two: the encoder turns an example into numbers, the head those into class scores.
+    """A network in two parts: the encoder turns an example into features, the head turns those into class scores.
 
     `features` is the width K of the vector that leaves the encoder. The head returns logits. `name` is the one a run
     gives it, for methods whose defaults differ by network; empty for a network that is not of the list.

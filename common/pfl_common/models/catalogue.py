@@ -1,4 +1,4 @@
-"""The list of networks that a run can name, and the one function that makes them."""
+"""The networks that a run can name, and the one function that builds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain convolutional networks for images: layers one after the other, no shortcuts."""
+"""Plain convolutional networks for images, without shortcuts between layers."""
 
 from __future__ import annotations
 

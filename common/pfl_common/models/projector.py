@@ -12,7 +12,7 @@ from pfl_common.errors import SettingError
 
 @dataclass(frozen=True)
 class ProjectorShape:
-    """How large the projector is.
+    """The sizes of the projector's layers.
 
     `depth` counts its linear layers (D), `hidden` is the width between them (H; without effect at depth 1),
     and `bn` says whether batch normalisation follows each of them.

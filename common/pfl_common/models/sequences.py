@@ -1,4 +1,4 @@
-"""Networks for what is no picture: texts as numbers of their words, and windows of sensor channels."""
+"""Networks for texts, as numbers of their words, and for windows of sensor channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH = 32
 
 
 class MeanOfWords(nn.Module):
-    """The mean over all places of a text, padding included: a short text is nearer to zero."""
+    """The mean over all positions of a text, padding included, so that short texts lie nearer to zero."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, words, width) to (batch, width)."""

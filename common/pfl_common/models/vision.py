@@ -1,4 +1,4 @@
-"""The door to torchvision: the only module to import it, so that it also opens beside a torch without CUDA.
+"""The only importer of torchvision, which it makes work beside a torch without CUDA too.
 
 Released torchvision wheels bring binary operators built for CUDA. Beside a CPU-only torch that binary does
 not load. torchvision tolerates this, but while it is imported it describes two of those operators to torch by

@@ -1,1 +1,1 @@
-"""Every draw of a run, from words and not from history."""
+"""All randomness of a run, derived from names and numbers instead of a generator's history."""

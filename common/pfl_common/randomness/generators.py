@@ -1,4 +1,4 @@
-"""The only place that touches torch's global generator: every draw of a run starts from words, not from history."""
+"""The only code that touches torch's global generator; each seed is derived from words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random draws as pure functions: the same words always give the same number, on any machine.
+"""Random draws as pure functions: the same words give the same number on any machine.
 
 No generator state is carried along: whoever needs chance names what it is for (run seed, site, round,
 purpose). Without torch, so that the clockless parts of the coordinator can use it.

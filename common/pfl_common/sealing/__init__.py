@@ -1,4 +1,4 @@
-"""Sealing: bytes ⇄ frames that stay shut through any proxy and on the coordinator's disk.
+"""Sealing: turns bytes into frames that stay closed through any proxy and on the coordinator's disk, and back.
 
     sender     seal_file → Sealed; wrap for each recipient; sign_down or sign_up
     recipient  read the sender's card; verify_down or verify_up → Vouched; unwrap → ContentKey; open_…

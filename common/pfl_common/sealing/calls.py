@@ -1,4 +1,4 @@
-"""Signed calls: whoever asks and whoever answers is known behind a proxy that ends TLS too, and nothing is heard twice.
+"""Signed calls: caller and answerer are known even behind a proxy that ends TLS, and no call is accepted twice.
 
 A coordinator gives each line a session, a token only it can make. A call is signed over its name, its body, the
 session and a number that no other call of the session has; the answer over the call's signature and its own body.
@@ -33,7 +33,7 @@ _SALT, _TIME, _MAC = 8, 8, 32
 
 @dataclass(frozen=True)
 class SignedCall:
-    """Who calls, in which session, as which call of it, and the signature over that and the body."""
+    """A call's sender, its session, its number there, and the signature over these and the body."""
 
     site: ClientId
     session: bytes
@@ -42,7 +42,7 @@ class SignedCall:
 
 
 class NoSession(Refused):
-    """A call in no session of this coordinator; here is one, and the card its answers are signed by."""
+    """The call belongs to no session of this coordinator; the refusal carries a new one and the coordinator's card."""
 
     def __init__(self, words: str, *, session: bytes, card: bytes) -> None:
         self.session, self.card = session, card
@@ -50,7 +50,7 @@ class NoSession(Refused):
 
 
 class CallSigner:
-    """A site's side of one line: numbers its calls, signs them, and checks who answered."""
+    """A site's side of one line: numbers and signs its calls, and verifies the answers."""
 
     def __init__(self, keys: EnvelopeKeys, site: ClientId, *, read_card: Callable[[bytes], Card]) -> None:
         self._keys, self._site, self._read_card = keys, site, read_card
@@ -84,7 +84,7 @@ class CallSigner:
 
 @dataclass
 class _Window:
-    """The calls of one session that were heard, as a bit each below the newest."""
+    """The call numbers used in one session, as one bit each below the newest."""
 
     ends: float
     newest: int = 0
@@ -108,7 +108,7 @@ class _Window:
 
 @dataclass
 class CallBook:
-    """The coordinator's side: gives sessions, checks calls, signs answers."""
+    """The coordinator's side: opens sessions, verifies calls, signs answers."""
 
     keys: EnvelopeKeys
     card: bytes

@@ -1,4 +1,4 @@
-"""The content key of one parcel: made here, used for that one parcel, and handed on only in wraps.
+"""The content key of one parcel: made here, used for that parcel only, and passed on only in wraps.
 
 No function takes a key to seal with: each `Sealer` makes its own from the operating system's randomness and
 counts its frames itself, so that no key and nonce can meet two plaintexts.
@@ -27,7 +27,7 @@ _WRAP_LABEL = b"pfl wrap 1\0"
 
 
 class ContentKey:
-    """The key of one sealed parcel: it opens, it can be wrapped, and it is never shown."""
+    """The key of one sealed parcel: it opens frames and can be wrapped, but is never shown."""
 
     __slots__ = ("_raw",)
 
@@ -66,7 +66,7 @@ class Sealer:
 
 
 class Opener:
-    """Opens single frames of one parcel; whoever uses it sees to order and completeness."""
+    """Opens single frames of one parcel; its caller checks their order and number."""
 
     def __init__(self, key: ContentKey, header_hash: bytes) -> None:
         self._cipher = AESGCM(key._raw)

@@ -1,4 +1,4 @@
-"""How sealed bytes are laid out: frames of 1 MiB and a tag, each bound to its place and to one header.
+"""The layout of sealed bytes: frames of 1 MiB and a tag, each bound to its place and to one header.
 
     nonce (12 bytes) = direction and format version (7) ‖ frame number (4) ‖ last frame? (1)
 
@@ -27,7 +27,7 @@ _MOST_FRAMES = 1 << 32
 
 
 class Tampered(Refused):
-    """A sealed parcel is not what its sender sealed for us; nothing of it was used."""
+    """A sealed parcel is not what its sender sealed for us; none of it was used."""
 
     def __init__(self, code: Code, words: str) -> None:
         super().__init__(code, words)
@@ -35,7 +35,7 @@ class Tampered(Refused):
 
 @dataclass(frozen=True)
 class Binding:
-    """What all parts of one parcel are bound to: its header's hash, and the header's direction and sender."""
+    """The facts that every part of a parcel is bound to: the header's hash, direction and sender."""
 
     hash: bytes
     direction: Direction

@@ -1,4 +1,4 @@
-"""Whole parcels sealed and opened, frame by frame, with a few frames of memory.
+"""Seals and opens whole parcels frame by frame, with only a few frames in memory.
 
 Nothing is handed out before all of it has verified: neither a file under its name, nor a buffer, nor the
 first frame of a stream.
@@ -35,7 +35,9 @@ from pfl_common.spec.run import Direction
 
 @dataclass(frozen=True)
 class Sealed:
-    """A parcel just sealed. `digest` names it: down the SHA-256 of the sealed bytes, up the one of all tags."""
+    """A parcel just sealed. `digest` names it: for downloads the SHA-256 of the sealed bytes, for uploads that of all
+    tags.
+    """
 
     content_key: ContentKey = field(repr=False)
     binding: Binding
@@ -46,7 +48,7 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Vouched:
-    """What a sender's good signature says of a parcel: nothing is opened without one."""
+    """The facts of a parcel under its sender's valid signature; nothing is opened without one."""
 
     binding: Binding
     digest: str
@@ -54,7 +56,7 @@ class Vouched:
 
 
 class Fingerprint:
-    """The hashes of a parcel in the making; all bytes are hashed only where the signature needs it."""
+    """The hashes of a parcel while it is made; all bytes are hashed only where the signature needs it."""
 
     def __init__(self, direction: Direction) -> None:
         self._tags = hashlib.sha256()

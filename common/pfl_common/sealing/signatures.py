@@ -1,4 +1,4 @@
-"""Who sealed it: signatures over a parcel, both ways, and over the coordinator's receipts.
+"""Signatures over parcels in both directions, and over the coordinator's receipts.
 
 Going up one recipient knows the key, and the hash of all frame tags stands for the bytes. Going down many
 sites know it, and whoever knows a GCM key can make other bytes with the same tags: there the SHA-256 of the
@@ -26,7 +26,7 @@ _RECEIPT_LABEL = b"pfl receipt 1\0"
 
 @dataclass(frozen=True)
 class Envelope:
-    """What travels beside the sealed bytes; `digest` is as in `Sealed`, `wrap` is the reader's own."""
+    """The data that travel beside the sealed bytes; `digest` is as in `Sealed`, `wrap` is the reader's own."""
 
     header: bytes
     digest: str

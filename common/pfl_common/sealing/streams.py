@@ -1,4 +1,4 @@
-"""Sealed files as streams: written piece by piece as it comes, read at any place without opening the rest."""
+"""Sealed files as streams: written piece by piece, read at any place without opening the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAMES_AT_HAND = 3
 
 
 class SealWriter:
-    """Takes a parcel in pieces of any size and seals them as full frames, straight from the caller's memory."""
+    """Accepts a parcel in pieces of any size and seals it as full frames, straight from the caller's memory."""
 
     def __init__(self, file: BinaryIO, header: bytes) -> None:
         self._file, self._binding = file, bind(header)
@@ -65,7 +65,7 @@ class SealWriter:
 
 @dataclass
 class Sealing:
-    """A file in the making; `sealed` is there once the `with` is over."""
+    """A file being sealed; `sealed` is set once the `with` is over."""
 
     writer: SealWriter
     _sealed: list[Sealed] = field(default_factory=list)
@@ -86,7 +86,7 @@ def seal_stream(out: Path, header: bytes) -> Iterator[Sealing]:
 
 
 class SealedSource:
-    """A sealed file as if it were open: any part of its content, each frame verified before it is handed out.
+    """A sealed file, readable at any place as if it were open; each frame is verified before it is returned.
 
     Whether the parcel is whole, `check` says when all of it has been read once in order.
     """

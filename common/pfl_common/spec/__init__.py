@@ -1,1 +1,1 @@
-"""What is agreed before a run and said during it, as plain values."""
+"""The plain values that are agreed before a run and exchanged during it."""

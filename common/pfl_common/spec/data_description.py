@@ -1,4 +1,4 @@
-"""Whether what a site says of its data can be true: its words come over the wire and decide what all sites build.
+"""Checks a site's description of its data, which comes over the wire and decides what all sites build.
 
 What is bounded here bounds the call too. Refused is what no site of ours would say, with what was expected instead.
 """

@@ -1,4 +1,4 @@
-"""What follows from a manifest is worked out once: a run has a few of them, and each parcel asks the same again."""
+"""Caches results that depend on a manifest: a run has few manifests, and each parcel asks the same of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinator and site say to each other, as plain values; the transports only carry them.
+"""The messages between coordinator and site, as plain values; the transports only carry them.
 
 Torch-free. A site is never asked who it is: the transport knows it from the certificate.
 """
@@ -50,7 +50,7 @@ def shorten(words: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes that cross: going down named by their SHA-256, going up, sealed, by that of their frames' tags."""
+    """A file to transfer, named by a digest: of its bytes going down, of its frames' tags if it goes up sealed."""
 
     digest: str
     size: int
@@ -58,7 +58,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Seal:
-    """What opens a parcel for its recipient and vouches for its sender; empty within one process."""
+    """The wrap and signature of a parcel; empty within one process."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
 
@@ -68,7 +68,7 @@ class Seal:
 
 @dataclass(frozen=True)
 class Joined:
-    """The run a site has been taken into, the first model it shall start from, and the coordinator's card."""
+    """The run a site has been admitted to, the first model it starts from, and the coordinator's card."""
 
     spec: str
     init: Blob
@@ -80,7 +80,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Gathering:
-    """The run does not begin although enough sites have come; said only where there is something to say."""
+    """The reason why the run does not begin although enough sites have come."""
 
     words: tuple[str, ...]
 
@@ -110,7 +110,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Over:
-    """There will be no more tasks; `status` is finished, stopped or failed."""
+    """No more tasks will follow; `status` is finished, stopped or failed."""
 
     status: str
     words: str = ""
@@ -130,7 +130,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The coordinator has this upload, whole and verified; repeating the offer gives the same receipt."""
+    """The coordinator has this upload, whole and verified; repeating the offer returns the same receipt."""
 
     run: str
     key: str
@@ -149,7 +149,7 @@ NOT_SINCE = -1.0
 
 @dataclass(frozen=True)
 class SiteStatus:
-    """One line of the coordinator's list of sites: what it does, as one of a few words and as a person reads it."""
+    """One line of the coordinator's list of sites: its activity, as one word of a few and as a sentence."""
 
     site: ClientId
     state: str
@@ -199,7 +199,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What `pfl status` and the status page show. Moments are Unix times by the coordinator's clock."""
+    """The content of `pfl status` and of the status page. Moments are Unix times by the coordinator's clock."""
 
     run: str
     method: str

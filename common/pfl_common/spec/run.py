@@ -1,4 +1,4 @@
-"""What is agreed before any tensor moves: the run's specification, its tasks, and the exact shape of each parcel.
+"""Everything agreed before any tensor moves: the run's specification, its tasks, the exact shape of each parcel.
 
 No torch here: the daemon, the journal and the round read these without loading it.
 """
@@ -62,7 +62,7 @@ _AMOUNTS = (
 
 
 class Kind(enum.StrEnum):
-    """What a site is asked to do."""
+    """The kinds of task that a site can be given."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
@@ -107,7 +107,7 @@ Manifest: TypeAlias = tuple[Entry, ...]
 
 @dataclass(frozen=True)
 class Participation:
-    """How many sites a round asks: a ratio, a range drawn from each round, or a fixed list of names."""
+    """The number of sites a round asks: a ratio, a range drawn from each round, or a fixed list of names."""
 
     low: float = 1.0
     high: float = 1.0
@@ -185,7 +185,7 @@ Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read
 
 @dataclass(frozen=True)
 class Model:
-    """The network every site builds."""
+    """The network that every site builds."""
 
     backbone: str
     shape: tuple[int, ...]
@@ -274,7 +274,7 @@ def parcel_key(kind: Kind, phase: str, direction: Direction) -> str:
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over a site's training samples, from which all sites' mean and deviation follow."""
+    """Sums over a site's training samples, from which the mean and deviation over all sites follow."""
 
     count: int
     """How many numbers each sum is over."""
@@ -288,7 +288,7 @@ NOT_SUMMED = Moments(0, (), ())
 
 @dataclass(frozen=True)
 class Description:
-    """What a site says of its data when it registers; class names decide the run's common class list."""
+    """A site's description of its data, given when it registers; class names decide the run's class list."""
 
     shape: tuple[int, ...]
     classes: tuple[str, ...]
@@ -320,7 +320,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Header:
-    """What is said of one parcel besides its bytes; everything but `groups` follows from the task.
+    """The identity of one parcel; everything but `groups` follows from the task.
 
     `state` is the hash of the shared state the round started from: an update says what it is an update of.
     """

@@ -1,4 +1,4 @@
-"""Lists of words as people keep them, brought to one form: no marks, one spelling of accents, each word once."""
+"""Brings word lists that people keep to one form: no marks, one spelling of accents, each word once."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Named tensors, and all that is done with them without knowing a method: bytes, sums, files."""
+"""Named tensors and everything done with them without knowing a method: bytes, sums, files."""

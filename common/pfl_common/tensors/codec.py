@@ -1,4 +1,4 @@
-"""State to bytes and back: raw little-endian numbers in the order of a pinned manifest, and nothing else.
+"""Turns a State into bytes and back: raw little-endian numbers in the order of a pinned manifest, and nothing else.
 
 No names, no types, no lengths travel: both ends know them from the run's specification, so nothing a peer
 says of itself is ever trusted. The optional groups that are present are listed in the parcel's header.
@@ -58,7 +58,7 @@ def _in_group(entry: Entry, optional: set[str]) -> Entry:
 
 
 class Sink(Protocol):
-    """Where the bytes of a parcel go: a file, or room in memory."""
+    """The destination of a parcel's bytes: a file, or a buffer in memory."""
 
     def write(self, content: memoryview, /) -> object:
         """Take the next bytes, all of them."""

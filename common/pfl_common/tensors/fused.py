@@ -1,4 +1,4 @@
-"""Which tensors of a parcel are summed with which weights, and which of them lie side by side and are taken as one."""
+"""Pairs the summed tensors of a parcel with their weights, and joins neighbours so that they are summed as one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pfl_common.tensors.update import SUM, WEIGHT, agree
 
 @dataclass(frozen=True)
 class Column:
-    """Values that lie one after the other, and so do their weights: one number for each value."""
+    """Neighbouring tensors with neighbouring single-number weights, summed as one; or one tensor with any weights."""
 
     names: tuple[str, ...]
     values: Stretch

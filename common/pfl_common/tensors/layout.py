@@ -1,4 +1,4 @@
-"""Where each tensor of a parcel lies, and how to read parts of it: a parcel is never held as a whole to be read.
+"""The place of each tensor in a parcel, and reading parts of a parcel without holding the whole.
 
 Everything that walks over a large parcel does so in blocks of `BLOCK` numbers, through one warm buffer that is used
 again and again: fresh memory costs more than the arithmetic.
@@ -47,7 +47,7 @@ WIDEST = max(dtype.itemsize for dtype in DTYPES.values())
 
 
 class Source(Protocol):
-    """A parcel's plain bytes, wherever they lie; reading in order is cheap, any other order is possible."""
+    """A parcel's plain bytes, in memory or on disk; reading in order is cheap, any other order is possible."""
 
     @property
     def size(self) -> int:
@@ -58,7 +58,7 @@ class Source(Protocol):
 
 
 class Filed:
-    """A parcel that lies in a file, read in parts: unlike a mapping, a file that is cut short is only an error."""
+    """A parcel in a file, read in parts: a truncated file raises an error, where a mapping would crash."""
 
     def __init__(self, file: FileIO) -> None:
         self._file, self._size = file, os.fstat(file.fileno()).st_size
@@ -90,7 +90,7 @@ def open_file(path: Path) -> Iterator[Filed]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one tensor lies in a parcel, and what it is."""
+    """The place of one tensor in a parcel, and its type and shape."""
 
     entry: Entry
     offset: int
@@ -163,7 +163,7 @@ def _groups_of(manifest: Manifest) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Neighbours of one branch and type, taken as one vector: a hundred small tensors cost no more than one."""
+    """Neighbouring tensors of one branch and type, read as one vector: a hundred small ones cost as much as one."""
 
     whole: Place
     parts: tuple[Place, ...]
@@ -192,7 +192,7 @@ def fit(size: int, places: dict[str, Place]) -> None:
 
 
 class Window:
-    """One warm buffer; a tensor's numbers are looked at through it, one block after the other."""
+    """One reused buffer, through which a tensor's numbers are read block by block."""
 
     def __init__(self, source: Source, block: int = BLOCK) -> None:
         self._source, self._block = source, block

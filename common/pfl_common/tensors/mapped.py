@@ -1,4 +1,4 @@
-"""Room for large tensors: in a file that is mapped instead of memory of one's own, or in memory that is quick to get.
+"""Memory for large tensors: a mapped file instead of anonymous memory, or huge pages, which are quick to get.
 
 A mapped tensor is like any other. Its pages come from the file and go back to it when memory is short; what is
 written to it stays in this process. Its file has no name any more and is gone with the last tensor that lies in it.
@@ -46,7 +46,7 @@ def inside(folder: Path) -> Iterator[None]:
 
 
 class Draft(Protocol):
-    """Tensors in the making, written block by block."""
+    """Tensors being written, block by block."""
 
     def put(self, name: str, start: int, block: Tensor) -> None:
         """Write numbers from this place of a tensor on."""
@@ -95,6 +95,8 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 class _InMemory:
+    """A draft in memory."""
+
     def __init__(self, like: Mapping[str, Tensor]) -> None:
         self._tensors = {name: zeros(tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}
 
@@ -106,6 +108,8 @@ class _InMemory:
 
 
 class _InFile:
+    """A draft in a file without a name, mapped once it is written."""
+
     def __init__(self, like: Mapping[str, Tensor], file: BinaryIO) -> None:
         self._like, self._file, self._offsets, self._size = like, file, dict[str, int](), 0
         for name, tensor in like.items():

@@ -1,4 +1,4 @@
-"""Tensors as a safetensors file, written here so that the same values are the same bytes, hashed on the way.
+"""Writes tensors as a safetensors file: equal values give equal bytes, and the hash is computed on the way.
 
 Form: the length of the header in eight bytes, the header in JSON with each tensor's type, shape and place, the
 numbers. Wider numbers come first, then names decide, so that every tensor begins where its type may begin.
@@ -31,14 +31,14 @@ _PIECE = 1 << 20
 
 
 class Out(Protocol):
-    """A file, or what stands before one."""
+    """A file, or an object that writes to one."""
 
     def write(self, content: bytes | memoryview, /) -> object:
         """Write on."""
 
 
 class Hashed:
-    """A file that is hashed while it is written: what is in the cache is not read a second time."""
+    """A file that is hashed while it is written, so that it need not be read again."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out, self._hash = out, hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Named tensors: whatever crosses the network, lies in a vault or makes a checkpoint is a `State`.
+"""Named tensors: a `State` is whatever crosses the network, lies in a vault or makes a checkpoint.
 
 A State has no order: names are the only address. Whoever needs one vector calls `flat`, which sorts.
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class Kept(Protocol):
-    """One site's update that stays in the coordinator's spool; `load` reads it when it is really needed."""
+    """One site's update in the coordinator's spool; `load` reads it on demand."""
 
     @property
     def id(self) -> str: ...
@@ -22,7 +22,7 @@ class Kept(Protocol):
 
 
 class State(Mapping[str, Tensor]):
-    """Tensors by dotted name, and (only on the coordinator) updates kept by reference."""
+    """Tensors by dotted name and, on the coordinator only, updates kept by reference."""
 
     __slots__ = ("_tensors", "kept")
 

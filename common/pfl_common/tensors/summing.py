@@ -1,4 +1,4 @@
-"""The sum of many sites' updates: what federated learning is made of.
+"""The weighted sum of many sites' updates.
 
 The law: adding the same updates gives the same bits, whoever adds them. Inside everything is float64; a weight is
 an integer or a float32 and a value a float32, so each product is exact and only the additions round. Their order is
@@ -31,7 +31,7 @@ REUSED = 512 << 20
 
 
 class Sum:
-    """Totals of weight x value and of the weights, per name."""
+    """Totals by name: of weight times value, and of the weights."""
 
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
@@ -177,7 +177,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class _Long:
-    """The sums of a column, side by side: the totals and weights of its names look into them."""
+    """The sums of a column, stored side by side; the totals and weights of its names are views of them."""
 
     shapes: tuple[tuple[int, ...], ...]
     total: Tensor
@@ -185,7 +185,7 @@ class _Long:
 
 
 class _Numbers(Protocol):
-    """A tensor's numbers, wherever they lie, taken in order of their rows."""
+    """A tensor's numbers, from memory or from a parcel, read in the order of its rows."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -214,7 +214,7 @@ class _Parcelled:
 
 
 class _Warm:
-    """Memory for one block, used for all of them: fresh memory costs more than the arithmetic."""
+    """Memory for one block, reused for all of them: fresh memory costs more than the arithmetic."""
 
     def __init__(self) -> None:
         self._wide = torch.empty(2, BLOCK, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What a site sends back, and how it is named in a parcel."""
+"""A site's update, and the names of its parts in a parcel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Up:
-    """What a site sends back: terms of sums and, for methods that say so aloud, single values shown."""
+    """A site's update: terms of sums and, for methods that declare it, single values shown."""
 
     summed: Mapping[str, Weighted] = field(default_factory=dict)
     shown: State = field(default_factory=State)

@@ -1,1 +1,1 @@
-"""Messages generated from proto/; never edited: proto/README.md says how to make them anew."""
+"""Messages generated from proto/, never edited; proto/README.md says how to generate them again."""

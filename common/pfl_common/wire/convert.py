@@ -1,4 +1,4 @@
-"""Plain values into the messages of `wire` and back: what one side says, the other hears as the same value.
+"""Converts plain values to the messages of `wire` and back, without loss.
 
 `say_…` never fails; `hear_…` raises `Refused("bad_request")` for what no program of ours would have said.
 """

@@ -1,4 +1,4 @@
-"""The parts that several messages of `wire` are made of, into plain values and back; `convert` puts them together.
+"""Converts the parts that several messages of `wire` share; `convert` puts them together.
 
 What no program of ours would have said raises ValueError or KeyError here, which `convert` refuses.
 """

@@ -1,4 +1,4 @@
-"""A comparison in charts, as PNG and SVG: accuracies with intervals, differences from the reference, curves."""
+"""Charts of a comparison, as PNG and SVG: accuracies with intervals, differences from the reference, curves."""
 
 from __future__ import annotations
 

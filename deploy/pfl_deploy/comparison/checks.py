@@ -1,4 +1,4 @@
-"""Everything that can be known before anything is trained: data, methods, settings, networks, places to write to."""
+"""Checks a comparison before anything is trained: data, methods, settings, networks, places to write to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pfl_server.settings import ServerSettings
 
 @dataclass(frozen=True)
 class Held:
-    """Training samples of a site, and how many of them are kept for choosing."""
+    """The number of a site's training samples, and how many of them are held back for choosing."""
 
     back: int
     of: int
@@ -37,7 +37,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Checked:
-    """A comparison that can be played."""
+    """A comparison that has passed all checks."""
 
     circumstances: Circumstances
     held: Mapping[ClientId, Held]

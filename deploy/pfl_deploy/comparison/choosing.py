@@ -1,4 +1,4 @@
-"""Settings are chosen by mean validation accuracy over sites, in runs of a seed that no reported run uses."""
+"""Chooses settings by mean validation accuracy over sites, in runs of a seed that no reported run uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pfl_deploy.comparison.trials import Trials
 
 @dataclass(frozen=True)
 class Tried:
-    """One combination of settings and what came of it."""
+    """One combination of settings and its results."""
 
     trial: Trial
     outcome: Outcome
@@ -24,7 +24,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Edge:
-    """A chosen value beside which no other was tried on one side: a better one may lie further out."""
+    """A chosen value at the edge of its grid: a better one may lie beyond."""
 
     setting: str
     value: Json
@@ -38,7 +38,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Choice:
-    """The settings a contestant is reported with; None if none could be trained."""
+    """The settings a contestant is reported with; None if no run of it could be trained."""
 
     settings: dict[str, Json] | None
     tried: tuple[Tried, ...] = ()

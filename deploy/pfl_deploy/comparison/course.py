@@ -1,4 +1,4 @@
-"""How a contestant came to where it is: its best and its last, how evenly over sites, rounds and bytes to a target."""
+"""A contestant's way to its accuracy: best and last, spread over sites, rounds and bytes to a target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARE = 0.95
 
 @dataclass(frozen=True)
 class Course:
-    """One run."""
+    """The course of one run."""
 
     best: float
     last: float
@@ -36,7 +36,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Courses:
-    """Means over seeds; rounds and bytes over the seeds that came to the target."""
+    """Means over seeds; rounds and bytes over the seeds that reached the target."""
 
     best: float
     overfitting: float

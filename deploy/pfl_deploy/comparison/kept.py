@@ -1,4 +1,4 @@
-"""Finished runs in a file, a line each, so that a comparison that was broken off goes on where it was.
+"""Finished runs in a file, one line each, so that an interrupted comparison continues where it stopped.
 
 A result is served again only for the very same run: settings, every site's data, the product's code and what else
 decides its bits are in its key. What else lies in the file is left as it is, and counted.
@@ -23,7 +23,7 @@ FORM = 3
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What decides a run's result beside its settings."""
+    """Everything beside its settings that decides a run's result."""
 
     data: Mapping[str, str]
     """Each site's fingerprint."""
@@ -49,7 +49,7 @@ class Circumstances:
 
 
 class Kept:
-    """The file, or no file: then nothing outlives the comparison."""
+    """The file of finished runs; without a file nothing outlives the comparison."""
 
     def __init__(self, file: Path | None, circumstances: Circumstances) -> None:
         self._file, self._circumstances = file, circumstances

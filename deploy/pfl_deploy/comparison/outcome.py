@@ -1,4 +1,4 @@
-"""What came of one run: accuracy by part of the data and by site, or why there is none."""
+"""The result of one run: accuracy by part of the data and by site, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_REASON = 90
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run's end."""
+    """The result of one run."""
 
     accuracy: Accuracies = field(default_factory=dict)
     curve: dict[int, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Differences of two contestants seed by seed, with Student's t interval over seeds.
+"""Differences between two contestants seed by seed, with Student's t interval over seeds.
 
 Two runs of one seed share their data's order and first values, so their difference varies less than either of them.
 """
@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Paired:
-    """A mean over seeds, of differences mostly, and its interval; no interval of a single seed."""
+    """A mean over seeds, mostly of differences, and its interval; a single seed has no interval."""
 
     by_seed: Mapping[int, float]
     mean: float

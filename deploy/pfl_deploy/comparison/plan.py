@@ -1,4 +1,4 @@
-"""A comparison's file: what all runs share, then one table per contestant with fixed settings and values to try.
+"""A comparison's file: the settings of all runs, then one table per contestant with fixed settings and values to try.
 
 Every word of the file is checked when it is read: a wrong one is an error that names the nearest right one.
 """
@@ -32,7 +32,7 @@ _OF_EACH_RUN = frozenset({"method", "rounds", "seed", "sites"})
 
 @checked(frozen=True, config=STRICT)
 class Contestant:
-    """A method with its fixed settings and those to be chosen."""
+    """A method, its fixed settings, and the settings to be chosen."""
 
     name: str
     method: str
@@ -56,7 +56,7 @@ class Contestant:
 
 @checked(frozen=True, config=STRICT)
 class _Words:
-    """The top of the file, as a person writes it."""
+    """The top of the file, as written."""
 
     rounds: Annotated[int, Field(ge=1)]
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
@@ -72,7 +72,7 @@ class _Words:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, and under which common conditions."""
+    """The contestants and their common conditions."""
 
     rounds: int
     choosing_rounds: int

@@ -1,4 +1,4 @@
-"""How far a comparison is: one line a run in a log, one line that stays on a terminal; with an estimate of the rest."""
+"""A comparison's progress: a line per run in a log, a live line on a terminal, with an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pfl_deploy.report import formatting
 
 
 class Progress:
-    """Counts runs that are done and left. Test accuracies of runs that only choose settings are not shown: nobody
-    shall be led by them.
+    """Counts finished and remaining runs. Test accuracies of runs that only choose settings stay hidden, so that nobody
+    chooses by them.
     """
 
     def __init__(self, console: Console, *, runs: int, rounds: int, jobs: int) -> None:

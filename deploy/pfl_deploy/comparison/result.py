@@ -1,4 +1,4 @@
-"""What a comparison has found, as plain values: per contestant its settings, accuracies over seeds, and differences."""
+"""A comparison's findings as plain values: per contestant its settings, accuracies over seeds, and differences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant."""
+    """The findings for one contestant."""
 
     contestant: Contestant
     choice: Choice
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """All of it."""
+    """All findings of a comparison."""
 
     plan: Comparison
     checked: Checked

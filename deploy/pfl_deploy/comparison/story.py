@@ -21,7 +21,7 @@ from pfl_deploy.comparison.trials import Trials
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody wants compared, and where what comes of it goes."""
+    """A request for a comparison, and where its results go."""
 
     plan: Path
     data: Path

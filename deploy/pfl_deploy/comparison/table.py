@@ -1,4 +1,4 @@
-"""A comparison as Markdown, in percent: a table for each part of the data, then what has to be known to read it."""
+"""A comparison as Markdown, in percent: a table for each part of the data, then notes on how to read it."""
 
 from __future__ import annotations
 

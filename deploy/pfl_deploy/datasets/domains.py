@@ -43,7 +43,7 @@ SHIFTED = ("mnist_m", "synth", "street", "hand")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many pictures each site has."""
+    """The number of pictures of each site."""
 
     train: int = 1000
     validation: int = 200
@@ -68,7 +68,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Makes the domains from one seed; the same seed and sizes give the same bytes."""
+    """Makes the domains from a seed; the same seed and sizes give the same bytes."""
 
     seed: int = 0
     sizes: Sizes = Sizes()

@@ -25,7 +25,7 @@ Colour = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Brush:
-    """What a picture is made with: chance, typefaces, and the photographs that patches are cut from."""
+    """The means of drawing: random numbers, typefaces, and the photographs that patches are cut from."""
 
     rng: np.random.Generator
     faces: Sequence[Path] = ()

@@ -17,7 +17,7 @@ from pfl_common.errors import DataError
 
 @dataclass(frozen=True)
 class Family:
-    """Some files of one family and the package that brings them."""
+    """Font files of one family, and the package that contains them."""
 
     package: str
     files: tuple[str, ...]
@@ -25,7 +25,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Cast:
-    """Families to draw training, validation and test examples with, and families kept for the shifted test."""
+    """The families for training, validation and test examples, and those reserved for the shifted test."""
 
     train: tuple[Family, ...]
     shifted: tuple[Family, ...]

@@ -1,4 +1,4 @@
-"""Pictures with their labels, and what one site's folder is going to hold."""
+"""Pictures with their labels, and the planned content of one site's folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Labelled:
-    """Examples `x` (first axis: one entry an example) and the class index `y` of each."""
+    """Examples `x` (one along the first axis) and the class index `y` of each."""
 
     x: Images
     y: Labels
@@ -36,7 +36,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Source:
-    """A published data set as its authors cut it; `test` is empty when they did not cut it."""
+    """A published data set as its authors divided it; `test` is empty if they did not."""
 
     name: str
     classes: Sequence[str]
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ClientData:
-    """What one site's folder holds; `origin` says where it comes from and is stored beside the data."""
+    """The content of one site's folder; `origin` says where it comes from and is stored beside the data."""
 
     classes: Sequence[str]
     train: Labelled

@@ -1,4 +1,4 @@
-"""Who gets which examples: label skew between sites, as pure functions from labels to indices.
+"""Divides examples among sites with skewed labels, as pure functions from labels to indices.
 
 `pathological`, `practical_dirichlet` and `iid` cut one pool: every example goes to one site. `two_classes`
 and `fixed_dirichlet` draw for each site from the given training and test parts: sites may share examples. All
@@ -35,7 +35,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Draws:
-    """How many training and test examples each site draws (FedCAC: 500 and 100)."""
+    """The number of training and test examples that each site draws (FedCAC: 500 and 100)."""
 
     train: int = 500
     test: int = 100

@@ -50,7 +50,7 @@ def default_cache() -> Path:
 
 @dataclass(frozen=True)
 class Stock:
-    """Where raw material lies on this machine: fetched archives, Debian's data sets, fonts."""
+    """The places of raw material on this machine: downloaded archives, Debian's data sets, fonts."""
 
     cache: Path = field(default_factory=default_cache)
     fashion: Path = Path("/usr/share/datasets/fashion-mnist")

@@ -1,4 +1,4 @@
-"""`pfl split`: client folders from a data set, by domain or by a label partition."""
+"""`pfl split`: site folders from a data set, by domain or by a label partition."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FETCHED_SETS, FETCHED_DOMAINS = ("mnist", "cifar10"), ("mnist", "mnist_m")
 
 @dataclass(frozen=True)
 class Plan:
-    """How a data set is cut."""
+    """A division of a data set into site folders."""
 
     partition: str = "dirichlet"
     sites: int = 10

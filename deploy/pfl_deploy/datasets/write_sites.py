@@ -1,4 +1,4 @@
-"""Writes one folder a site, `site_00` and so on, from a data set and a partition of it."""
+"""Writes one folder per site (`site_00` and so on) from a data set and a partition of it."""
 
 from __future__ import annotations
 

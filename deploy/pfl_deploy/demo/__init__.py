@@ -1,1 +1,1 @@
-"""`pfl demo`: a whole federation as real processes on this machine, beside its yardsticks, told in one page."""
+"""`pfl demo`: a federation of real processes on this machine, its baselines, and a report."""

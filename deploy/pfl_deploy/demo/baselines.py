@@ -1,4 +1,4 @@
-"""What each site would have had otherwise: the other methods on the same data, each in one process.
+"""The demo's baselines: other methods on the same data, each in one process.
 
 A simulated run ends in the same bytes as one over the network, so this saves the start of many programs and
 changes no number. Both run at the same time, each on a core of its own where there are two.

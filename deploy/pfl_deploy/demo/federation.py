@@ -1,4 +1,4 @@
-"""DualFed for real: one coordinator and one daemon per site, mutual TLS between them, each site with its trainer."""
+"""The demo's real federation with DualFed: a coordinator and daemons over mutual TLS, each site with its trainer."""
 
 from __future__ import annotations
 

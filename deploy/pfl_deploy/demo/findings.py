@@ -1,4 +1,4 @@
-"""All that the report tells, as plain values read from what the programs left on disk."""
+"""The report's content as plain values, read from the files that the programs left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pfl_server.store.comparable import Differences, Subject, find_differences
 
 @dataclass(frozen=True)
 class Method:
-    """One contestant's run."""
+    """The run of one contestant."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What crossed one site's border in the run with real processes."""
+    """The traffic of one site in the run with real processes."""
 
     uploads: int
     sent: int
@@ -62,7 +62,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Part:
-    """A module of the network, or that half of it which travels or stays; `kinds` are its tensors' last names."""
+    """A module of the network, or the half of it that travels or stays; `kinds` are its tensors' last names."""
 
     name: str
     travels: bool
@@ -73,7 +73,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Findings:
-    """One demo."""
+    """The findings of one demo."""
 
     methods: tuple[Method, ...]
     sites: dict[str, Specimens]

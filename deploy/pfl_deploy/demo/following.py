@@ -1,4 +1,4 @@
-"""Follows a run while it trains: its log for the rounds, the sites' own histories for their accuracy.
+"""Follows a run while it trains: reads rounds from its log and accuracies from the sites' own histories.
 
 The coordinator never sees a site's curve. The demo does because it owns the sites' folders.
 """
@@ -23,7 +23,7 @@ _SCORE = re.compile(r"(pre|post)/(\w+)/(\w+)")
 
 @dataclass
 class Trained:
-    """A run that is over: what each site left in its folder, and how long everything took."""
+    """A finished run: the folder each site left, and how long everything took."""
 
     contestant: Contestant
     folders: Mapping[str, Path]
@@ -35,7 +35,7 @@ class Trained:
 
 
 class Follower:
-    """Hears the lines of one run's log and brings each closed round to the board."""
+    """Reads one run's log line by line and shows each closed round on the board."""
 
     def __init__(
         self, contestant: Contestant, plan: Plan, board: Board, folders: Callable[[], Mapping[str, Path]]

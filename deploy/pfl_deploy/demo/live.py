@@ -1,4 +1,4 @@
-"""What one sees while it trains: a live table on a terminal, one line a round in a log."""
+"""The demo's display while it trains: a live table on a terminal, one line per round in a log."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class Measured:
-    """What sites have measured of the state after a round; 0: before the first one."""
+    """The sites' measurements of the state after a round; 0 is the state before the first."""
 
     after: int
     accuracy: Mapping[str, float]
 
 
 class Board:
-    """Accuracy by site and method, and what happens just now."""
+    """Accuracy by site and method, and the current activity."""
 
     def __init__(self, console: Console, sites: Sequence[str], titles: Sequence[str]) -> None:
         self._console, self._sites, self._titles = console, sites, titles

@@ -1,4 +1,4 @@
-"""THE STORY of the demo: start a federation, train, train the yardsticks, read what was left, write the page."""
+"""THE STORY of the demo: start a federation, train, train the baselines, read the files they left, write the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST_START, LONGEST_ROUND = 300.0, 120.0
 
 
 class Interrupted(PflError):
-    """A signal ended the demo; everything it had started has ended too."""
+    """A signal ended the demo, and with it everything it had started."""
 
     exit_code = 130
 

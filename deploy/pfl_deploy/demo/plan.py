@@ -1,4 +1,4 @@
-"""What the demo plays: whose data, how long, and the three methods with their settings."""
+"""The demo's plan: the sites' data, the number of rounds, and three methods with their settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKBONE = "resnet8"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A method of the comparison: its name, how the report calls it, its settings."""
+    """A method of the comparison: its name, its title in the report, its settings."""
 
     method: str
     title: str
@@ -50,7 +50,7 @@ CONTESTANTS = (LOCAL, FEDAVG, DUALFED)
 
 @dataclass(frozen=True)
 class Plan:
-    """One demo: the sites' folders, the rounds, and the folder everything is written to."""
+    """One demo: the sites' folders, the rounds, and the folder for all results."""
 
     data: Path
     out: Path

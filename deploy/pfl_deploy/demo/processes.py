@@ -1,4 +1,4 @@
-"""Programs the demo starts: each in a session of its own, each with a log, each ended by its id."""
+"""The programs that the demo starts: each in its own session, with its own log, ended by its process id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True)
 class Running:
-    """One program that was started: its process and where it writes what it says."""
+    """One started program: its process and its log."""
 
     name: str
     log: Path

@@ -1,4 +1,4 @@
-"""The report: what was reached, by whose data, what it took, what travelled, and how to play it again."""
+"""The demo's report: accuracy, data, cost, traffic, and how to play the run again."""
 
 from __future__ import annotations
 

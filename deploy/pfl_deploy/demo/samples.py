@@ -1,4 +1,4 @@
-"""What a site's data look like: how many there are, where they come from, one picture of each class."""
+"""A site's data at a glance: counts, origin, one picture of each class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = ("train", "validation", "test", "shifted")
 
 @dataclass(frozen=True)
 class Specimens:
-    """A site's data at a glance; what cannot be seen without more effort is left empty."""
+    """A site's counts, origin and pictures; whatever is not quickly read is left empty."""
 
     counts: dict[str, int]
     licence: str

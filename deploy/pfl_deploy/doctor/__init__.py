@@ -1,1 +1,1 @@
-"""`pfl doctor`: what is wrong with this machine, its sites, a coordinator or a data folder, and what to do about it."""
+"""`pfl doctor`: finds faults of this machine, its sites, a coordinator or a data folder, and says what to do."""

@@ -1,4 +1,4 @@
-"""A data folder as the site would take it: what was recognised, what is odd, and every file that cannot be read."""
+"""Checks a data folder as the site would read it: its kind, its oddities, and every unreadable file."""
 
 from __future__ import annotations
 

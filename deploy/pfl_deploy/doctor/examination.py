@@ -1,4 +1,4 @@
-"""All looks one after the other, and how their findings are shown."""
+"""Runs all checks one after the other and shows their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDEST = 110
 
 @dataclass(frozen=True)
 class Asked:
-    """What the doctor shall look at."""
+    """The things to check."""
 
     data: Path | None = None
     join: Path | None = None

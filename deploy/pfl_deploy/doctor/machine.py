@@ -1,4 +1,4 @@
-"""The machine and what is installed on it: Python, torch, memory, disks, the way out."""
+"""Checks the machine and its software: Python, torch, memory, disks, access to the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a coordinator can be reached: of this user on this machine, or the one an invitation names."""
+"""Checks whether a coordinator can be reached: this user's on this machine, or the one an invitation names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an examination finds: one line each, with what to do."""
+"""The results of an examination: one line each, with what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. The words hold no secret: they are made to be sent to somebody who helps."""
+    """The result of one check. Its text holds no secret, so that it can be sent to somebody who helps."""
 
     about: str
     level: Level

@@ -1,4 +1,4 @@
-"""The state of this machine's sites: keys, vaults, and whether a daemon is at work. Only looked at, never changed."""
+"""Checks the state of this machine's sites (keys, vaults, running daemons) without changing anything."""
 
 from __future__ import annotations
 

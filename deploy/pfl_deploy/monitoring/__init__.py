@@ -1,1 +1,1 @@
-"""Grafana's dashboards and the table of metrics, made from what the code declares."""
+"""Grafana's dashboards and the table of metrics, generated from the declarations in the code."""

@@ -1,4 +1,4 @@
-"""The table of all numbers that the two programs expose, made from what the code declares.
+"""The table of all numbers that the two programs expose, generated from the declarations in the code.
 
 `python -m pfl_deploy.monitoring.metrics_table > deploy/prometheus/metrics.md` makes it anew after a change.
 """

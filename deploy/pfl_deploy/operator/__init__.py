@@ -1,1 +1,1 @@
-"""What an operator asks a coordinator, and what a site's people ask its list of what left."""
+"""Commands for the operator of a coordinator, and for a site's own list of what left it."""

@@ -1,4 +1,4 @@
-"""What a site has listed of all that left it, as a table; and whether the list holds. Reads only.
+"""`pfl audit`: a site's list of everything that left it, as a table, and whether it is intact. Reads only.
 
 `pfl audit` is for the site's engineer: it reads the site's own folder and asks nobody.
 """

@@ -1,4 +1,4 @@
-"""Whether a site's list of what left it holds: line by line, by its head, and by the coordinator's receipts."""
+"""Checks a site's list of what left it: line by line, by its head, and by the coordinator's receipts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pfl_deploy.operator.audit_entries import Entry, key_of
 
 @dataclass(frozen=True)
 class Checked:
-    """Whether a list holds: what is wrong with it, what is only to be known, and what was looked at."""
+    """The result of a check: faults, remarks, and the number of things checked."""
 
     lines: int
     head: str
@@ -27,7 +27,7 @@ class Checked:
 
 @dataclass
 class Check:
-    """One look over a site's list; what it finds is told by line."""
+    """One check of a site's list; it reports its findings by line."""
 
     folder: Path
     raw: list[Entry]

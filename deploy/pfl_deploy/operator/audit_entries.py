@@ -1,4 +1,4 @@
-"""The lines of a site's list of what left it, as they are and with each update beside its receipt."""
+"""The entries of a site's list, each update joined with its receipt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pfl_common.spec.run import Json
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that was listed. `line` counts in `book`, from 1."""
+    """One entry of the list. `line` is its number in `book`, from 1."""
 
     book: str
     line: int

@@ -1,4 +1,4 @@
-"""What the operator does with a coordinator: invite sites, look, stop. Works on the coordinator's own machine."""
+"""The operator's commands (invite sites, show status, stop) on the coordinator's own machine."""
 
 from __future__ import annotations
 

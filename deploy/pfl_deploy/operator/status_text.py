@@ -1,4 +1,4 @@
-"""How a run stands, in the words that the status page uses too."""
+"""A run's status in words, the same as on the status page."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pages about the product itself, made from its code."""
+"""Pages about the product, generated from its code."""

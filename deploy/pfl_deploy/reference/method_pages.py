@@ -1,4 +1,4 @@
-"""The pages of `deploy/methods`: one for each method in words and figures, and one table of all of them.
+"""Generates `deploy/methods`: a page for each method in words and figures, and one table of all.
 
     python -m pfl_deploy.reference.method_pages [NAME ...]
 
@@ -30,7 +30,7 @@ SMALL = NETWORKS[0]
 
 @dataclass(frozen=True)
 class Tested:
-    """What tests know of a method."""
+    """The tests of a method, as its page shows them."""
 
     passed: int = 0
     marked: int = 0

@@ -1,1 +1,1 @@
-"""`pfl report`: one page about one run, from what the coordinator wrote down and what sites' owners lay beside it."""
+"""`pfl report`: one page about one run, from the coordinator's records and, where available, the sites' own."""

@@ -1,4 +1,4 @@
-"""How the accuracies of many sites and rounds become the one number that a paper prints."""
+"""Reduces the accuracies of many sites and rounds to one number, in each way that papers do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BestMode: TypeAlias = Literal["common_round", "per_client"]
 
 @dataclass(frozen=True, config=STRICT)
 class Reading:
-    """How a run's accuracies are read; nothing of it changes what was trained."""
+    """The way a run's accuracies are averaged; it changes nothing in the training."""
 
     acc_average: Average = "macro"
     """macro: the mean over sites, each alike. micro: over all test samples together, as FedCP and GPFL print it."""

@@ -1,4 +1,4 @@
-"""All that the page and its JSON tell of a run, as plain values: what was reached, by how many, at what cost."""
+"""The facts of a run for the page and its JSON, as plain values: accuracy, participation, cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PACKAGES = ("pfl-net", "torch", "grpcio", "numpy", "matplotlib")
 
 @dataclass(frozen=True)
 class Told:
-    """One run: the one the page is about, or one beside it."""
+    """One run of the page: its subject, or one beside it."""
 
     record: Record
     measured: Measured
@@ -86,7 +86,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Reached:
-    """When a run's mean accuracy first reached a target; None of a run that did not."""
+    """The first time a run's mean accuracy reached a target; None if it did not."""
 
     target: float
     round: int
@@ -97,7 +97,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Target:
-    """A mean accuracy to reach; `share` of the run's best one if nobody asked for this very value."""
+    """A mean accuracy to reach; `share` is its part of the run's best one, unless the value was asked for."""
 
     accuracy: float
     share: float | None = None
@@ -105,7 +105,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run with those beside it."""
+    """A run, and the runs beside it."""
 
     run: Told
     beside: tuple[Told, ...]

@@ -1,4 +1,4 @@
-"""The page's part about sites: how evenly accuracy is spread over them, at the end and at the best round."""
+"""The page's part about sites: the spread of accuracy over them, at the end and at the best round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run lies: by its folder or its id; its sites' folders where one owner has both; runs to set beside it."""
+"""Finds a run by folder or id, its sites' folders if they are at hand, and runs to compare it with."""
 
 from __future__ import annotations
 

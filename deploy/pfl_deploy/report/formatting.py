@@ -1,4 +1,4 @@
-"""Shares, bytes and times as a person reads them."""
+"""Formats shares, bytes and times for people."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MOST_BESIDE = 6
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody wants a report of."""
+    """A request for a report."""
 
     run: str
     sites: tuple[Path, ...] = ()
@@ -37,7 +37,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Written:
-    """Where a report lies, and what it tells."""
+    """A written report: its location and its content."""
 
     page: Path
     numbers: Path

@@ -1,1 +1,1 @@
-"""A federation inside one process, and real runs played again."""
+"""Federations inside one process, and replays of real runs."""

@@ -1,4 +1,4 @@
-"""The seams of a federation inside one process: a Link without a network, a Bench without a process, open envelopes.
+"""Stand-ins inside one process: a Link without a network, a Bench without a process, envelopes without seals.
 
 Everything on both sides of them is the code that runs over the network; nothing of a method or a round is here.
 """
@@ -41,7 +41,7 @@ WAIT_SECONDS = 3600.0
 
 
 class LoopbackLink:
-    """Hands a site's calls to the coordinator's desk; files are copied as the network would."""
+    """Passes a site's calls to the coordinator's Desk; files are copied as the network would."""
 
     def __init__(self, site: ClientId, desk: Desk) -> None:
         self._site, self._desk = site, desk
@@ -125,7 +125,7 @@ class LoopbackBench:
 
 
 class OpenEnvelopes:
-    """Both sides' envelopes where nobody is between them: the bytes as they are, under their SHA-256."""
+    """Both sides' envelopes without encryption: the plain bytes, named by their SHA-256."""
 
     card = b""
 
@@ -194,7 +194,7 @@ class OpenEnvelopes:
 
 
 class OpenLetter:
-    """Bytes as they are."""
+    """A parcel's plain bytes."""
 
     def __init__(self, blob: Blob) -> None:
         self._blob = blob

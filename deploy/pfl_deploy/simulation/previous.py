@@ -1,4 +1,4 @@
-"""Whether a simulated run that is kept may be served again: only for the same settings, data and code.
+"""Decides whether a kept simulated run may be served again: only for the same settings, data and code.
 
 A run that is over and was made with others is left as it is, and a new one begins; one that is not over is an error
 that names what has changed.
@@ -29,7 +29,7 @@ DECIDING = {"code": "the product's code", "torch": "torch"}
 
 @dataclass(frozen=True)
 class Previous:
-    """The run that a folder holds, and what has changed since it was begun."""
+    """The run in a folder, and the changes since it was begun."""
 
     run: str
     over: bool
@@ -52,7 +52,7 @@ class Previous:
 
 @dataclass(frozen=True)
 class Played:
-    """A simulated run, and whether it was trained now or is an earlier one."""
+    """A simulated run, just trained or kept from before."""
 
     result: Result
     served_again: bool

@@ -1,4 +1,4 @@
-"""What of a run's folder a replay needs, copied without disturbing the run; and where two checkpoints differ."""
+"""Copies the parts of a run's folder that a replay needs, without disturbing the run, and compares checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pfl_deploy.report.sources.coordinator import copy_journal
 
 @dataclass(frozen=True)
 class Copy:
-    """A run's journal, and its checkpoints by the round they closed."""
+    """A copied journal, and copied checkpoints by the round they closed."""
 
     journal: Path
     checkpoints: dict[int, Path]

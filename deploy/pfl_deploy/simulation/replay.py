@@ -1,4 +1,4 @@
-"""A real run played again from its folder: the same sites counted in the same rounds must end in the same bytes.
+"""Replays a real run from its folder: the same sites counted in the same rounds must end in the same bytes.
 
     Recording    what the run's journal says: its specification, its committed rounds, what each site began from
     Screenplay   the recording as the run's script: it replaces chance and presence
@@ -40,7 +40,7 @@ OWN_WORDS = ("replay", "data", "out", "as_json")
 
 @dataclass(frozen=True)
 class Played:
-    """An attempt at a round, as the journal has it."""
+    """An attempt at a round, as the journal records it."""
 
     round: int
     attempt: int
@@ -56,7 +56,7 @@ _ATTEMPTS: TypeAdapter[tuple[Played, ...]] = TypeAdapter(tuple[Played, ...])
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run's journal says of it. Abandoned attempts are left out: they left no trace in any state."""
+    """The committed rounds of a run's journal. Abandoned attempts are left out: they left no trace in any state."""
 
     spec: RunSpec
     rounds: Mapping[int, Played]
@@ -121,7 +121,7 @@ class Recording:
 
 
 class Screenplay:
-    """A recording as the script of a run; `end` is called in its last round."""
+    """A recording as a script for a run; `end` is called in its last round."""
 
     def __init__(self, recording: Recording, here: Collection[ClientId]) -> None:
         self._recording, self._here = recording, here
@@ -137,7 +137,7 @@ class Screenplay:
 
 @dataclass(frozen=True)
 class Same:
-    """A replay that ended in the run's own bytes: those of its checkpoint after this round."""
+    """The result of a replay that ended in the run's own bytes, those of its checkpoint after this round."""
 
     run: str
     round: int

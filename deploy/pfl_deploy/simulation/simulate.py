@@ -1,4 +1,4 @@
-"""A whole federation inside one process: the same coordinator, the same sites, no network, no trainer processes.
+"""A whole federation inside one process: the real coordinator and daemons, without network or trainer processes.
 
 Only `transport`, `ipc` and `sealing` are replaced (see `loopback`), so a run here and a run over the network of
 one specification end in the same bytes.
@@ -29,7 +29,7 @@ from pfl_server.sites.gathering import UNFIT
 
 @dataclass(frozen=True)
 class Curve:
-    """A site's own measurements: (task, accuracy by measure)."""
+    """A site's own measurements, as (task, accuracy by measure)."""
 
     site: ClientId
     points: tuple[tuple[str, dict[str, float]], ...]
@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Result:
-    """Where a simulated federation ended."""
+    """The end of a simulated federation."""
 
     spec: RunSpec
     coordinator: Path

@@ -1,4 +1,4 @@
-"""Results as a person reads them, and the words of a command as settings."""
+"""Results as tables for people, and a command's options as settings."""
 
 from __future__ import annotations
 

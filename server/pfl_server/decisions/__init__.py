@@ -1,1 +1,1 @@
-"""What is decided from plain values: no clock, no socket, no tensor."""
+"""Decisions about a run, made from plain values: no clock, no socket, no tensor."""

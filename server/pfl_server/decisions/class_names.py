@@ -1,4 +1,4 @@
-"""Class names of several sites side by side: which almost match, which only one site has, who has none in common.
+"""Compares the sites' class names: names that almost match, classes only one site has, sites without a class in common.
 
 A class is known by its name, so `Cat` beside `cat` makes two of one. What is found is told and never mended here:
 only people know whether two names mean the same.

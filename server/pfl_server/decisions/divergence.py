@@ -1,4 +1,4 @@
-"""Whether training has run away: decided from how attempts ended, without clock, socket or tensor.
+"""Decides from the outcomes of attempts whether training diverges; no clock, socket or tensor.
 
 An attempt diverges when the updates of most of the sites it asked are not finite or too large, and also when it is
 abandoned only because of such updates: with two sites one of them is enough to keep the run from ever going on.
@@ -26,7 +26,7 @@ LOOKED_UP = "words are looked up, which has no scale"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended, as far as it tells anything of divergence."""
+    """The part of an attempt's outcome that matters for divergence."""
 
     expected: int
     """Sites that were asked and not drawn to drop out."""
@@ -69,7 +69,7 @@ class Outcome:
 
 
 class Divergence:
-    """Counts diverging attempts in a row, over rounds and over lives of the coordinator."""
+    """Counts diverging attempts in a row, across rounds and restarts of the coordinator."""
 
     def __init__(self, before: Iterable[Outcome] = ()) -> None:
         self.streak = 0
@@ -98,7 +98,7 @@ def tell_attempt(outcome: Outcome, place: str, streak: int) -> str:
 
 @dataclass(frozen=True)
 class Rate:
-    """The run's learning rate, and what the method takes when nobody names one; None: it has none of this name."""
+    """The run's learning rate and the method's default; None if the method has no such setting."""
 
     now: object
     usual: object

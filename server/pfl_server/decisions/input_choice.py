@@ -1,4 +1,4 @@
-"""What becomes of the sites' raw samples before a network sees them: one size, one range, one standardisation for all.
+"""Chooses how raw samples become a network's input, alike at all sites: one size, one range, one standardisation.
 
 Each follows from the descriptions alone, summed in site order: who came first changes nothing.
 """
@@ -31,7 +31,7 @@ Sites: TypeAlias = Mapping[ClientId, Description]
 
 @dataclass(frozen=True)
 class Wish:
-    """What the operator fixed; whatever is empty is chosen from the data."""
+    """The operator's choices; an empty field is chosen from the data."""
 
     backbone: str = ""
     image_size: int = 0
@@ -46,7 +46,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Range:
-    """Raw values from `low` to `high` become 0..1; both 0: they stay as they are."""
+    """Raw values from `low` to `high` are scaled to 0..1; if both are 0 they stay as they are."""
 
     low: float = 0.0
     high: float = 0.0

@@ -1,4 +1,6 @@
-"""What sites agree on before a run: one class list by name, one input shape, one backbone; and who does not fit in."""
+"""Agrees on a model for all sites: one class list by name, one input shape, one backbone; names the sites that do not
+fit.
+"""
 
 from __future__ import annotations
 

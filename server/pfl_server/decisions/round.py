@@ -53,14 +53,14 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """All have settled and enough were counted."""
+    """All sites have settled and enough updates were counted."""
 
     counted: tuple[ClientId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """All have settled and too few were counted."""
+    """All sites have settled and too few updates were counted."""
 
     reason: str
 
@@ -70,7 +70,7 @@ Order: TypeAlias = Fold | Refuse | Close | Abandon
 
 
 class Round:
-    """Knows who is awaited; says what to do."""
+    """Tracks which sites are awaited in a round and answers each event with orders."""
 
     def __init__(self, cohort: Sequence[ClientId], *, quorum: int) -> None:
         self._order = sorted(set(cohort))

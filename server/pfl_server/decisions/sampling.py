@@ -1,4 +1,4 @@
-"""Who takes part in a round and who is drawn to drop out: a function of (seed, round, candidates)."""
+"""Draws the sites of a round and those that drop out: a pure function of (seed, round, candidates)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pfl_common.spec.run import MAJORITY, ClientId, Participation, Quorum
 
 @dataclass(frozen=True)
 class Draw:
-    """A round's cohort in site order, and those of it that shall train but not report."""
+    """A round's cohort in site order, and its members that train but do not report."""
 
     cohort: tuple[ClientId, ...]
     drops: frozenset[ClientId]

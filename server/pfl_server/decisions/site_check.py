@@ -1,4 +1,4 @@
-"""Which of the sites that have come a run can begin with: decided from what they say of their data, nothing else."""
+"""Decides from the sites' descriptions of their data which of them a run can begin with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_SEARCHED = 500
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of the sites that are here."""
+    """The outcome of the check: sites that fit, sites to send away, and reasons not to begin."""
 
     fitting: tuple[ClientId, ...] = ()
     odd: Mapping[ClientId, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What sites that hold texts agree on: the list their words are numbered by, and how long a text is.
+"""Agrees on one word list and one text length for sites that hold texts.
 
 A word is known by itself, as a class is: each site brings its own numbers to the run's.
 """
@@ -21,7 +21,7 @@ Sites = Mapping[ClientId, Description]
 
 @dataclass(frozen=True)
 class Words:
-    """How the words of a run are numbered."""
+    """The numbering of words in a run."""
 
     numbering: Numbering = ""
     tokens: int = 0

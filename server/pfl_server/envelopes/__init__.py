@@ -1,4 +1,4 @@
-"""How parcels are closed and opened at the coordinator, as the rest of it sees that.
+"""The coordinator's interface for sealing downloads and opening uploads.
 
 Two things are Envelopes: `sealed.SealedEnvelopes` between machines, and the plain ones of `pfl simulate`. Nothing
 else knows whether bytes lie open or sealed.
@@ -19,7 +19,7 @@ from pfl_common.tensors.layout import Source
 
 @dataclass(frozen=True)
 class Posted:
-    """A parcel closed and ready to be fetched. `own` opens it for the coordinator itself, after a restart."""
+    """A sealed parcel, ready to be fetched; with `own` the coordinator itself can open it after a restart."""
 
     header: Header
     blob: Blob
@@ -29,7 +29,7 @@ class Posted:
 
 
 class Letter(Protocol):
-    """One upload whose sender is known to have offered exactly it; its bytes may still be on their way."""
+    """One upload, known to be what its sender offered; its bytes may still be arriving."""
 
     def genuine(self, file: Path) -> int:
         """How many bytes of a file that is still growing are its sender's own."""
@@ -45,7 +45,7 @@ class Letter(Protocol):
 
 
 class Envelopes(Protocol):
-    """Closes what goes down, opens what comes up, signs receipts."""
+    """Seals downloads, opens uploads and signs receipts."""
 
     @property
     def card(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Envelopes between machines: what goes down is sealed for its recipients, what comes up stays sealed on disk."""
+"""Envelopes between machines: downloads are sealed for their recipients, uploads stay sealed on disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pfl_server.envelopes import Posted
 
 
 class SealedEnvelopes:
-    """The coordinator's keys, and everybody's cards."""
+    """Envelopes made with the coordinator's keys and the sites' cards."""
 
     def __init__(
         self, keys: EnvelopeKeys, card: bytes, *, own: Card, find_card: Callable[[ClientId], Card]
@@ -127,7 +127,7 @@ def call_book(authority: Authority, *, now: datetime) -> CallBook:
 
 
 class SealedLetter:
-    """An upload under its site's signature."""
+    """An upload whose site signature has been verified."""
 
     def __init__(self, key: sealing.ContentKey, vouched: sealing.Vouched) -> None:
         self._key, self._vouched = key, vouched

@@ -1,1 +1,1 @@
-"""What `--list-methods` and `--explain` say of a method."""
+"""The text behind `--list-methods` and `--explain`."""

@@ -1,4 +1,4 @@
-"""What a method costs a site, measured on a network of our choice with made-up samples: bytes, memory, arithmetic.
+"""Measures a method's cost for a site (bytes, memory, arithmetic) on a fixed network with made-up samples.
 
 Nothing here reads a clock: the same code gives the same figures on every machine. A small federation plays two rounds;
 the second is measured, since in the first a site has nothing of its own yet.
@@ -41,7 +41,7 @@ ROUNDS = 10
 
 @dataclass(frozen=True)
 class Network:
-    """A backbone on pictures of one size."""
+    """A backbone and the size of its pictures."""
 
     backbone: str
     shape: tuple[int, int, int] = (3, 32, 32)
@@ -60,7 +60,7 @@ NETWORKS = (Network("cnn"), Network("resnet18"))
 
 @dataclass(frozen=True)
 class Figures:
-    """What one round costs one site."""
+    """The cost of one round for one site."""
 
     down: int
     up: int
@@ -176,7 +176,7 @@ def _template(spec: RunSpec) -> Participant:
 
 
 class _Federation:
-    """Sites with made-up samples after their first round together."""
+    """Sites with made-up samples, after their first round together."""
 
     def __init__(self, method: Method, spec: RunSpec, samples: int) -> None:
         self._method, self._spec = method, spec
@@ -247,7 +247,7 @@ def make_up(spec: RunSpec, samples: int) -> LocalData:
 
 
 class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
-    """Counts the bytes of all tensors that were made since it began and are still there."""
+    """Counts the bytes of all tensors created since it began and still in memory."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

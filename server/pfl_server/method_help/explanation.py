@@ -1,4 +1,4 @@
-"""A method in words and figures: its file's own docstring, cut at its labels, and what it costs beside FedAvg."""
+"""Explains a method: its file's docstring, split at the labels, and its cost beside FedAvg."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LABEL = re.compile(
 
 @dataclass(frozen=True)
 class Words:
-    """What a method's file says of it, under the labels every file has."""
+    """The parts of a method's docstring, by the labels that every method file has."""
 
     title: str
     """As the paper writes it."""

@@ -1,4 +1,4 @@
-"""The methods, and one method with the meaning of each of its settings: `--list-methods`."""
+"""`--list-methods`: all methods, or one method with the meaning of each setting."""
 
 from __future__ import annotations
 

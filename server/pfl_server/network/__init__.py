@@ -1,1 +1,1 @@
-"""The coordinator's ports for sites and operators: gRPC over mutual TLS."""
+"""The coordinator's gRPC ports for sites and operators, over mutual TLS."""

@@ -1,4 +1,4 @@
-"""The coordinator's two bulk calls: frames of a file down to a site, frames up into a partial file.
+"""The coordinator's two bulk calls: they stream a file to a site, or an upload into a partial file.
 
 Files are read and written in the event loop, one frame at a time: a frame goes to or comes from the page
 cache in a fraction of a millisecond, and a hop to a thread would cost as much again.
@@ -35,7 +35,7 @@ MOST_ANNOUNCED = 4096
 
 @dataclass(eq=False)
 class _Lane:
-    """One upload in the making. Only the newest turn's stream may write, and none during verification."""
+    """One upload in progress: only the newest stream may write, and none while the upload is verified."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     incoming: Incoming | None = None
@@ -45,7 +45,7 @@ class _Lane:
 
 
 class _Counted(AsyncIterator[bytes]):
-    """The frames of a stream, each counted when it has come: also what is of no use has crossed."""
+    """Counts each frame of a stream as it arrives, frames that are then discarded included."""
 
     def __init__(self, frames: AsyncIterator[bytes], meter: Meter) -> None:
         self._frames, self._meter = frames, meter
@@ -57,7 +57,7 @@ class _Counted(AsyncIterator[bytes]):
 
 
 class Bulk:
-    """Carries whole files in frames, and goes on where a broken stream ended."""
+    """Streams whole files in frames and resumes a broken stream where it ended."""
 
     def __init__(
         self, desk: Desk, meter: Meter, callers: Callers, *, stall_seconds: float = STALL_SECONDS

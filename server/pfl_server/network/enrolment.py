@@ -1,4 +1,4 @@
-"""The coordinator's second port: a site that proves its invitation gets a certificate.
+"""The coordinator's second port: gives a certificate to a site that proves its invitation.
 
 TLS without client certificates, because who comes here has none yet. The decisions are `identity`'s.
 """
@@ -26,7 +26,7 @@ MOST_AT_ONCE = 32
 
 
 class EnrolmentServer:
-    """Signs certificates for sites that were invited, or that run as the same user on this machine.
+    """Signs certificates for invited sites and for sites of the same user on this machine.
 
     `local_secret` is the one in the discovery file; without it nobody is let in as the same user.
     """

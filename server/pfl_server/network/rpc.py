@@ -1,4 +1,4 @@
-"""What the coordinator's two ports share: opening the port, knowing the caller, saying no."""
+"""Shared by the coordinator's two ports: opens a port, identifies the caller, refuses a call."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def open_port(
 
 @dataclass(frozen=True)
 class Callers:
-    """Knows who calls: by the certificate that TLS has verified, and a site by its signature under the call too."""
+    """Identifies callers by the certificate that TLS verified, and sites also by the signature on each call."""
 
     book: CallBook
     proxied: bool = False

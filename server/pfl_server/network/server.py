@@ -1,4 +1,4 @@
-"""The coordinator's port on the network: carries what sites and the operator say to a Desk.
+"""The coordinator's main port: passes calls of sites and of the operator on to a Desk.
 
 It decides nothing but who is calling; every answer is the Desk's.
 """
@@ -36,7 +36,7 @@ Renewal: TypeAlias = Callable[[ClientId, bytes, bytes], Awaitable[tuple[bytes, b
 
 
 class GrpcServer:
-    """One port for all sites and the operator, mutual TLS only."""
+    """One port for all sites and the operator; it accepts mutual TLS only."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class GrpcServer:
 
 
 class _SiteCalls:
-    """Each control call of a site: hear, ask the Desk, say."""
+    """The control calls of a site: each reads the message, asks the Desk and writes the answer."""
 
     def __init__(
         self, desk: Desk, bulk: Bulk, answer: Answering, *, draining: asyncio.Event, renew: Renewal | None

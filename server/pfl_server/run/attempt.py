@@ -1,4 +1,4 @@
-"""What a run is played with: the sites as it sees them, an attempt under way, and what others may see of it."""
+"""The data types of a run: the sites as it sees them, an attempt in progress, and the numbers others may read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pfl_server.telemetry.counters import Spell
 
 
 class Fleet(Protocol):
-    """The sites, as a run needs them."""
+    """The sites, as far as a run needs them."""
 
     def roster(self) -> tuple[ClientId, ...]: ...
 
@@ -36,7 +36,7 @@ class Fleet(Protocol):
 
 
 class Script(Protocol):
-    """What happened in a run that is played again: it replaces chance and presence, and nothing else."""
+    """The recorded course of a replayed run: it replaces random draws and the presence of sites, nothing else."""
 
     def draw(self, number: int) -> tuple[tuple[ClientId, ...], Draw]:
         """The candidates of a round, and its cohort with those who trained and were not counted as its drops."""
@@ -47,7 +47,7 @@ OUTCOMES = ("committed", "abandoned")
 
 @dataclass
 class Watch:
-    """What can be seen of a run from outside: plain numbers, read when somebody looks. Moments are Unix times."""
+    """A run's public numbers, plain values read on demand. Moments are Unix times."""
 
     status: str = "running"
     words: str = ""
@@ -78,7 +78,7 @@ class Watch:
 
 @dataclass
 class Opened:
-    """An attempt that is under way: what was asked and what has come back so far."""
+    """An attempt in progress: what was asked of the sites and what has come back."""
 
     task: Task
     state: State

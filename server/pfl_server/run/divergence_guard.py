@@ -1,4 +1,4 @@
-"""Ends a run whose training diverges, and tells its operator from the first such attempt on."""
+"""Ends a run whose training diverges, and warns the operator from the first diverging attempt on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger("pfl.training")
 
 
 class Guard:
-    """Looks at each attempt when it is over. What earlier lives of the coordinator saw counts too."""
+    """Checks each ended attempt for divergence; attempts before a restart count too."""
 
     def __init__(self, books: Books, room: Room, events: Events, watch: Watch) -> None:
         self._books, self._room, self._events, self._watch = books, room, events, watch

@@ -1,4 +1,4 @@
-"""From a gathered federation to a frozen specification: nothing of it changes while the run lasts."""
+"""Turns the gathered sites into a specification that stays unchanged for the whole run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in the life of a coordinator: gather the sites, freeze the run or find it again, train, end.
+"""The life of a run: gather the sites, freeze the specification or find the run again, train, end.
 
 Without ports: the coordinator process puts it behind gRPC, `pfl simulate` calls it directly.
 """
@@ -44,7 +44,7 @@ NOTED_SECONDS = 5.0
 
 
 class RunHost:
-    """Holds the one run of a coordinator."""
+    """Holds the coordinator's one run."""
 
     def __init__(  # noqa: PLR0913  # what a coordinator's run is held with, all but the first two by default
         self,

@@ -1,4 +1,4 @@
-"""How much memory a run's training takes, roughly, computed without taking it; and the words when it is not there."""
+"""Estimates the memory that a run's training takes, without taking it, and explains a shortage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, NO_MEMORY)
 
 @dataclass(frozen=True)
 class Appetite:
-    """Bytes of the model, and of what its layers give for one sample."""
+    """The bytes of the model, and of its layers' outputs for one sample."""
 
     model: int
     sample: int

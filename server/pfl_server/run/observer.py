@@ -1,4 +1,4 @@
-"""What is seen of a run while it is played: its numbers, its curve, what happened. Nothing depends on it."""
+"""Records a run's numbers, curve and events while it is played. The run does not depend on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = structlog.get_logger("pfl.training")
 
 
 class Observer:
-    """Looks at each attempt when it opens and when it ends, and sums what sites have measured."""
+    """Records each attempt when it opens and ends, and sums the sites' evaluations."""
 
     def __init__(self, books: Books, room: Room, record: Record) -> None:
         self._books, self._journal, self._room = books, books.journal, room

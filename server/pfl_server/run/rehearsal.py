@@ -1,4 +1,4 @@
-"""Before a run: play a round of the method with made-up samples, to learn the exact shape of every parcel.
+"""Plays a round of the method on made-up samples before the run, to learn the exact shape of every parcel.
 
 The manifests pinned in the RunSpec are what the template really sends and gets; a method's file says nothing
 of them.
@@ -33,7 +33,7 @@ LARGE_SAMPLE = 3 * 64 * 64
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """A rehearsed update, kept in memory where a real one would lie in the spool."""
+    """A rehearsed update, kept in memory; a real one would lie in the spool."""
 
     id: str
     state: State
@@ -45,7 +45,7 @@ class Rehearsed:
 
 @dataclass
 class _Stage:
-    """Both halves, made-up data, and the parcels seen so far."""
+    """Both halves of the method, made-up data, and the parcels seen so far."""
 
     half: ServerHalf
     template: Participant

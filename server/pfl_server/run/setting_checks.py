@@ -1,4 +1,4 @@
-"""What can be known of a run's settings before its sites have come is checked here, before anything starts."""
+"""Checks a run's settings before anything starts, as far as that is possible without the sites."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ ATTEMPTS = 20
 
 
 class Training:
-    """One run from where its books stand to its end."""
+    """One run, from the state its folder holds to its end."""
 
     def __init__(  # noqa: PLR0913  # what a run is played with, each with a default
         self,

@@ -1,1 +1,1 @@
-"""The sites of a run as the coordinator sees them: who is here, what each was asked, what came back."""
+"""The coordinator's view of the sites: who is present, what each was asked, what came back."""

@@ -1,4 +1,4 @@
-"""While one round's state is brought to disk, the next round's download is closed: both take their time, none waits."""
+"""Seals the next round's download while the last round's state is written to disk, so that neither waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORTH = 64 << 20
 
 
 class Ahead:
-    """What is prepared for a round that has not been opened yet. Nobody is given any of it before the round is open."""
+    """The prepared download of a round that is not open yet; no site gets it before the round opens."""
 
     def __init__(self, books: Books) -> None:
         self._books = books

@@ -1,4 +1,4 @@
-"""What one site has been asked to do, and how long it may be silent about it."""
+"""One task at one site, and how long the site may stay silent about it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Errand:
 
 @dataclass
 class Place:
-    """A registered site, as it was last heard."""
+    """A registered site, as it was when last heard."""
 
     site: ClientId
     seen: float

@@ -1,4 +1,4 @@
-"""What may change between a run's beginning and its going on, and is said then: the product's code, a site's data."""
+"""Reports differences between a run's beginning and its continuation: the product's code, a site's data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def warn_of_other_code(spec: RunSpec, events: Events) -> None:
 
 
 class DataWatch:
-    """Compares what sites say of their data when they come back; each change is said once."""
+    """Compares returning sites' descriptions of their data with the first ones; reports each change once."""
 
     def __init__(self, spec: RunSpec, events: Events) -> None:
         self._spec, self._events = spec, events

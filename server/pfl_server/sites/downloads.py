@@ -1,4 +1,4 @@
-"""What sites fetch in one round: a parcel for all, or one for each site when the method says so."""
+"""The parcels that sites fetch in one round: one for all, or one per site if the method says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_ONCE = 2
 
 
 class Downloads:
-    """The parcels of one state: one for all, or one per site when the method says PER_CLIENT."""
+    """The parcels made from one state: one for all sites, or one per site if the method says PER_CLIENT."""
 
     def __init__(self, books: Books, digest: str) -> None:
         self._books, self._digest = books, digest

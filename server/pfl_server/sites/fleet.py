@@ -1,4 +1,4 @@
-"""All sites of a run, seen from the coordinator: who is here, what each was asked, what came back.
+"""All sites of a run as the coordinator sees them: who is present, what each was asked, what came back.
 
 Two sides meet here: `training` asks (`ask`, `present`), and the transports call what the sites call
 (`service.Desk`). Everything runs on one event loop, so there are no locks; files and arithmetic go to threads.

@@ -1,4 +1,4 @@
-"""The coordinator's desk from its first minute: gathers sites until the fleet of a frozen run answers."""
+"""The coordinator's first Desk: gathers sites, and passes calls on to the fleet once a run is frozen."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ UNFIT = ("classes", "shape")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a run asks of its sites before it begins."""
+    """The conditions sites must meet before a run begins."""
 
     classes: tuple[str, ...] = ()
     """The operator's own list; empty: the sites' names make it."""
@@ -65,7 +65,7 @@ class Rules:
 
 @dataclass
 class Guest:
-    """A site that has said what its data look like, before there is a run."""
+    """A site that has described its data before there is a run."""
 
     description: Description
     heard: float
@@ -79,7 +79,7 @@ class Guest:
 
 
 class Reception:
-    """A Desk that can say "not yet"."""
+    """A Desk for the time before a run: it may answer "not yet"."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a site and this coordinator remember of the rounds so far, and whether it is the same."""
+"""Compares the rounds that a site remembers with those in the journal, and reports a difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator's side of the line to its sites: what a transport may call, and nothing of how it is done.
+"""The calls that sites and the operator can make, as an interface that transports call.
 
 Two things call a Desk: the gRPC `network.server`, which knows the site from its certificate, and the loopback of
 `pfl simulate`. `fleet.Fleet` is the Desk.
@@ -26,7 +26,7 @@ from pfl_common.spec.run import ClientId, Description
 
 @dataclass
 class Incoming:
-    """A partial upload: write to `path` from `offset` on. Beyond what came its bytes are of no meaning."""
+    """A partial upload: write to `path` from `offset` on; bytes beyond that have no meaning."""
 
     path: Path
     offset: int
@@ -41,7 +41,9 @@ class Incoming:
 
 
 class Desk(Protocol):
-    """Each call raises `errors.Refused` for what it does not take, with a code from a fixed list."""
+    """The coordinator's answers to sites. Each call raises `errors.Refused`, with a code from a fixed list, for a
+    request it does not accept.
+    """
 
     async def join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         """Register a site; None while the run still gathers (the transport answers "ask again")."""

@@ -1,6 +1,4 @@
-"""Updates on their way in: room is made before the first byte, all of it verifies before any counts, a receipt is
-given once and never in vain.
-"""
+"""Receives updates: reserves room before the first byte, verifies the whole before any counts, gives a receipt."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ SPARE_BYTES = 256 << 20
 
 
 class Front(Protocol):
-    """What the fleet knows of errands."""
+    """The fleet, as far as uploads need it."""
 
     def errand(self, site: ClientId, key: str) -> Errand:
         """What is awaited from a site under this key."""
@@ -47,7 +45,7 @@ class Front(Protocol):
 
 
 class Intake:
-    """The folder of partial uploads, and what becomes of them."""
+    """The folder of partial uploads, and their way from offer to receipt."""
 
     def __init__(self, books: Books, front: Front, *, meter: Meter) -> None:
         self._books, self._front = books, front

@@ -1,1 +1,1 @@
-"""The coordinator as one looks at it: metrics, health, status page."""
+"""The coordinator seen from outside: metrics, health, status page."""

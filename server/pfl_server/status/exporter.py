@@ -1,4 +1,4 @@
-"""The coordinator's numbers for Prometheus, read from live state when they are scraped. No label ever names a site."""
+"""The coordinator's numbers for Prometheus, read from live state at each scrape. No label ever names a site."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _BY_NAME = {number.name: number for number in NUMBERS}
 
 
 class Scene(Protocol):
-    """What a scrape looks at; whatever is slow to find out was found out before."""
+    """The input of a scrape; values that are slow to find were found before."""
 
     @property
     def watch(self) -> Watch | None: ...
@@ -145,7 +145,7 @@ class Scene(Protocol):
 
 
 class CoordinatorMetrics(Collector):
-    """All that is declared in NUMBERS, and nothing else."""
+    """Exposes the numbers declared in NUMBERS, and no others."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene

@@ -1,4 +1,4 @@
-"""The coordinator's HTTP side: metrics, health, the status page and its facts as JSON; read-only."""
+"""The coordinator's read-only HTTP port: metrics, health, the status page and its facts as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pfl_server.status.exporter import CoordinatorMetrics, Scene
 
 
 class Page(Scene, Protocol):
-    """What the pages show."""
+    """The source of everything the pages show."""
 
     async def look(self) -> None:
         """See to what is slow to look at."""

@@ -1,4 +1,4 @@
-"""What lies around a run and is slow to look at: the disk, the newest checkpoint, when certificates end."""
+"""Looks from time to time at things that are slow to find: the disk, the newest checkpoint, certificates' ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Ends = Callable[[Sequence[ClientId]], Mapping[str, float]]
 
 
 class Surroundings:
-    """What was seen at the last look."""
+    """The results of the last look."""
 
     def __init__(self, state: Path, ends: Ends, *, clock: Callable[[], float] = monotonic) -> None:
         self._state, self._find_ends, self._clock = state, ends, clock

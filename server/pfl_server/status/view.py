@@ -1,4 +1,4 @@
-"""A coordinator as it is looked at from outside: its numbers and its status, whatever the moment of its life."""
+"""A coordinator's numbers and status for the outside, at any moment of its life."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pfl_server.telemetry.counters import Meter
 
 
 class View:
-    """Reads, and writes nothing but what it tells: whatever was told is still so after a kill."""
+    """Reads the run; it writes only the counters it shows, so that they do not fall back after a kill."""
 
     def __init__(self, host: RunHost, find_ends: Ends) -> None:
         self._host = host

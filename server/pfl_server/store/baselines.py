@@ -1,5 +1,5 @@
-"""What a run can be compared with: finished runs of plain methods in the same state folder that differ in nothing but
-that, and those the operator names.
+"""Finds finished runs to compare a run with: plain methods under the same conditions in the same state folder, and runs
+the operator names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def look_up(state: Path, words: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has finished, as far as another one is compared with it."""
+    """A finished run, as far as a comparison needs it."""
 
     subject: Subject
     ended: float
@@ -43,7 +43,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a gain is told against."""
+    """The accuracy that a gain is measured against."""
 
     run: str
     accuracy: float

@@ -1,4 +1,4 @@
-"""Whether two runs can be compared, and what differs between them, in words.
+"""Decides whether two runs can be compared, and describes their differences.
 
 One number is called above another only where nothing differs but the methods and their own settings: equal data,
 rounds, network, participation, seed and optimiser. Everything else is named, with both values.
@@ -22,7 +22,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Subject:
-    """A run as far as a comparison asks."""
+    """A run, as far as a comparison needs it."""
 
     spec: RunSpec
     samples: Mapping[ClientId, int | None]
@@ -33,7 +33,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Differences:
-    """What differs between a run and another one, each with both values."""
+    """The differences between two runs, each with both values."""
 
     hindering: tuple[str, ...] = ()
     """Why one number says nothing about the other."""

@@ -1,4 +1,4 @@
-"""What the coordinator does when its disk is full: it says so, waits, and goes on by itself when there is room."""
+"""Handles a full disk: the coordinator reports it, waits, and continues by itself once there is room."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADVICE = "make room, it goes on by itself"
 
 
 class Room:
-    """The disk a run lies on: whoever writes there asks here, and waits here while it is full."""
+    """The disk a run lies on: writers ask here, and wait here while it is full."""
 
     def __init__(self, folder: Path) -> None:
         self._full = f"no room on the disk of {folder}"

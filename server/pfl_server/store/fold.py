@@ -1,4 +1,4 @@
-"""The fold: verified updates are added in site order, one at a time, and let go at once."""
+"""Adds verified updates in site order, one at a time, and releases each at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pfl_server.store.spool import Spool, Update
 
 
 class PlainTally:
-    """A round's sum in the making; memory does not grow with the number of sites."""
+    """A round's sum in progress; its memory does not grow with the number of sites."""
 
     def __init__(self, spool: Spool, total: Sum | None = None) -> None:
         """With a `total` its memory is used again: the sum it held is over."""

@@ -1,4 +1,4 @@
-"""What the coordinator has promised and decided, in one SQLite file: it survives a kill at any instant.
+"""The coordinator's promises and decisions in one SQLite file, which survives a kill at any instant.
 
 Each method that decides or promises something is done whole or not at all: called, it returns when it is on disk;
 in the event loop `await journal.receive.soon(…)` does the same without holding up anybody. Tensors never enter: they
@@ -43,7 +43,7 @@ SYNCHRONOUS = {"power": "full", "process": "off"}
 
 @dataclass(frozen=True)
 class Attempt:
-    """A round once opened: who could take part, who was asked, how it ended."""
+    """One attempt at a round: its candidates, its cohort and its end."""
 
     round: int
     attempt: int
@@ -55,7 +55,7 @@ class Attempt:
 
 
 class Journal:
-    """The book of one run."""
+    """The journal of one run."""
 
     def __init__(self, file: Path, *, durability: Durability = "power") -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""Whether a run's journal is whole: all of it is read before anything relies on it, or its damage is met in mid-run."""
+"""Checks that a run's journal is whole, by reading all of it before anything relies on it."""
 
 from __future__ import annotations
 

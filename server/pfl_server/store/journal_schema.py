@@ -1,4 +1,4 @@
-"""The tables of a run's journal, as SQLite makes them."""
+"""The SQL that creates the tables of a run's journal."""
 
 from __future__ import annotations
 

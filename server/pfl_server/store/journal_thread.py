@@ -1,4 +1,4 @@
-"""The one hand that writes in a journal: a thread of its own; what is asked of it at one moment shares a commit.
+"""The one thread that writes a journal; requests made at the same time share a commit.
 
 While a transaction waits for the disk, others ask; all they asked together is the next transaction. Nobody has an
 answer before what was asked is on disk, and whoever asks to read sees all that was asked to be written before.
@@ -23,7 +23,7 @@ K = TypeVar("K", bound="Kept")
 
 
 class Page:
-    """One transaction: what is asked is read and written through it."""
+    """One transaction, through which requests read and write."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -69,7 +69,7 @@ class Page:
 
 
 class Scribe:
-    """The thread around a connection; from here on only it uses the connection."""
+    """The thread that owns a connection to the journal; nothing else uses that connection."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -128,13 +128,13 @@ class Scribe:
 
 
 class Kept(Protocol):
-    """Something a scribe writes in."""
+    """An object whose data a scribe writes."""
 
     scribe: Scribe
 
 
 class Asked(Generic[P, T]):
-    """Something to ask of a scribe: called, it waits for the answer; in an event loop it is awaited with `soon`."""
+    """A request to a scribe: call it to wait for the answer, or await its `soon` in an event loop."""
 
     def __init__(self, kept: Kept, work: Callable[Concatenate[Any, Page, P], T]) -> None:  # Any: its class
         self._kept, self._work = kept, work
@@ -152,7 +152,7 @@ class Asked(Generic[P, T]):
 
 
 class Entry(Generic[K, P, T]):
-    """Makes a method that is given a page into one that its scribe is asked for."""
+    """Turns a method that takes a page into a request to the scribe."""
 
     def __init__(self, work: Callable[Concatenate[K, Page, P], T]) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""The folder of one run and what lies in it: journal, spool, checkpoints, files to fetch."""
+"""The folder of one run: journal, spool, checkpoints, files to fetch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pfl_server.store.spool import Spool
 
 @dataclass(frozen=True)
 class Books:
-    """A run with all it needs on disk."""
+    """A run with everything it keeps on disk."""
 
     spec: RunSpec
     method: Method

@@ -1,4 +1,4 @@
-"""The parcels that sites may fetch, on disk: each is closed once, into a file named by its digest."""
+"""The parcels that sites may fetch, on disk: each is sealed once, into a file named by its digest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pfl_server.envelopes import Envelopes, Posted
 
 
 class Shelf:
-    """A folder of files that may be fetched, by digest, each with a note `<name>.json` of what it is.
+    """A folder of files to fetch, named by digest, each described by a note `<name>.json`.
 
     A restarted coordinator finds a parcel again by its header and for whom it is, and serves the same bytes on.
     """

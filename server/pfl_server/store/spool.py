@@ -1,4 +1,4 @@
-"""Verified updates on disk, as they came: sealed, if from another machine. They go when no checkpoint needs them."""
+"""Verified updates on disk, as they came (sealed, if from another machine), until no checkpoint needs them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
 
 @dataclass(frozen=True)
 class Update:
-    """One site's verified update, read from its file when it is needed and let go after."""
+    """One site's verified update; its numbers are read from its file when needed."""
 
     id: str
     path: Path
@@ -59,7 +59,7 @@ class Update:
 
 
 class Spool:
-    """A folder of updates: `<id>.raw` with the bytes and `<id>.json` with what was said of them."""
+    """A folder of updates: `<id>.raw` holds the bytes and `<id>.json` their description."""
 
     def __init__(self, folder: Path, spec: RunSpec, envelopes: Envelopes) -> None:
         self._folder, self._spec, self._envelopes = folder, spec, envelopes

@@ -1,4 +1,4 @@
-"""The runs of one state folder: begin one, find the one that is under way, keep a second coordinator out."""
+"""The runs of one state folder: begins one, finds the current one, keeps a second coordinator out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = structlog.get_logger("pfl.runs")
 
 
 class Runs:
-    """`runs/<id>/` each with a journal; `current` names the last one begun.
+    """The folders `runs/<id>/`, each with a journal; `current` names the one begun last.
 
     A run is prepared whole under another name. It is begun at the moment `current` names it; whoever is killed
     before has begun nothing, and what is left to do after that moment is done by the next one who comes.

@@ -1,1 +1,1 @@
-"""What is counted and remembered of a run for the people who watch it; nothing that is computed depends on it."""
+"""Numbers and events of a run for people to watch; no computation depends on them."""

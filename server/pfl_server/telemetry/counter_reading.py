@@ -1,4 +1,4 @@
-"""What a meter showed at one moment: written into the journal, so that a restarted coordinator counts on from there."""
+"""The counters at one moment, kept in the journal so that a restarted coordinator continues from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Count = TypeVar("Count", int, tuple[int, float])
 
 @dataclass(frozen=True)
 class Lap:
-    """What was moved and spent between two readings: seconds by phase, bytes as "down/train"."""
+    """The difference of two readings: seconds by phase, bytes as "down/train"."""
 
     seconds: dict[str, float]
     bytes: dict[str, int]
@@ -20,7 +20,7 @@ class Lap:
 
 @dataclass(frozen=True)
 class Reading:
-    """Bytes as "down/train"; by phase how often and how many seconds; refused messages by code."""
+    """All counters: bytes as "down/train"; count and seconds by phase; refused messages by code."""
 
     bytes: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, tuple[int, float]] = field(default_factory=dict)

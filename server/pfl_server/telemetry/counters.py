@@ -1,4 +1,4 @@
-"""What a coordinator has moved, spent and refused so far: plain numbers that are read when somebody looks.
+"""Counters of a coordinator's traffic, time and refusals: plain numbers, read on demand.
 
 Counted where it happens (transports, intake, fleet, training), in the event loop alone, so there are no locks.
 """
@@ -32,7 +32,7 @@ SITE_PHASES: tuple[Phase, ...] = ("download", "work", "upload", "verify")
 
 @dataclass
 class Meter:
-    """Counters that only grow: over all lives of a coordinator, as long as it has the same run."""
+    """Counters that only grow, also across restarts of the coordinator, as long as it has the same run."""
 
     bytes: Counter[tuple[Way, Freight]] = field(default_factory=lambda: Counter(dict.fromkeys(PLACES, 0)))
     seconds: dict[Phase, Summed] = field(default_factory=lambda: {phase: Summed() for phase in PHASES})
@@ -79,7 +79,7 @@ class Meter:
 
 
 class Spell:
-    """The time during which at least one of several things goes on."""
+    """Measures the time during which at least one of several activities is under way."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds = 0.0

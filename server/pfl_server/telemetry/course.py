@@ -1,4 +1,4 @@
-"""How one attempt at a round went: when, how long, how many bytes, and who was lost."""
+"""The record of one attempt at a round: when, how long, how many bytes, which sites were lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pfl_server.telemetry.counter_reading import Reading
 
 @dataclass(frozen=True)
 class Course:
-    """How an attempt went: when it was opened and ended (Unix times), and what it took.
+    """One attempt's record: when it opened and ended (Unix times), and what it cost.
 
     Seconds by phase, summed over sites for what sites do; bytes by direction and kind, as "down/train"; what the
     coordinator's half of the method told, by name; losses by reason and stage, as "lease/working". Nothing that is

@@ -1,4 +1,4 @@
-"""What happened last in a run, for people: kept in memory, begun again from the journal after a restart."""
+"""The latest events of a run, for people: kept in memory, restored from the journal after a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ MOST = 50
 
 
 class Events:
-    """The newest ones; the same thing again at once is one event with a count. Refusals have their own few places."""
+    """The newest events; an event repeated at once is counted, not listed again. Refusals have a few places of their
+    own.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -86,7 +88,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Record:
-    """All that is noted of a coordinator's life for others to see."""
+    """Everything noted of a coordinator's life for others to see."""
 
     meter: Meter = field(default_factory=Meter)
     events: Events = field(default_factory=Events)

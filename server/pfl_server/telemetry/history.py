@@ -1,4 +1,4 @@
-"""How a run went so far, round by round: what the status page draws and `pfl status` tells."""
+"""A run's rounds so far, as the status page draws them and `pfl status` lists them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMBINED = "test/combined"
 
 
 class Curve:
-    """The committed rounds; begun again from the journal after a restart."""
+    """The committed rounds; restored from the journal after a restart."""
 
     def __init__(self) -> None:
         self._points: dict[int, Point] = {}

@@ -1,4 +1,4 @@
-"""Messages that were not taken, for the operator: which code, in what words, from whom.
+"""Reports refused messages to the operator: the code, the words, the sender.
 
 The first of a kind is said at once, in the log and among the events; what follows from the same caller is counted and
 said in one line a minute. However many callers there are, neither grows without bound.
@@ -34,7 +34,7 @@ LONGEST_WORDS = 300
 
 @dataclass(frozen=True)
 class Caller:
-    """Who was refused: the name that a certificate proves, and where the line comes from."""
+    """The sender of a refused message: the name its certificate proves, and its address."""
 
     address: str
     """Behind a proxy that of the proxy."""
@@ -48,7 +48,7 @@ class Caller:
 
 @dataclass
 class _Bout:
-    """One caller, refused with one code over and over."""
+    """Repeated refusals of one caller with one code."""
 
     code: str
     caller: Caller
@@ -77,7 +77,7 @@ class _Bout:
 
 
 class Refusals:
-    """Says what was refused, once for each caller and code within a minute."""
+    """Reports refusals, at most once a minute for each caller and code."""
 
     def __init__(self, clock: Callable[[], float] = time.time, later: Later | None = None) -> None:
         self._clock, self._later = clock, later or _call_later

@@ -1,4 +1,4 @@
-"""Grafana's dashboards, made from plain data.
+"""Grafana's dashboards, generated from plain data.
 
 `python -m pfl_deploy.monitoring.dashboards FOLDER` writes their files.
 """

@@ -1,4 +1,4 @@
-"""Write the dashboards' files anew, after one of them was changed here."""
+"""Writes the dashboards' JSON files; run it after a dashboard was changed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dashboard as plain data, and the JSON that Grafana 11.2 and newer reads.
+"""A dashboard as plain data, and as JSON for Grafana 11.2 and newer.
 
 A panel says what it shows and what to do when it looks bad; everything a person would otherwise set by hand for each
 panel (colours, legends, how lines are drawn) is decided here, once.
@@ -71,7 +71,7 @@ _OPTIONS: dict[Kind, Json] = {
 
 @dataclass(frozen=True)
 class Query:
-    """What Prometheus is asked; `once` asks for now alone, `rows` for a table with one row for each series."""
+    """A query to Prometheus; `once` asks for the present only, `rows` for a table with one row per series."""
 
     expr: str
     legend: str = ""
@@ -81,7 +81,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Look:
-    """How a panel differs from others of its kind."""
+    """The ways in which a panel differs from others of its kind."""
 
     height: int = 8
     steps: tuple[tuple[float, str], ...] = ()
@@ -103,7 +103,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: what it shows, in which unit, and what to do when it looks bad."""
+    """One panel: its content, its unit, and what to do when it looks bad."""
 
     kind: Kind
     title: str
@@ -116,7 +116,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """Panels under one heading, side by side and then below each other, 24 columns wide."""
+    """Panels under one heading, side by side and then in further lines, 24 columns wide."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -124,7 +124,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """A choice above the panels: the values of a label, some words, or something to type."""
+    """A choice above the panels: values of a label, fixed words, or free text."""
 
     name: str
     label: str
@@ -137,7 +137,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """All that makes a dashboard."""
+    """A whole dashboard: its rows, variables and title."""
 
     uid: str
     title: str

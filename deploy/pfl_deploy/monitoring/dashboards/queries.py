@@ -1,4 +1,4 @@
-"""Questions to Prometheus about what is chosen above the panels."""
+"""Queries to Prometheus, restricted to the choices above the panels."""
 
 from __future__ import annotations
 

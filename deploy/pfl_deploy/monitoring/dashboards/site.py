@@ -1,4 +1,4 @@
-"""The dashboard *Site*: one site's own numbers, which are the site's to show."""
+"""The dashboard *Site*: one site's own numbers, which only the site may publish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What *Federation* shows of a run's network, its sites and the coordinator's machine."""
+"""The part of *Federation* about a run's network, its sites and the coordinator's machine."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Charts: what they show, and how they are drawn."""
+"""Charts: their content, and two ways to draw them."""

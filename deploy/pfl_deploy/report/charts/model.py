@@ -1,4 +1,4 @@
-"""What a chart shows, apart from how it is drawn: the page draws it in SVG, the files beside it are drawn as PNG."""
+"""The content of a chart, independent of drawing: the page draws it as SVG, the files beside it as PNG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kind: TypeAlias = str
 
 @dataclass(frozen=True)
 class Scale:
-    """One direction of a chart: from where to where, and which places are named."""
+    """One axis of a chart: its range and its ticks."""
 
     low: float
     high: float
@@ -54,7 +54,7 @@ class LineChart:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Bars lying side by side in groups: by group and kind."""
+    """Horizontal bars in groups, by group and kind."""
 
     title: str
     groups: Mapping[str, Mapping[Kind, float]]
@@ -64,7 +64,7 @@ class BarChart:
 
 @dataclass(frozen=True)
 class ColumnChart:
-    """Columns standing in a row, each cut into parts by kind; `marks` are the names below them, by place."""
+    """Stacked columns in a row, divided by kind; `marks` are the labels below them, by position."""
 
     title: str
     columns: tuple[Mapping[Kind, float], ...]

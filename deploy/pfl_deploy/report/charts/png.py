@@ -1,4 +1,4 @@
-"""The page's charts as PNG files, for slides and papers; drawn by matplotlib, which only this module needs."""
+"""Draws the page's charts as PNG files for slides and papers; the only user of matplotlib here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which charts a run gets, from its facts: the page and the pictures beside it show the same ones."""
+"""Selects a run's charts from its facts; the page and the picture files show the same ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts in SVG, coloured by the page's own style sheet: curves, lying bars, columns, grouped bars, one divided bar."""
+"""Draws charts as SVG in the colours of the page's style sheet: curves, bars, columns, grouped and divided bars."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LETTER = 7.2
 
 @dataclass(frozen=True)
 class Frame:
-    """A drawing's size and the room around what is drawn."""
+    """A drawing's size and margins."""
 
     width: float
     height: float

@@ -1,1 +1,1 @@
-"""The page of a report."""
+"""The page of a report, part by part."""

@@ -1,4 +1,4 @@
-"""What a run took: bytes and rounds to get somewhere, time by phase, and who was lost on the way."""
+"""The page's part about cost: bytes and rounds to a target, time by phase, sites lost on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of a report: one HTML file that asks nothing of any other machine."""
+"""The frame of a report: one HTML file that loads nothing from any other machine."""
 
 from __future__ import annotations
 

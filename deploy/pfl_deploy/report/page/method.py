@@ -1,4 +1,4 @@
-"""The page's part about the method itself: what it shares and what stays, and the numbers it tells of its work."""
+"""The page's part about the method: the tensors it shares, those that stay, and the numbers it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about one run: what was reached and by whom, what crossed the network, where time went, what was lost."""
+"""The page about one run: accuracy overall and by site, traffic, time, losses."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where a report's numbers come from."""
+"""The sources of a report's numbers."""

@@ -1,4 +1,4 @@
-"""A run as its coordinator wrote it down: read from a copy of the journal, so the run goes on undisturbed."""
+"""Reads a run's records from a copy of the coordinator's journal, so that the run goes on undisturbed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUSY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Tried:
-    """One attempt at a round and how it ended: open, committed or abandoned."""
+    """One attempt at a round and its status: open, committed or abandoned."""
 
     round: int
     attempt: int
@@ -43,7 +43,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Record:
-    """All that the journal of one run tells."""
+    """The content of one run's journal."""
 
     folder: Path
     spec: RunSpec

@@ -1,4 +1,4 @@
-"""Accuracy over the rounds from the sums of sites' evaluations: the coordinator has nothing finer."""
+"""Accuracy by round from the sums of the sites' evaluations, which is all the coordinator has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADLINE = "test/combined"
 
 @dataclass(frozen=True)
 class Point:
-    """What the sites measured of one state: `after` so many rounds of training."""
+    """The sites' measurements of one state; `after` is the number of rounds it was trained."""
 
     after: int
     sites: int

@@ -1,4 +1,4 @@
-"""What a method tells of itself: the coordinator's numbers by round, what they mean, and which tensors are shared."""
+"""A method's own numbers: the coordinator's by round, their meanings, and the list of shared tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pfl_deploy.report.sources.sites import Curve
 
 @dataclass(frozen=True)
 class Part:
-    """A module of a site's network: how many numbers it has, and how many of them cross the network."""
+    """A module of a site's network: its number of values, and how many of them cross the network."""
 
     module: str
     numbers: int
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What of a site's state crosses, as the run's specification pins it."""
+    """The part of a site's state that crosses, as the run's specification pins it."""
 
     parts: tuple[Part, ...]
     staying: tuple[tuple[str, int], ...]
@@ -41,7 +41,7 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Spread:
-    """A number that training said, over the sites that told it in one round."""
+    """One number of the training report, over the sites that reported it in one round."""
 
     mean: float
     deviation: float

@@ -1,4 +1,4 @@
-"""What sites themselves wrote down: their accuracy and what training said, task by task.
+"""Reads the sites' own histories: accuracy and training numbers, task by task.
 
 A coordinator never has these. They are read where whoever asks for a report owns the sites' folders or was given them.
 """
@@ -25,7 +25,7 @@ _TASK = re.compile(r"(\d+)-\d+-(train|evaluate|finish)")
 
 
 class Entry(TypedDict):
-    """A line of a site's history."""
+    """One line of a site's history."""
 
     task: str
     scores: dict[str, dict[str, float]]
@@ -34,7 +34,7 @@ class Entry(TypedDict):
 
 @dataclass(frozen=True)
 class History:
-    """One site's own numbers: accuracy by measure (pre/test/combined), and what training said."""
+    """One site's own numbers: accuracy by measure (pre/test/combined), and numbers from its training."""
 
     accuracy: Mapping[str, Curve]
     end: Mapping[str, float]
@@ -115,7 +115,7 @@ def _spec_hash(folder: Path) -> str:
 
 
 class _Books:
-    """What the lines of a history are sorted into. A task done twice counts once, with what it said last."""
+    """The lines of a history, sorted. A task done twice counts once, with its last numbers."""
 
     def __init__(self) -> None:
         self.accuracy: dict[str, Curve] = {}

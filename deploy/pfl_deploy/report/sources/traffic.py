@@ -1,4 +1,4 @@
-"""What crossed the network, by round: as the coordinator counted it, and as the run's specification pins it."""
+"""Bytes that crossed the network, by round: as the coordinator counted them, and as the specification pins them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BYTES = {
 
 @dataclass(frozen=True)
 class Crossed:
-    """Bytes of one round with all its attempts, seen from the sites: down to them, up from them."""
+    """Bytes of one round with all its attempts, from the sites' view: down to them, up from them."""
 
     down: int
     up: int
@@ -39,7 +39,7 @@ class Crossed:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes by round, told twice; `kinds` is what the coordinator counted by direction and kind."""
+    """Bytes by round, from two sources; `kinds` is the coordinator's count by direction and kind."""
 
     measured: Mapping[int, Crossed]
     pinned: Mapping[int, Crossed]

@@ -1,4 +1,4 @@
-"""The status page: what a browser shows of a run, drawn from /status.json by a script that comes with it.
+"""The status page: a browser draws it from /status.json with a script that comes with it.
 
 Read-only, without cookies, and nothing in it is loaded from any other machine.
 """
@@ -65,7 +65,7 @@ def routes(status: Callable[[], RunStatus]) -> list[Route]:
 
 
 class Guard:
-    """Puts the page's rules on every answer; on a loopback port, answers browsers under this machine's names only.
+    """Adds the page's security headers to every answer; on a loopback port, refuses requests under foreign host names.
 
     A page of the Web may give its own name the address 127.0.0.1 and would then read what only this machine shall
     (DNS rebinding): such a request still carries that page's name as its host.
