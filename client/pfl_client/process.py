@@ -86,7 +86,7 @@ class Site:
                 self._tell_stopped()
 
     def _tell_stopped(self) -> None:
-        """What this site did until a signal ended it, where that lies, and how it goes on."""
+        """Say what this site did until a signal ended it, where its state lies, and how to continue."""
         told: dict[str, Json] = {}
         if self._daemon is not None and self._folder is not None:
             told, run = self._daemon.progress.account(), self._folder / "runs" / self._daemon.watch.run
@@ -181,8 +181,8 @@ class Site:
         return MovingLink(admitted.address, dial=dial, look=look)
 
     async def _reconsider(self, error: UserError) -> UserError:
-        """A certificate that is not taken may be the clocks' fault: then that is what has to be said. Else whoever
-        was let in before only has to come again later.
+        """Explain a refused certificate by the clocks, if they differ. Otherwise a site that was admitted before takes
+        the refusal for temporary.
         """
         if self._admission.door is None or type(error) not in (UserError, IdentityError, Stranger):
             return error
@@ -193,7 +193,7 @@ class Site:
 
 
 def own_secret(file: Path) -> bytes:
-    """What the fingerprint of this site's data is keyed with; made once."""
+    """The key for the fingerprint of this site's data; made once."""
     if not file.exists():
         private.write(file, secrets.token_bytes(32))
     return private.read(file)
@@ -205,7 +205,7 @@ def typed() -> str:
 
 
 def _look_around(keyring: Keyring, folder: Path) -> Surroundings:
-    """What a scrape shows beside the daemon's own numbers."""
+    """The values of a scrape beside the daemon's own numbers."""
     end = free = None
     with suppress(OSError, IdentityError):
         end = x509.load_pem_x509_certificate(keyring.certificate_pem).not_valid_after_utc.timestamp()

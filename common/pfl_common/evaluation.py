@@ -44,7 +44,9 @@ def vector(correct: int, samples: int, loss: float) -> list[float]:
 
 
 def tell(metrics: Mapping[str, float]) -> Scores:
-    """What training said at one site, to be summed with what it said at others; what no report may hold is left out."""
+    """One site's training numbers in a form that can be summed over sites; numbers that no report may hold are left
+    out.
+    """
     vectors = {f"{TOLD}{name}": [value, value * value, 1.0] for name, value in sorted(metrics.items())}
     fitting = [name for name, values in vectors.items() if _TOLD_NAME.fullmatch(name) and _is_told(values)]
     return {name: vectors[name] for name in fitting[:MOST_TOLD]}
@@ -84,8 +86,8 @@ def add(reports: Iterable[Scores]) -> Scores:
 
 
 def agreed(reports: Sequence[Scores]) -> list[Scores]:
-    """The reports without views and told numbers that most of them do not have: all sites have the heads of one method,
-    so what a single one has is made up, and would be remembered for ever by whoever keeps each as a series.
+    """The reports, without views and training numbers that most of them lack. All sites have the heads of one method,
+    so one that a single site reports is made up, and would stay for ever wherever each is kept as a series.
 
     Most of those that have any: a site that only measures tells nothing, nor does one whose owner does not want it.
     """

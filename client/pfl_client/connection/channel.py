@@ -176,7 +176,7 @@ class Line:
         self.traffic.go(CALLS, size)
 
     def explain(self, error: BaseException) -> BaseException:
-        """What to raise instead of an error of gRPC's."""
+        """The error to raise in place of one of gRPC's."""
         if isinstance(error, asyncio.CancelledError):
             # gRPC reports a closed channel as if the caller had been cancelled: the task itself knows.
             task = asyncio.current_task()

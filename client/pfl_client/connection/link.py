@@ -43,7 +43,7 @@ class Traffic:
         return self._crossed.copy()
 
     def in_files(self, direction: str) -> int:
-        """What crossed in whole files."""
+        """Bytes that crossed in whole files."""
         counts = self.crossed().items()
         return sum(count for (way, kind), count in counts if way == direction and kind != CALLS)
 

@@ -47,4 +47,4 @@ class OperatorLink:
 
 
 def _no_check() -> None:
-    """The operator's certificate is made fresh for each command by whoever holds the authority."""
+    """Nothing to check: the operator's certificate is made afresh for each command."""

@@ -20,7 +20,7 @@ _NOTE_BYTES = 8
 
 
 def lay(blanks: Blanks, file: Path, size: int) -> None:
-    """Begin a file of so many bytes over an old one, if there is one to spare."""
+    """Begin a file of `size` bytes by overwriting an old one, if there is one."""
     if file.exists() or not blanks.has_one_for(size):
         return
     # The note first: a kill between the two must not leave a file whose length says that all is there.
@@ -31,7 +31,7 @@ def lay(blanks: Blanks, file: Path, size: int) -> None:
 
 
 def reached(file: Path) -> int:
-    """How many bytes of a file have come."""
+    """The number of bytes of a file that have arrived."""
     with suppress(FileNotFoundError):
         size = file.stat().st_size
         with suppress(FileNotFoundError):

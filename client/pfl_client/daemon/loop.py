@@ -125,7 +125,7 @@ class Daemon:
             visit.close()
 
     def _compare_data(self, spec: RunSpec) -> None:
-        """Whoever goes on with other data than the run was begun with may not know it: a disk not mounted, say."""
+        """Warn if the data differ from those the run was begun with: a disk may not be mounted, for example."""
         then, now = spec.data.get(self._folder.site, ""), self._said
         if then and now and then != now:
             log.warning(
@@ -241,7 +241,7 @@ class Daemon:
         await self._pause_in_vain()
 
     async def _pause_in_vain(self) -> None:
-        """What went wrong may go wrong again at once: a round that is tried over and over is tried in peace."""
+        """Pause after a failure, longer each time, so that a round that keeps failing is not retried at once."""
         self.watch.doing = "waiting"
         await asyncio.sleep(self._in_vain.take())
 

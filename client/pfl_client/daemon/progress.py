@@ -68,7 +68,7 @@ class SiteProgress:
             log.info("measured", **told)
 
     def account(self) -> dict[str, Json]:
-        """What this site has done since it was started."""
+        """A summary of this site's work since it was started."""
         told: dict[str, Json] = {"rounds_trained": self._watch.trained, **self._last}
         if self._under_way:
             told["broke_off_round"] = self._under_way

@@ -110,7 +110,7 @@ class Watch:
         self.doing, self.samples = _AT_WORK[task.kind], 0
 
     def move(self, samples: int) -> None:
-        """The trainer has gone through so many samples more."""
+        """The trainer has finished this many more samples."""
         self.samples += samples
 
     def decline(self, reason: str) -> None:

@@ -57,7 +57,7 @@ def describe(folder: DataFolder) -> Description:
 
 
 def _check(read: Description) -> None:
-    """What the coordinator would refuse as a lie is told here, before anybody is asked."""
+    """Refuse here, before any call, a description that the coordinator would refuse."""
     try:
         data_description.check(read)
     except Refused as refused:
@@ -67,7 +67,7 @@ def _check(read: Description) -> None:
 
 
 def fingerprint_of(folder: DataFolder) -> str:
-    """What `describe` says of the data in a few signs, without reading samples."""
+    """A short digest of the description that `describe` gives, made without reading samples."""
     return _fingerprint(find(folder), folder)
 
 

@@ -96,7 +96,7 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
 
 
 def _count_told(text: Vocabulary) -> int:
-    """How many numbers there are, where all sites have to have as many."""
+    """The number of word numbers, where all sites must have the same; 0 elsewhere."""
     return {"hashed": text.buckets, "numbers": text.tokens}.get(text.numbering, 0)
 
 

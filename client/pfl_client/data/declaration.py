@@ -68,7 +68,7 @@ _DECLARED = TypeAdapter(Declared)
 
 
 def read_declared(folder: Path) -> Declared:
-    """What the folder's `data.json` says, checked word by word; a folder without one says nothing."""
+    """The content of the folder's `data.json`, checked word by word; empty without such a file."""
     path = folder / FILE
     if not path.is_file():
         return Declared()

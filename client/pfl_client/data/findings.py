@@ -39,7 +39,7 @@ class BadFile:
 
     @property
     def position(self) -> str:
-        """What logs and calls may say of it."""
+        """The file's position, which logs and calls may name."""
         return f"file {self.place} of {self.where}"
 
     @property
@@ -72,12 +72,12 @@ class Findings:
 
     @property
     def recognised(self) -> str:
-        """What the samples were taken for."""
+        """The recognised kind of the samples, in words."""
         return "nothing" if self.description is None else recognise(self.description)
 
 
 def recognise(description: Description) -> str:
-    """What a site's samples were taken for, in words for its log."""
+    """The recognised kind of a site's samples, in words for its log."""
     shape = "x".join(map(str, description.shape))
     low, high = description.low, description.high
     values = f", values {low:g}..{high:g}" if description.values != "bytes" and low < high else ""

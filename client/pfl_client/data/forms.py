@@ -56,14 +56,14 @@ class Form:
 
     @property
     def kind(self) -> InputKind:
-        """What samples are, as other sites are told."""
+        """The kind of the samples, as other sites are told."""
         if self.has_channels:
             return "image" if self.is_image else "windows"
         return "array" if self.arrangement == "none" else cast(Literal["tokens", "table"], self.arrangement)
 
 
 def recognise(x: Column, declared: Declared, *, file: str, words: bool = False) -> Form:
-    """What the array is by its type and shape, if the site does not say it; with a list of `words` it is texts."""
+    """The form of an array by its type and shape, unless the site declares it; with a list of `words` it is texts."""
     kind = "tokens" if words else declared.kind
     if kind in ("tokens", "windows", "table"):
         return Form(_recognise_numbers(x, kind, declared, file=file))

@@ -58,7 +58,7 @@ class Look:
 
 
 def look(path: Path) -> Look:
-    """What an image's first bytes say; its pixels are not read."""
+    """Read an image's header; its pixels are not read."""
     with _opened(path) as image:
         width, height = image.size
         if _orientation(image) >= 5:

@@ -217,7 +217,7 @@ def _oddities(seen: Inspection) -> list[str]:
 
 
 def _depths(seen: Inspection) -> list[str]:
-    """What bits a pixel has where that is not simply 8."""
+    """The bits of a pixel, where they are not simply 8."""
     warnings = []
     wide = sum(look.wide for _, _, look in seen.looks)
     if wide and wide < len(seen.looks):

@@ -59,7 +59,7 @@ class PictureFolders:
 
     @property
     def total(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return sum(len(part) for part in self.parts.values())
 
     @property
@@ -88,7 +88,7 @@ Listed: TypeAlias = dict[str, list[tuple[str, Path]]]
 
 
 def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
-    """What a data folder holds; says what was expected when it is nothing we know."""
+    """The files of a data folder; an error says what was expected if its kind is unknown."""
     try:
         return _find(folder)
     except PermissionError as error:

@@ -105,7 +105,7 @@ def _no_words(seen: str) -> DataError:
 
 
 def tell(vocabulary: Vocabulary) -> str:
-    """What the federation is told of a site's words, for the site's own log."""
+    """What a site tells of its words, described for its own log."""
     return {
         "words": f"all {len(vocabulary.words)} words of the vocabulary, for the run's list that each site gets; with "
         '"tell_vocabulary": false in data.json, or {"vocabulary": {"hashed": 32000}}, none is told',
@@ -155,7 +155,7 @@ def _translate(vocabulary: Vocabulary, model: Model) -> Numbers:
 
 
 def hash_word(word: str, tokens: int) -> int:
-    """The number of a word at every site that has so many; padding and unknown words keep theirs."""
+    """The number of a word at every site with `tokens` numbers; padding and unknown words keep theirs."""
     digest = hashlib.sha256(word.encode()).digest()
     return FIRST_WORD + int.from_bytes(digest[:8], "big") % (tokens - FIRST_WORD)
 

@@ -43,7 +43,7 @@ class Envelopes(Protocol):
         """Take the coordinator's card, if this federation signed it."""
 
     def plain(self, size: int) -> int:
-        """How many bytes lie in so many bytes that came."""
+        """The size of a parcel's content, from its size on the wire."""
 
     def receive(self, header: Header, blob: Blob, seal: Seal) -> Letter:
         """A download that was made for this site under exactly this header; anything else is refused."""
@@ -58,4 +58,4 @@ class Envelopes(Protocol):
         """Refuse a receipt that is not the coordinator's own word."""
 
     def veil(self, fingerprint: str) -> str:
-        """What may be said of the fingerprint of this site's data: it changes when that does, and tells no more."""
+        """The fingerprint of this site's data as others may see it: it changes with the data and tells no more."""

@@ -82,7 +82,7 @@ class Admission:
         self._said.clear()
 
     def settle_name(self) -> str:
-        """What this site is called, before anybody is asked: an invitation says it."""
+        """Settle this site's name before any call; an invitation determines it."""
         if self._settings.join is not None:
             invited = read_join_file(self._settings.join, now=BEFORE_ANY_LAST_DAY).site
             self._check_invited(invited)

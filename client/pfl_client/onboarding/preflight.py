@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.5
 
 
 async def look_at(folder: DataFolder) -> Description:
-    """What the data look like; data that cannot be used are an error before anybody is waited for."""
+    """Describe the data; unusable data are an error before any waiting."""
     with TemporaryDirectory(prefix="pfl-") as place:
         bench = TrainerProcess(Path(place))
         try:

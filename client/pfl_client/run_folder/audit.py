@@ -156,7 +156,7 @@ class Audit:
                 self._write()
 
     def note_once(self, kind: str, what: str, **facts: Json) -> None:
-        """The same, unless it is what the last line of this kind was about: whoever tries again says nothing new."""
+        """Add a line unless the last line of its kind was about the same: a retry says nothing new."""
         if self._memory.noted.get(kind) != what:
             self._memory.noted[kind] = what
             self.note(kind, **facts)

@@ -51,7 +51,7 @@ class Visit:
         audit: Audit | None = None,
         tells: bool = True,
     ) -> None:
-        """What leaves is listed in `audit`, the whole site's; without one it lies where the site's folder must be."""
+        """`audit` is the site's list of what leaves; without one it is opened where the site's folder must be."""
         self._tells = tells and takes_told(spec)
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self._vault = _open_vault(folder, spec, site)
@@ -148,7 +148,7 @@ class Visit:
         return letter
 
     def _keep_word(self, assignment: Assignment) -> None:
-        """What the coordinator signed: two different parcels under one header could be held up to it."""
+        """Keep the coordinator's signature, as evidence should it sign two different parcels under one header."""
         blob, seal = assignment.blob, assignment.seal
         signed = {"digest": blob.digest, "bytes": blob.size, "wrap": seal.wrap.hex()}
         words = {"header": assignment.header.to_json(), "signature": seal.signature.hex()}
@@ -206,7 +206,7 @@ class Visit:
         return needed + max(0, up - given_back) + (_growth(self._update, up) if up > api.MESSAGE_LIMIT else 0)
 
     def _lacking(self, blob: Blob) -> int:
-        """What is still to be fetched of a download."""
+        """The bytes of a download still to be fetched."""
         return _growth(self.download(blob), blob.size)
 
     def discard(self, assignment: Assignment) -> None:
@@ -249,7 +249,7 @@ class Visit:
             raise _tampered(refused) from None
 
     def job(self, assignment: Assignment, down: Parcel) -> Job:
-        """What the trainer needs to do the task."""
+        """The trainer's input for the task."""
         task = assignment.task
         return Job(
             task=task,
@@ -290,7 +290,7 @@ class Visit:
             self._outbox.sweep({key} if upload else ())
 
     def scores(self, key: str) -> Scores:
-        """What is told of this task: on disk, so that a kill before the report does not lose it."""
+        """The evaluation to report for this task; it is on disk, so that a kill before the report does not lose it."""
         try:
             measured: dict[str, Scores] = json.loads((self._folder / "scores.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -368,7 +368,7 @@ def _is_vast(file: Path) -> bool:
 
 
 def _growth(file: Path, size: int) -> int:
-    """How much room a file takes that is to become so long."""
+    """The bytes that a file still needs to reach `size`."""
     return max(0, size - (file.stat().st_size if file.exists() else 0))
 
 

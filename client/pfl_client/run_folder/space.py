@@ -19,7 +19,7 @@ _MB = 1e6
 
 @remembered
 def size_of(manifest: Manifest) -> int:
-    """How many bytes a parcel with all of these tensors has."""
+    """The size of a parcel with all of these tensors."""
     return sum(prod(entry.shape) * _width(entry.dtype) for entry in manifest)
 
 

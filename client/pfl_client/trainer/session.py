@@ -219,7 +219,7 @@ def _write(state: State, path: Path, about: dict[str, str] | None = None) -> Non
 
 
 def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
-    """What a serving model says of itself."""
+    """The metadata of a serving model."""
     about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
     return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}
 
@@ -285,7 +285,7 @@ def choose_device(asked: str) -> str:
 
 
 def name_device(device: str) -> str:
-    """What a person calls a device: a graphics card has a model's name."""
+    """A device's name for people: for a graphics card, its model."""
     return f"{device}: {torch.cuda.get_device_name(device)}" if device.startswith("cuda") else device
 
 

@@ -69,7 +69,7 @@ def train(participant: Participant, data: LocalData, down: State, task: Task) ->
 
 
 def diagnose(participant: Participant, data: LocalData, task: Task) -> Metrics:
-    """What the encoder's output looks like and the method's own diagnostics, if they are wanted.
+    """Measures of the encoder's output and the method's own diagnostics, if they are wanted.
 
     What they draw and what mode they need leave no trace; what is no number is not told.
     """

@@ -10,7 +10,7 @@ class Pool:
         self._memory = bytearray()
 
     def take(self, size: int) -> memoryview:
-        """Room for so many bytes, with whatever was there before."""
+        """Room for `size` bytes; their previous content is still in them."""
         if len(self._memory) < size:
             self._memory = bytearray()  # first let go: two generations of it would be one too many
             self._memory = bytearray(size)

@@ -161,7 +161,7 @@ class _Running:
             raise TrainerLost(f"the trainer was not understood: {error}") from None
 
     async def _together(self, doing: Awaitable[Said]) -> Said:
-        """What takes two: without the other process a socket waits for ever."""
+        """Wait for something that needs the other process, but not longer than that process lives."""
         task = asyncio.ensure_future(doing)
         try:
             await asyncio.wait({task, self._gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -251,7 +251,7 @@ def read_job(letter: Work, body: Buffer) -> Job:
 
 
 def answer_with(done: Done) -> tuple[Finished, Buffer]:
-    """What came of a job, as a letter and what goes beside it."""
+    """The result of a job, as a letter and the bytes that follow it."""
     path, body = (None, b"") if done.up is None else _part(done.up)
     beside = done.up is not None and not isinstance(done.up, Path)
     letter = Finished(

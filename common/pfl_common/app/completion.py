@@ -55,7 +55,7 @@ def _method(ctx: typer.Context) -> str:
 
 
 def _fields(file: Path) -> Iterator[str]:
-    """What stands with a type in the classes of settings of a file."""
+    """The annotated names in the settings classes of a file."""
     for node in _parse(file):
         if isinstance(node, ast.ClassDef) and node.name in ("Config", "Settings"):
             for line in node.body:

@@ -124,13 +124,13 @@ def _split(kind: type[Any], name: str, value: Json | str) -> Json | str:
 
 
 def field_of(kind: type[Any], name: str) -> FieldInfo | None:
-    """What is declared of a field: its type, its bounds, its documentation."""
+    """A field's declaration: its type, its bounds, its documentation."""
     found: dict[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
     return found.get(name)
 
 
 def documentation(kind: type[Any], name: str) -> str:
-    """What a field means, in one line; one that only changes a default has the words of the class it comes from."""
+    """A field's meaning in one line; a field that only changes a default inherits the text of its base class."""
     every = (getattr(one, "__pydantic_fields__", {}).get(name) for one in kind.__mro__)
     return next((" ".join(field.description.split()) for field in every if field and field.description), "")
 
@@ -199,7 +199,7 @@ def _list_form(field: FieldInfo | None) -> str:
 def _refusal(
     kind: type[Any], place: tuple[int | str, ...], value: object, *, what: str, said: str = ""
 ) -> SettingError:
-    """What was seen, and what the setting takes and why."""
+    """The value seen, and the values that the setting takes and why."""
     # Two steps lead to a method's setting or one of a list; what follows is the library's own.
     name = ".".join(str(part).removesuffix("_") for part in place[:2])
     owner = "" if _is_program(what) else f"{what}: "
@@ -252,7 +252,7 @@ def _is_program(what: str) -> bool:
 
 
 def layered(kind: type[Any], flags: Mapping[str, Any], file: Path | None, *, prefix: str) -> dict[str, Any]:
-    """What the user gave, strongest first: flags, the TOML file, the environment (`PFL_ROUNDS=5`)."""
+    """The user's input, strongest first: flags, the TOML file, the environment (`PFL_ROUNDS=5`)."""
     names = alias_table(kind)
     environment = {n: os.environ[key] for n in names if (key := f"{prefix}{n.upper()}") in os.environ}
     return (

@@ -20,7 +20,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 
 def tell_version(program: str) -> str:
-    """What is installed, in one line; torch is only looked up, not loaded."""
+    """The installed versions, in one line; torch is only looked up, not loaded."""
     with suppress(PackageNotFoundError):
         python = f"Python {platform.python_version()}"
         return f"{program} {version('pfl-net')} (torch {version('torch')}, {python}, {platform.system()})"

@@ -50,12 +50,12 @@ class Blanks:
         return False
 
     def has_one_for(self, size: int) -> bool:
-        """Whether a file of so many bytes is worth a blank, and there is one."""
+        """Whether a file of `size` bytes is large enough to reuse a blank, and there is one."""
         return size >= WORTH and bool(self._held)
 
     def lay(self, into: Path, size: int) -> bool:
-        """Put a blank, no longer than this, where a file of so many bytes is about to be written. Cutting a long one
-        takes its time.
+        """Put a blank of at most `size` bytes where a file of that size will be written. Shortening a long one takes
+        time.
         """
         found = self._take(size)
         if found is None:

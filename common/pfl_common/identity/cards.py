@@ -75,7 +75,7 @@ class EnvelopeKeys:
         return self.signing.private_bytes(*form) + self.receiving.private_bytes(*form)
 
     def public(self) -> tuple[bytes, bytes]:
-        """What others may know: the public keys, to check signatures with and to send to."""
+        """The public keys: one to verify signatures with, one to seal for."""
         return (
             self.signing.public_key().public_bytes_raw(),
             self.receiving.public_key().public_bytes_raw(),
@@ -162,7 +162,7 @@ def read_card(signed: bytes, ca_pem: bytes, *, name: str, now: datetime) -> Card
 def make_request(
     keys: EnvelopeKeys, holder: ec.EllipticCurvePrivateKey, *, name: str, federation_id: str
 ) -> bytes:
-    """What a site sends to get a card; `holder` is the key of its certificate request."""
+    """A site's request for a card; `holder` is the key of its certificate request."""
     signing, receiving = keys.public()
     fields = {
         "name": name,

@@ -39,7 +39,7 @@ class Found:
     """Under what other machines may dial it; its certificate holds for these."""
 
     def prove(self, name: str, csr_pem: bytes) -> bytes:
-        """What a site of this name sends to show that it runs as the same user."""
+        """A site's proof that it runs as the same user."""
         return proofs.prove(self.secret, self.federation_id, name=name, csr_pem=csr_pem)
 
     @property

@@ -33,7 +33,7 @@ class Refusal(Refused):
 
     @property
     def answer(self) -> str:
-        """What the caller may be told."""
+        """The text that the caller may see."""
         return self.words if self.told else _NOT_ACCEPTED
 
     @property

@@ -62,7 +62,7 @@ class Invitation:
         return proofs.name_of(self.secret)
 
     def prove(self, csr_pem: bytes) -> bytes:
-        """What to send beside the certificate request to show that we hold this invitation."""
+        """The proof that we hold this invitation, to send beside the certificate request."""
         return proofs.prove(self.secret, self.federation_id, name=self.site, csr_pem=csr_pem)
 
 

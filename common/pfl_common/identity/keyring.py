@@ -120,7 +120,7 @@ class Keyring:
             return EnvelopeKeys.from_pem(private.read(path), where=str(path))
 
     def card_request(self, name: str, federation_id: str) -> bytes:
-        """What the site sends beside its certificate request to get its card."""
+        """The site's request for a card, sent beside its certificate request."""
         check_site_name(name)
         return cards.make_request(self.envelope_keys(), self._key, name=name, federation_id=federation_id)
 

@@ -31,7 +31,7 @@ def new_secret() -> bytes:
 
 
 def name_of(secret: bytes) -> str:
-    """What tells an invitation from others; it helps nobody to the secret, nor to a key or proof made from it."""
+    """A name that tells an invitation from others; it reveals neither the secret nor a key or proof made from it."""
     return hmac.digest(secret, _NAME_LABEL, "sha256").hex()
 
 
@@ -42,7 +42,7 @@ def derive_key(secret: bytes, federation_id: str, *, name: str) -> bytes:
 
 
 def prove(secret: bytes, federation_id: str, *, name: str, csr_pem: bytes) -> bytes:
-    """What the site sends beside its request: 32 bytes that only a holder of the secret can make."""
+    """The site's proof, sent beside its request: 32 bytes that only a holder of the secret can make."""
     return _proof(derive_key(secret, federation_id, name=name), federation_id, name=name, csr_pem=csr_pem)
 
 

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def mark(scores: Masks, selection: Selection, share: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """What is critical in each parameter: the most sensitive entries, a share by chance, or the least sensitive."""
+    """The critical entries of each parameter: the most sensitive, a random share, or the least sensitive."""
     masks = {}
     for name, found in sorted(scores.items()):
         if selection == "random":
@@ -49,7 +49,7 @@ def mark(scores: Masks, selection: Selection, share: float, generator: torch.Gen
 
 
 def sensitivity(before: Tensor, after: Tensor) -> Tensor:
-    """How much each entry mattered in training: |(after - before) * after| (FedCAC, Eq. 5)."""
+    """The importance of each entry in training: |(after - before) * after| (FedCAC, Eq. 5)."""
     return ((after - before) * after).abs()
 
 
@@ -105,7 +105,7 @@ def density(masks: Masks) -> float:
 
 
 def count_marks(packed: Tensor) -> int:
-    """How many entries a packed mask marks."""
+    """The number of entries that a packed mask marks."""
     return _count(packed.cpu().numpy())
 
 
@@ -134,7 +134,7 @@ def spread(overlap: Tensor) -> tuple[float, float]:
 
 
 def threshold(overlap: Tensor, number: int, beta: float) -> float:
-    """What an overlap must reach in this round: it rises from the mean to the maximum (FedCAC, Eq. 7)."""
+    """The overlap required in this round: it rises from the mean to the maximum (FedCAC, Eq. 7)."""
     average, highest = spread(overlap)
     return average + number / beta * (highest - average)
 

@@ -87,7 +87,7 @@ def most_selected(counts: Tensor) -> set[int]:
 
 
 def overlap_of_selections(first: Tensor, second: Tensor) -> float:
-    """How much two domains agree on what matters: |A ∩ B| / |A ∪ B| of their most selected halves (FedPick, Fig. 10).
+    """The overlap of two domains' most selected halves: |A ∩ B| / |A ∪ B| (FedPick, Fig. 10).
 
     Takes how often each component was selected in each domain. Needs counts of several sites: for offline analysis.
     """

@@ -107,7 +107,7 @@ class Samples:
 
 
 def probe(samples: Samples, most: int = 2000) -> Samples:
-    """At most so many of some samples, the same ones each time: enough for a diagnostic."""
+    """At most `most` of some samples, the same ones each time: enough for a diagnostic."""
     if len(samples) <= most:
         return samples
     order = torch.randperm(len(samples), generator=generators.generator("probe", len(samples)))
@@ -192,17 +192,19 @@ class Participant(nn.Module):
         raise TypeError(f"{type(self).__module__} has a Client without learn()")
 
     def report(self, data: LocalData, task: Task) -> Up:
-        """What goes back: by default what travels, weighted. It is sent before anything else is done here."""
+        """The site's answer: by default the tensors that travel, weighted. It is sent before anything else is done
+        here.
+        """
         own, weight = State.view(self, self.travels(task.phase)), self.weight(data)
         return Up(summed={name: Weighted(value, weight) for name, value in own.items()})
 
     def weight(self, data: LocalData) -> Tensor:
-        """How much this site counts: its number of training samples, or 1."""
+        """This site's weight: its number of training samples, or 1."""
         return torch.tensor(len(data.train) if self.settings.aggregation == "samples" else 1)
 
     def diagnose(self, data: LocalData, task: Task) -> Metrics:
-        """What else is worth a curve, measured right after training: in evaluation mode, without gradients, and
-        without leaving a trace. By default nothing is; take `probe(data.test)` rather than all samples.
+        """Further numbers worth a curve, measured right after training: in evaluation mode, without gradients, and
+        without leaving a trace. None by default; take `probe(data.test)` rather than all samples.
         """
         return {}
 
@@ -236,10 +238,10 @@ class ServerHalf(Protocol):
         """The state before the first round."""
 
     def welcome(self, state: State) -> State:
-        """What a site gets that never took part (`since` = 0)."""
+        """The download of a site that never took part (`since` = 0)."""
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
-        """What this site gets for this task; the same for all unless the module says PER_CLIENT."""
+        """This site's download for this task; the same for all unless the module says PER_CLIENT."""
 
     def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
         """The state after a round, from the state before it and what was counted."""

@@ -42,7 +42,7 @@ def running_statistics(module: nn.Module) -> set[str]:
 
 
 def held_back(module: nn.Module, policy: BnPolicy) -> set[str]:
-    """What the batch-norm policy keeps at home."""
+    """The names that the batch-norm policy keeps at the site."""
     if policy == "share_all":
         return set()
     return running_statistics(module) if policy == "local_stats" else of_type(module, _BatchNorm)

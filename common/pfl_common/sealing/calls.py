@@ -118,7 +118,7 @@ class CallBook:
     _windows: dict[ClientId, dict[bytes, _Window]] = field(default_factory=dict, repr=False)
 
     def give_session(self, site: ClientId) -> bytes:
-        """A session for whoever calls itself by this name; nothing has to be remembered until it is used."""
+        """A session for a caller of this name; nothing is remembered until it is used."""
         words = secrets.token_bytes(_SALT) + int(self.clock() * 1000).to_bytes(_TIME, "big")
         return words + self._mac(site, words)
 

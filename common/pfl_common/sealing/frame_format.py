@@ -66,7 +66,7 @@ def make_nonce(direction: Direction, index: int, *, last: bool) -> bytes:
 
 
 def count_frames(plain: int) -> int:
-    """How many frames so many bytes fill; none at all is still one, empty, last frame."""
+    """The number of frames for `plain` bytes; no bytes at all are still one, empty, last frame."""
     count = max(1, -(-plain // FRAME))
     if count > _MOST_FRAMES:
         raise Tampered("size", f"{plain} bytes; expected: at most {_MOST_FRAMES} frames of {FRAME} bytes")
@@ -74,12 +74,12 @@ def count_frames(plain: int) -> int:
 
 
 def sealed_size(plain: int) -> int:
-    """How many bytes so many bytes are once they are sealed."""
+    """Size of `plain` bytes once they are sealed."""
     return plain + TAG * count_frames(plain)
 
 
 def plain_size(sealed: int) -> int:
-    """How many bytes lie in so many sealed ones; a number that no sealing gives is refused."""
+    """Size of the content of `sealed` bytes; a size that sealing never gives is refused."""
     plain = sealed - TAG * max(1, -(-sealed // (FRAME + TAG)))
     if plain < 0 or sealed_size(plain) != sealed:
         raise Tampered("size", f"{sealed} bytes; expected: whole frames with their tags, and never nothing")

@@ -75,7 +75,7 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        """What the sender signs: of all bytes going down, of all tags going up."""
+        """The digest that the sender signs: of all bytes going down, of all tags going up."""
         return (self._bytes or self._tags).hexdigest()
 
 

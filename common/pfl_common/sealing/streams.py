@@ -72,7 +72,7 @@ class Sealing:
 
     @property
     def sealed(self) -> Sealed:
-        """What came of it."""
+        """The finished parcel."""
         return self._sealed[0]
 
 

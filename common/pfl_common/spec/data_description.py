@@ -54,7 +54,7 @@ def check(description: Description) -> None:
 
 
 def count_features(description: Description) -> int:
-    """How many features of a site's samples have sums of their own: channels, columns of a table, or none apart."""
+    """The number of features with sums of their own: channels, columns of a table, or none."""
     shape = description.shape
     if description.kind in ("image", "windows"):
         return shape[0]
@@ -148,7 +148,7 @@ def alike(kind: str) -> str:
 
 
 def kind_of(model: Model, own: InputKind) -> InputKind:
-    """What a run is about; one of an earlier release does not say it, and had pictures and arrays."""
+    """The kind of a run's data; specifications of earlier releases do not name it, and had pictures and arrays."""
     return model.kind or ("image" if own == "image" else "array")
 
 

@@ -239,7 +239,7 @@ COORDINATOR = "coordinator"
 
 
 def header_of_init(spec: RunSpec) -> Header:
-    """What is said of the first model: it belongs to no round."""
+    """The header of the first model, which belongs to no round."""
     return Header(
         spec.id,
         0,
@@ -254,7 +254,7 @@ def header_of_init(spec: RunSpec) -> Header:
 
 
 def header_down(spec: RunSpec, task: Task, *, state: str = "") -> Header:
-    """What is said of a task's download; its groups are added when its content is known."""
+    """The header of a task's download; its groups are added when its content is known."""
     manifest = spec.manifest(task.kind, task.phase, "down")
     return Header(
         run=spec.id,
@@ -270,7 +270,7 @@ def header_down(spec: RunSpec, task: Task, *, state: str = "") -> Header:
 
 
 def header_up(spec: RunSpec, task: Task, site: ClientId, *, state: str) -> Header:
-    """What is said of a site's update; its groups are added when its content is known."""
+    """The header of a site's update; its groups are added when its content is known."""
     manifest = spec.manifest(task.kind, task.phase, "up")
     return Header(
         run=spec.id,

@@ -51,7 +51,7 @@ class Source(Protocol):
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """Fill the target with the bytes from this place on; there are as many."""
@@ -65,7 +65,7 @@ class Filed:
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
         return self._size
 
     def read_into(self, offset: int, target: memoryview) -> None:
@@ -102,7 +102,7 @@ class Place:
 
     @cached_property
     def count(self) -> int:
-        """How many numbers it has."""
+        """The number of values."""
         return prod(self.entry.shape)
 
     @cached_property
@@ -112,7 +112,7 @@ class Place:
 
     @cached_property
     def size(self) -> int:
-        """How many bytes it takes."""
+        """The number of bytes."""
         return self.count * self.dtype.itemsize
 
 

@@ -77,7 +77,7 @@ def say_refusal(refused: Refused) -> bytes:
 
 
 def hear_refusal(content: bytes) -> Refused:
-    """What the other side refused, as the exception it raised; an unknown reason is `other`."""
+    """The other side's refusal, as the exception it raised; an unknown reason is `other`."""
     with _as_bad_request("a refusal"):
         refusal = refusal_pb2.Refusal.FromString(content)
     known = refusal.reason in refusal_pb2.Reason.values()
@@ -106,7 +106,7 @@ def hear_signed(content: bytes | str | None) -> SignedCall:
 
 
 def say_description(description: Description) -> pb.JoinRequest:
-    """What a site's data looks like."""
+    """A site's description of its data, as a message."""
     return pb.JoinRequest(
         input=f"INPUT_{description.kind.upper()}",
         shape=description.shape,
@@ -125,7 +125,7 @@ def say_description(description: Description) -> pb.JoinRequest:
 
 
 def hear_description(said: pb.JoinRequest) -> Description:
-    """What a site says its data looks like."""
+    """A site's description of its data, from a message."""
     with _as_bad_request("a description of data"):
         return Description(
             shape=tuple(said.shape),
@@ -238,8 +238,8 @@ def hear_offer(said: pb.OfferRequest) -> Offer:
 
 
 def weigh_parcel(body: bytes, form: type[Message]) -> tuple[Kind, int]:
-    """How much of a call or an answer is a parcel that it carries, and what kind of task that belongs to. Both ends
-    count these bytes so, whatever becomes of them.
+    """The bytes of the parcel that a call or an answer carries, and its kind of task. Both ends count these bytes
+    alike, whatever becomes of them.
     """
     # Nobody has vouched for these bytes yet: what is longer than any of ours is not even taken apart.
     if len(body) <= CARRYING_BYTES and form in (pb.OfferRequest, pb.NextTaskAnswer):

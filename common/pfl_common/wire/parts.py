@@ -83,7 +83,7 @@ def hear_event(said: pb.Event) -> Event:
 
 
 def hear_facts(said: bytes) -> dict[str, JsonValue]:
-    """What people want to know of a specification."""
+    """Facts of a specification for people."""
     facts: dict[str, JsonValue] = _FACTS.validate_json(said or b"{}")
     return facts
 
@@ -120,7 +120,7 @@ def hear_task(said: pb.Task) -> Task:
 
 
 def say_header(header: Header) -> pb.Header:
-    """What is said of a parcel."""
+    """A parcel's header, as a message."""
     return pb.Header(
         run=header.run,
         round=header.round,
@@ -136,7 +136,7 @@ def say_header(header: Header) -> pb.Header:
 
 
 def hear_header(said: pb.Header) -> Header:
-    """What is said of a parcel."""
+    """A parcel's header, from a message."""
     return Header(
         run=said.run,
         round=said.round,
@@ -186,17 +186,17 @@ def hear_numbering(said: pb.Numbering) -> Numbering:
 
 
 def say_seal(seal: Seal) -> pb.Seal:
-    """What opens a parcel."""
+    """A parcel's wrap and signature, as a message."""
     return pb.Seal(wrap=seal.wrap, signature=seal.signature)
 
 
 def hear_seal(said: pb.Seal) -> Seal:
-    """What opens a parcel."""
+    """A parcel's wrap and signature, from a message."""
     return Seal(said.wrap, said.signature)
 
 
 def hear_kind(number: pb.Kind) -> Kind:
-    """What kind of task."""
+    """A kind of task, from a message."""
     return Kind(word(pb.Kind.Name(number), "KIND_"))
 
 

@@ -46,7 +46,7 @@ class Checked:
     """What each contestant's runs will be, by name."""
 
     def say_held(self) -> str:
-        """What is kept back, where, and that no run trains on it."""
+        """Words on the samples held back: how many, where, and that no run trains on them."""
         if not self.held:
             return ""
         share = f"{100 * self.circumstances.hold_out:g} %"

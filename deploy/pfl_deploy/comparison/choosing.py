@@ -32,7 +32,7 @@ class Edge:
     """`largest` or `smallest`."""
 
     def say(self) -> str:
-        """What it means."""
+        """The advice that follows."""
         return f"{self.setting} {say_value(self.value)} is the {self.end} tried: widen it"
 
 

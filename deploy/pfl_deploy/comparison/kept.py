@@ -32,7 +32,7 @@ class Circumstances:
     hold_out: float = 0.0
 
     def key(self, server: Mapping[str, Any]) -> dict[str, Any]:
-        """What names a run's result."""
+        """The name of a run's result."""
         plain = {"server": server, "data": self.data, "versions": self.versions, "hold_out": self.hold_out}
         made: dict[str, Any] = json.loads(json.dumps(plain, sort_keys=True))
         return made
@@ -77,7 +77,7 @@ class Kept:
                     self._torn = False
 
     def tell(self) -> list[str]:
-        """What the file has, and what of it is not used."""
+        """Words on the file's content, and on results in it that are not used."""
         if self._file is None or not (self._known or self._left):
             return []
         left = ", ".join(f"{count} of {why}" for why, count in sorted(self._left.items()))

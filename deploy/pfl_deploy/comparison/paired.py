@@ -44,7 +44,7 @@ def interval(by_seed: Mapping[int, float]) -> Paired:
 
 
 def quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors hold this share of Student's t, by halving an interval."""
+    """The number of standard errors on either side that hold this share of Student's t, by bisection."""
     low, high = 0.0, 1.0
     while _within(high, freedom) < confidence:
         high *= 2

@@ -68,11 +68,11 @@ class Progress:
         self._runs, self._rounds = self._runs - trials, self._rounds - trials * rounds
 
     def count(self) -> str:
-        """How many of how many."""
+        """Finished runs, out of all."""
         return f"[{self._done}/{self._runs}]"
 
     def rest(self) -> str:
-        """How many are left, and about how long they take: as long a round as those that were played."""
+        """The number of runs left and an estimate of their time, at the speed of the runs so far."""
         left = self._runs - self._done
         if not left:
             return "none left"

@@ -95,7 +95,7 @@ class Compared:
 
     @property
     def runs(self) -> int:
-        """How many runs stand behind the table."""
+        """The number of runs behind the table."""
         return sum(len(row.outcomes) + len(row.choice.tried) for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def compare(asked: Asked, console: Console) -> Compared:
 
 
 def _find_pen() -> Callable[[Compared, Path], list[Path]]:
-    """Whoever has no drawing library is told before anything is trained."""
+    """The drawing library; a missing one is reported before anything is trained."""
     from pfl_deploy.comparison import charts
 
     return charts.draw

@@ -93,7 +93,7 @@ def _difference(paired: Paired) -> str:
 
 
 def tell(found: Compared) -> Iterator[str]:
-    """What has to be known to read the tables."""
+    """The notes needed to read the tables."""
     plan, seeds = found.plan, len(found.plan.seeds)
     if plan.reading.is_pooled:
         yield "The mean is over all test samples together: a site counts by how many it has."
@@ -123,7 +123,7 @@ def tell(found: Compared) -> Iterator[str]:
 
 
 def _tell_courses(found: Compared) -> Iterator[str]:
-    """What the second table's columns are."""
+    """The meaning of the second table's columns."""
     reading = found.plan.reading
     best = (
         "each site at its own best round"

@@ -101,7 +101,7 @@ def run_settings(server: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_outcome(result: Result, sites: Path, record: Record) -> Outcome:
-    """What the sites wrote down of a finished run, and what its coordinator knows of its parcels."""
+    """A finished run's result, from the sites' histories and the coordinator's facts about its parcels."""
     histories = find_histories([sites], result.spec.id, result.spec.hash)
     accuracy: Accuracies = {}
     samples: dict[str, dict[str, int]] = {}

@@ -147,7 +147,7 @@ def _check_room(domain: str, split: str, *, count: int, room: int) -> None:
 
 
 def _check_enough(name: str, sizes: Sizes) -> None:
-    """Whether there are so many real digits, before any is fetched."""
+    """Check that there are enough real digits, before any is downloaded."""
     for split, (_, room) in _MNIST_ROOMS.get(name, {}).items():
         _check_room(name, split, count=sizes.of(split), room=room)
     if name == "optdigits":

@@ -59,7 +59,7 @@ class Plan:
         _check(0 <= self.validation < 1, f"--validation is {self.validation}", "0 or more, less than 1")
 
     def describe(self) -> dict[str, object]:
-        """What is stored with every site's data: no word that this partition does not heed."""
+        """The description stored with every site's data; options that this partition ignores are left out."""
         heeded = {
             name: getattr(self, name) for name, those in OF_PARTITIONS.items() if self.partition in those
         }

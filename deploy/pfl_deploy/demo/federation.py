@@ -43,7 +43,7 @@ async def train(plan: Plan, programs: Programs, board: Board) -> Trained:
 
 
 def read_counters(address: str) -> dict[str, int]:
-    """What the coordinator itself counted: bytes of parcels by direction; nothing if its page does not answer."""
+    """The coordinator's own counters: bytes of parcels by direction; nothing if its page does not answer."""
     try:
         with urllib.request.urlopen(f"{address}/metrics", timeout=10) as page:
             text = page.read().decode()

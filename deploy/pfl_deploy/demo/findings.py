@@ -92,7 +92,7 @@ class Findings:
 
     @property
     def rows(self) -> list[tuple[str, list[float]]]:
-        """What a table shows: a row a site and their mean, then the same for the shifted test data."""
+        """The rows of a table: one per site and their mean, then the same for the shifted test data."""
         shifted = [site for site in self.sites if all(site in method.shifted for method in self.methods)]
         rows = [(site, [method.final[site] for method in self.methods]) for site in self.sites]
         rows.append(("mean", [method.mean for method in self.methods]))
@@ -177,7 +177,7 @@ def divide(spec: RunSpec, sent: Set[str]) -> tuple[Part, ...]:
 
 
 def _down(spec: RunSpec, kind: str) -> Manifest:
-    """What comes down for a kind of task; the methods played here have one phase."""
+    """The manifest of the download for a kind of task; the methods played here have one phase."""
     return next(
         manifest
         for key, manifest in spec.manifests.items()
@@ -186,7 +186,7 @@ def _down(spec: RunSpec, kind: str) -> Manifest:
 
 
 def _listed(folder: Path, kind: str) -> list[dict[str, Json]]:
-    """What the site's list says of the run in this folder."""
+    """The entries of one kind in the site's list, for the run in this folder."""
     return [line for line in entries(folder.parent.parent, folder.name) if line["kind"] == kind]
 
 

@@ -55,7 +55,7 @@ class Follower:
             self._board.close_round(title, number, rounds, seconds=seconds, measured=self._latest())
 
     def trained(self, folders: Mapping[str, Path], began: float) -> Trained:
-        """What is known of the run once it is over; the board gets its last numbers."""
+        """The finished run; the board gets its last numbers."""
         now = perf_counter()
         accuracy = {site: last_value(read_curve(folder)) for site, folder in folders.items()}
         self._board.finish(self._contestant.title, accuracy, now - began)

@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def state(self) -> Path:
-        """What the programs keep: keys, vaults, models; thrown away at the end unless asked for."""
+        """The programs' files (keys, vaults, models); removed at the end unless they are asked for."""
         return self.out / "state"
 
     @property
     def logs(self) -> Path:
-        """What the programs say."""
+        """The programs' logs."""
         return self.out / "logs"
 
     @property

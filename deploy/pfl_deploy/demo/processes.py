@@ -57,7 +57,7 @@ class Programs:
     async def start(
         self, program: str, words: Sequence[str | Path], *, name: str, hear: Hear | None = None
     ) -> Running:
-        """Start one of our commands; every line it says goes to its log and to whoever listens."""
+        """Start one of our commands; each line of its output goes to its log and to the listener."""
         process = await asyncio.create_subprocess_exec(
             _find(program),
             *map(str, words),

@@ -62,7 +62,7 @@ def _listed(method: Method) -> str:
 
 
 def say_differences(method: Method) -> str:
-    """What differs from the demo's method; settings that were chosen for each alike are named as the methods' own."""
+    """The differences from the demo's method; settings chosen for each alike are named as the methods' own."""
     differences = method.differences
     if differences.hindering:
         return f" (not comparable: {'; '.join(differences.hindering)})"

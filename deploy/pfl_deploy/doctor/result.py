@@ -40,7 +40,7 @@ def error(about: str, words: str, *, advice: str = "", code: int = 1) -> Check:
 
 
 def of_error(about: str, raised: BaseException) -> Check:
-    """What a program would have said."""
+    """An error of a program, as the result of a check."""
     if isinstance(raised, UserError):
         expected = f"; expected: {raised.expected}" if raised.expected else ""
         return error(about, f"{raised.seen}{expected}", advice=raised.advice, code=raised.exit_code)

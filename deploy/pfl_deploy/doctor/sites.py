@@ -92,7 +92,7 @@ def _runs(about: str, folder: Path) -> Iterator[Check]:
 
 
 def _vault(about: str, run: Path) -> Iterator[Check]:
-    """What the vault's pointer names must be there; the programs check it when they open it, this says it before."""
+    """Check that the files named by the vault's pointer exist; the programs do so only when they open it."""
     about = f"{about}, run {run.name}"
     pointer = run / "vault.json"
     served = (run / "serving" / "serving.safetensors").is_file()

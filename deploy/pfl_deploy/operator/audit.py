@@ -158,7 +158,7 @@ def _table(listed: Listed, *, folded: bool) -> Table:
 
 
 def _say_messages(listed: Listed) -> Iterator[str]:
-    """What was said in words or of the data; updates and scores are in the table, all of it is in --json."""
+    """The messages in words or about the data; updates and scores are in the table, everything is in --json."""
     for entry in listed.entries:
         inner = entry.said.get("said")
         if entry.kind in _SAID and isinstance(inner, dict):

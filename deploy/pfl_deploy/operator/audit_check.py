@@ -88,7 +88,7 @@ class Check:
             )
 
     def _check_receipts(self) -> int:
-        """How many receipts are the coordinator's own word for an update that is listed with these bytes."""
+        """Count the receipts that the coordinator signed for an update that is listed with these bytes."""
         sent = {key_of(entry): entry for entry in self.raw if entry.kind == UPDATE and entry.book == BOOK}
         held = [entry for entry in self.raw if entry.kind == RECEIPT or entry.book != BOOK]
         cards, good = self._cards(), 0

@@ -34,7 +34,7 @@ class Entry:
 
     @property
     def count(self) -> int:
-        """How many messages this is."""
+        """The number of messages in this entry."""
         calls = self.said.get("calls")
         return sum(_count(one) for one in calls.values()) if isinstance(calls, dict) else 1
 

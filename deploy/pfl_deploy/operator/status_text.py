@@ -34,7 +34,7 @@ def tell_place(status: RunStatus) -> str:
 
 
 def tell_sentence(status: RunStatus) -> str:
-    """What is waited for, or how it ended; nothing where the coordinator's own words say it."""
+    """What the run waits for, or how it ended; nothing where the coordinator's own words say it."""
     match status.status:
         case "gathering":
             return _tell_beginning(status)
@@ -53,7 +53,7 @@ def tell_sentence(status: RunStatus) -> str:
 
 
 def tell_stop(status: RunStatus) -> str:
-    """What comes of stopping a run that stands so."""
+    """The consequence of stopping a run in this state."""
     later = "sites that are away get their model when they come back while the coordinator runs"
     if status.status == "gathering":
         return "the run is called off before it has begun"
@@ -65,7 +65,7 @@ def tell_stop(status: RunStatus) -> str:
 
 
 def tell_troubles(status: RunStatus) -> Iterator[str]:
-    """What the operator must not overlook: sites without a part in what was trained, sites that were not taken."""
+    """Problems the operator must not overlook: sites without a part in the training, sites that were refused."""
     never = [line.site for line in status.sites if not line.counted]
     # An older coordinator counts nobody.
     some = 0 < len(never) < len(status.sites)
@@ -77,7 +77,7 @@ def tell_troubles(status: RunStatus) -> Iterator[str]:
 
 
 def tell_warnings(status: RunStatus) -> Iterator[str]:
-    """What is odd about the sites' data, as they and the coordinator say."""
+    """Oddities in the sites' data, as they and the coordinator report them."""
     yield from status.warnings
     for line in status.sites:
         yield from (f"{line.site}: {words}" for words in line.warnings)

@@ -39,7 +39,7 @@ class Reading:
 
     @property
     def words(self) -> str:
-        """What the average is, in a sentence about it."""
+        """The meaning of the average, as a sentence."""
         return "over all test samples together" if self.is_pooled else "on average over sites"
 
 

@@ -219,25 +219,25 @@ def gains(facts: Facts) -> dict[str, float]:
 
 
 def differ(one: Told, other: Told) -> Differences:
-    """What differs between any two of the page's runs."""
+    """The differences between any two of the page's runs."""
     return find_differences(subject_of(one.record), subject_of(other.record))
 
 
 def site_gains(facts: Facts) -> dict[ClientId, float]:
-    """What each known site has above training alone, where the two can be compared."""
+    """Each known site's gain over training alone, where the two can be compared."""
     alone, own = facts.find("local"), facts.run.finals
     other = alone.finals if alone and alone.differences.comparable else {}
     return {site: own[site] - other[site] for site in own if site in other}
 
 
 def describe(spec: RunSpec) -> dict[str, Json]:
-    """What a specification pins, without the long lists of tensors, and its hash."""
+    """The content of a specification without the long lists of tensors, and its hash."""
     plain: dict[str, Json] = json.loads(spec.to_json())
     return {name: value for name, value in plain.items() if name != "manifests"} | {"hash": spec.hash}
 
 
 def versions_here() -> dict[str, str]:
-    """What made this report."""
+    """The versions of the software that made this report."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -44,7 +44,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A Unix time, in UTC: whoever reads the page may live elsewhere."""
+    """A Unix time in UTC: readers of the page may be in another time zone."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -131,7 +131,7 @@ def _coloured(taken: Sequence[Told], record: Record) -> list[Told]:
 
 
 def _missing(facts: Facts) -> list[str]:
-    """What could not be told, and what would bring it."""
+    """Facts that are missing, and what would provide them."""
     run, record = facts.run, facts.run.record
     found = []
     if record.status == "running":

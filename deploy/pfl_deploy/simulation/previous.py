@@ -62,7 +62,7 @@ class Played:
     """The run that was kept here and could not be served again."""
 
     def to_json(self) -> dict[str, Json]:
-        """What the command's JSON says of it."""
+        """The command's JSON for it."""
         left = self.instead_of
         return {
             "run": self.result.spec.id,

@@ -65,7 +65,7 @@ class Recording:
 
     @classmethod
     def of(cls, journal: Journal, checkpoints: Collection[int]) -> Recording:
-        """What a journal says up to the last committed round of which there is a checkpoint."""
+        """A journal's rounds up to the last committed one that has a checkpoint."""
         text, attempts = journal.spec(), _ATTEMPTS.validate_python(journal.rounds())
         committed = {played.round: played for played in attempts if played.status == "committed"}
         last = max(committed.keys() & set(checkpoints), default=0)

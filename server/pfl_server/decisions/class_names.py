@@ -52,9 +52,7 @@ def tell_alone(sites: Mapping[ClientId, Sequence[str]]) -> str:
 
 
 def remark(sites: Mapping[ClientId, Sequence[str]], *, fixed: bool = False) -> tuple[str, ...]:
-    """What people should look at before a run with these sites begins. With a fixed list a site that lacks a class is
-    no news.
-    """
+    """Remarks for people before a run with these sites begins. With a fixed list, a site that lacks a class is none."""
     told = [*_tell_near(sites), *(() if fixed else _tell_single(sites))]
     more = len(told) - MOST_REMARKS
     return (*told[:MOST_REMARKS], f"and {more} more remarks on class names") if more > 0 else tuple(told)

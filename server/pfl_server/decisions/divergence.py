@@ -40,7 +40,7 @@ class Outcome:
     def of(  # all that is known of an ended attempt
         cls, draw: Draw, quorum: Quorum, counted: int, losses: Mapping[ClientId, str], *, committed: bool
     ) -> Self:
-        """What a round's end says."""
+        """The outcome from a round's end."""
         # Whoever was drawn to drop out is not among the expected: one that diverged beside them is no half of two.
         lost = {site: reason for site, reason in losses.items() if site not in draw.drops}
         diverged = tuple(sorted(site for site, reason in lost.items() if reason in DIVERGED))
@@ -88,7 +88,7 @@ class Divergence:
 
 
 def tell_attempt(outcome: Outcome, place: str, streak: int) -> str:
-    """What the operator sees at once."""
+    """The operator's first notice of a diverging attempt."""
     of = f"{len(outcome.diverged)} of {outcome.expected} updates"
     return (
         f"training diverges: in {place} {of} were not finite or too large, "

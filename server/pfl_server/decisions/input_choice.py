@@ -79,7 +79,7 @@ def choose_size(sites: Sites, wish: Wish) -> tuple[int, int]:
 
 
 def count_sizes(sites: Sites) -> Counter[tuple[int, int]]:
-    """How many pictures of all sites have each size."""
+    """The number of pictures of each size at all sites."""
     counts: Counter[tuple[int, int]] = Counter()
     for description in sites.values():
         # An older site does not count them: all of its pictures are taken to have the size it names.
@@ -142,7 +142,7 @@ def _mean_and_deviation(told: Sequence[Moments], place: int) -> tuple[float, flo
 
 
 def explain(sites: Sites, wish: Wish, *, shape: tuple[int, ...], features: int) -> dict[str, str]:
-    """What was chosen and why, in words for operator and sites."""
+    """The choice and its reasons, in words for operator and sites."""
     told = {}
     if all(description.kind == "image" for description in sites.values()):
         told["image size"] = _explain_size(sites, wish, shape[1:])

@@ -236,7 +236,7 @@ def _standards(
 
 
 def _form(one: Description) -> tuple[object, ...]:
-    """What has to be equal at all sites."""
+    """The properties of the data that must be equal at all sites."""
     if one.kind == "image":
         # 8 and 16 bits go together: each has a full scale of its own.
         return "image", len(one.shape), "bytes" if one.values == "wide" else one.values
@@ -260,7 +260,7 @@ def _say_odd(site: ClientId, own: Description, usual: Description) -> str:
 
 
 def tell_form(one: Description) -> str:
-    """What kind of data a site has, in a few words."""
+    """The kind of a site's data, in a few words."""
     if one.kind == "image":
         return f"{_STORED[one.values]}, {one.low:g}..{one.high:g}" if one.high else _STORED[one.values]
     if one.kind == "tokens":
@@ -295,7 +295,7 @@ def _advise(own: Description, usual: Description) -> str:
 
 
 def _declare_pictures(shape: tuple[int, ...]) -> str:
-    """What makes numbers of this shape pictures in `data.json`; empty where they cannot be any."""
+    """The `data.json` that declares numbers of this shape to be pictures; empty if they cannot be any."""
     if len(shape) == 2:
         return '{"kind": "image"}'
     ends = {"channels_last": shape[-1], "channels_first": shape[0]} if len(shape) == 3 else {}

@@ -19,8 +19,8 @@ class Draw:
     drops: frozenset[ClientId]
 
     def quorum(self, rule: Quorum) -> int:
-        """How many updates must be counted: a share of those expected to report, at least one of them; of a majority
-        at least two, for the mean of one site is that site's own model.
+        """The number of updates that must be counted: a share of those expected to report, and at least one. For a
+        majority at least two, because the mean of one site is that site's own model.
         """
         expected = len(self.cohort) - len(self.drops)
         wanted = max(2, expected // 2 + 1) if rule == MAJORITY else max(1, math.ceil(rule * expected - 1e-9))

@@ -95,7 +95,7 @@ def tell_numbering(one: Description) -> str:
 
 
 def explain(sites: Sites, wished: int, listed: Sequence[str]) -> dict[str, str]:
-    """What was chosen and why, in words for operator and sites."""
+    """The choice and its reasons, in words for operator and sites."""
     chosen, length = choose_words(sites, listed), choose_length(sites, wished)
     return {
         "words": _explain_words(chosen, len(sites), listed),

@@ -32,7 +32,7 @@ class Letter(Protocol):
     """One upload, known to be what its sender offered; its bytes may still be arriving."""
 
     def genuine(self, file: Path) -> int:
-        """How many bytes of a file that is still growing are its sender's own."""
+        """The number of bytes of a growing file that are verified to be the sender's."""
 
     def check(self, file: Path) -> None:
         """Refuse a file that is not, to the last byte, what its sender offered."""
@@ -52,7 +52,7 @@ class Envelopes(Protocol):
         """By what a site knows the coordinator's signatures."""
 
     def size(self, plain: int) -> int:
-        """How many bytes so many bytes are on their way."""
+        """Size on the wire of a parcel of `plain` bytes."""
 
     def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
         """Close a parcel into a file of this folder, named by its digest."""
@@ -61,7 +61,7 @@ class Envelopes(Protocol):
         """A parcel that was closed before a restart, ready to be addressed again; None: make it anew."""
 
     def address(self, posted: Posted, site: ClientId) -> Seal:
-        """What lets one site open a parcel."""
+        """The wrap with which one site can open a parcel."""
 
     def accept(self, site: ClientId, offer: Offer) -> Letter:
         """An offer whose words are its sender's own; anything else is refused."""

@@ -54,7 +54,7 @@ class SealedEnvelopes:
         return Posted(header, blob, signature=signature, own=own, key=sealed.content_key)
 
     def reopen(self, posted: Posted, file: Path) -> Posted | None:
-        """The same bytes once more, so that whoever has half of them need not begin again."""
+        """The same sealed bytes again, so that a site that has half of them can go on."""
         said = posted.header.to_json().encode()
         envelope = sealing.Envelope(said, posted.blob.digest, posted.blob.size, posted.own, posted.signature)
         try:
@@ -118,7 +118,7 @@ def seal_with(authority: Authority, *, now: datetime) -> SealedEnvelopes:
 
 
 def call_book(authority: Authority, *, now: datetime) -> CallBook:
-    """What a federation's coordinator knows its callers by."""
+    """The record by which a federation's coordinator knows its callers."""
     return CallBook(
         authority.coordinator_keys(),
         authority.coordinator_card(now=now),

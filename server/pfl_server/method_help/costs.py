@@ -78,7 +78,7 @@ class Figures:
 
     @property
     def sets(self) -> float:
-        """How many times the plain network a site holds while it trains."""
+        """The memory for models while training, in multiples of the plain network."""
         return self.held / self.model
 
     @property

@@ -83,7 +83,7 @@ def say_sums(method: Method) -> str:
 def compare(
     name: str, networks: tuple[Network, ...] = NETWORKS, settings: Mapping[str, Json] | None = None
 ) -> list[list[str]]:
-    """What a round costs a site, beside FedAvg with its defaults: a row a figure, two columns a network."""
+    """The cost of a round for a site beside FedAvg with its defaults: one row per figure, two columns per network."""
     rows: dict[str, list[str]] = {}
     for network in networks:
         found, plain = look_up(name, network, settings), look_up("fedavg", network)

@@ -224,7 +224,7 @@ class Bulk:
                 del self._lanes[site, key]
 
     async def _to_the_end(self, work: Coroutine[object, object, Done]) -> Done:
-        """Whoever waits may go: what was begun is done all the same."""
+        """Finish the work even if the caller that waits for it goes away."""
         task = asyncio.create_task(work)
         self._at_work.add(task)
         task.add_done_callback(self._forget)

@@ -84,7 +84,7 @@ class Callers:
     """A proxy in front ends TLS: then sites are known by their signatures alone."""
 
     def operator(self, context: Context) -> None:
-        """Refuse whoever has not the operator's certificate."""
+        """Refuse callers without the operator's certificate."""
         self._check_certificate(context, "operator")
 
     def site(self, context: Context, call: str, body: bytes) -> tuple[ClientId, SignedCall]:
@@ -179,7 +179,7 @@ def weigh(context: Context, *names: str) -> int:
 
 
 def read_request(request_type: type[Request], body: bytes) -> Request:
-    """What a caller has sent, or a refusal if no program of this release would have sent it."""
+    """The caller's message, or a refusal if no program of this release would have sent it."""
     try:
         return request_type.FromString(body)
     except DecodeError:

@@ -30,7 +30,7 @@ class Appetite:
     sample: int
 
     def at(self, samples: int) -> int:
-        """Bytes while so many samples are trained on at once."""
+        """Bytes while this many samples are trained on at once."""
         return COPIES * self.model + PASSES * samples * self.sample
 
 
@@ -68,7 +68,7 @@ def explain_end(spec: RunSpec, code: int, *, samples: int) -> RunFailed:
 
 
 def explain_hunger(spec: RunSpec, how: str = "", *, samples: int) -> RunFailed:
-    """What was too much, how much it needs, which settings make it less."""
+    """What was too large, how much it needs, and which settings reduce it."""
     need, batch = estimate(spec), spec.settings.get("batch", 32)
     size = "x".join(map(str, spec.model.shape))
     images = "smaller pictures: --image-size 224; " if len(spec.model.shape) == 3 else ""

@@ -207,11 +207,11 @@ class Observer:
             self._events.add(f"counted in none of {rounds} rounds: {', '.join(never)}", "error")
 
     def failed(self, words: str) -> None:
-        """The run cannot go on. Whoever plays it tells of that, as of every failure: here it would stand twice."""
+        """The run cannot go on. Nothing is logged here, because the caller reports every failure."""
         self.watch.status = "failed"
 
     async def sum_round(self, task: Task) -> None:
-        """Sites that only measure are not waited for; whoever is late with that is not in the sum."""
+        """Sum a round's evaluations. Sites that only measure are not waited for; a late one is not in the sum."""
         await self.sum_scores(task, replace(task, kind=Kind.EVALUATE))
 
     async def sum_left(self, task: Task) -> None:
@@ -236,8 +236,8 @@ class Observer:
         }
 
     def _how_good(self) -> dict[str, float]:
-        """What the status page says too. A round's own value is mostly known a round later, so which one it is of is
-        said with it, and over how many sites: a mean leaps when a site is away.
+        """The accuracy that the status page shows. A round's own value mostly comes a round later, so its round is
+        named, and the number of sites: a mean jumps when a site is away.
         """
         newest = self._curve.newest()
         if newest is None or newest.accuracy is None:
@@ -271,7 +271,7 @@ def count_on(meter: Meter, journal: Journal) -> None:
 
 
 def describe(spec: RunSpec) -> dict[str, JsonValue]:
-    """What a person may want to know of a run's specification."""
+    """Facts of a run's specification for people."""
     return {
         "backbone": spec.model.backbone,
         "shape": list(spec.model.shape),

@@ -39,7 +39,7 @@ class Rehearsed:
     state: State
 
     def load(self) -> State:
-        """What was shown."""
+        """The tensors that were shown."""
         return self.state
 
 
@@ -104,7 +104,7 @@ def _played(method: Method, spec: RunSpec) -> Iterator[tuple[str, list[int]]]:
 
 
 def count_samples(spec: RunSpec) -> int:
-    """How many samples are made up: enough for batch norm; of large ones no more than that, for they cost memory."""
+    """The number of samples to make up: enough for batch norm, and no more if they are large, to save memory."""
     classes = len(spec.model.classes)
     return 4 if math.prod(spec.model.shape) > LARGE_SAMPLE else max(4, min(2 * classes, 16))
 

@@ -28,7 +28,7 @@ class Page(Scene, Protocol):
         """See to what is slow to look at."""
 
     def status(self) -> RunStatus:
-        """What `pfl status` shows."""
+        """The content of `pfl status`."""
 
 
 class WebServer:

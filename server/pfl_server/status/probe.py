@@ -73,14 +73,14 @@ def _look(state: Path, run: Path | None) -> dict[str, float]:
 
 
 def _taken(folder: Path) -> int:
-    """What lies in a folder; a folder in it that goes away meanwhile is passed over, as rglob would not."""
+    """The bytes in a folder; a folder in it that disappears meanwhile is skipped, which rglob would not do."""
     return sum(
         _size(Path(place, name)) for place, folders, files in os.walk(folder) for name in (*folders, *files)
     )
 
 
 def _size(path: Path) -> int:
-    """What a file takes on the disk; one that goes away meanwhile takes nothing."""
+    """The bytes that a file takes on the disk; 0 if it has disappeared meanwhile."""
     try:
         return path.lstat().st_blocks * 512
     except FileNotFoundError:

@@ -37,7 +37,7 @@ class View:
 
     @property
     def meter(self) -> Meter:
-        """What was moved, spent and refused, as it was at the last look."""
+        """The counters of traffic, time and refusals, as of the last look."""
         return self._told or self._host.record.meter
 
     @property
@@ -77,5 +77,5 @@ class View:
         return self._surroundings.ends
 
     def status(self) -> RunStatus:
-        """What `pfl status` shows."""
+        """The content of `pfl status`."""
         return self._host.status()

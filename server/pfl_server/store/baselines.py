@@ -129,7 +129,7 @@ def _read_accuracy(file: Path) -> float | None:
 
 
 def _samples(file: Path) -> dict[ClientId, int | None]:
-    """What each site said of its training samples; nothing where that cannot be read."""
+    """Each site's numbers of training samples; nothing if they cannot be read."""
     try:
         with closing(_open(file)) as db:
             rows = db.execute("select name, description from site").fetchall()

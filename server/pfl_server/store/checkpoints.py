@@ -70,7 +70,7 @@ class Checkpoints:
         return State(values, kept={key: self._spool.open(name) for key, name in kept.items()})
 
     def generations(self) -> list[Checkpoint]:
-        """What is there, newest first."""
+        """The checkpoints there are, newest first."""
         found = [note for path in self.folder.glob("round-*.json") if (note := _read_note(path))]
         return sorted(found, key=lambda checkpoint: -checkpoint.round)
 

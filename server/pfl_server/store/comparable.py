@@ -47,7 +47,7 @@ class Differences:
 
 
 def find_differences(one: Subject, other: Subject, *, chosen: Collection[str] = ()) -> Differences:
-    """What differs; settings that were `chosen` for both from the same values hinder nothing."""
+    """The differences; settings that were `chosen` for both from the same values do not prevent a comparison."""
     hindering = [*differ_in_data(one, other), *_conditions(one, other)]
     settings = differ_in_settings(one.spec.settings, other.spec.settings, chosen=chosen)
     return Differences((*hindering, *settings.hindering), settings.own)
@@ -84,7 +84,7 @@ def differ_in_data(one: Subject, other: Subject) -> list[str]:
 
 
 def _conditions(one: Subject, other: Subject) -> list[str]:
-    """What a run is trained on and under."""
+    """The data a run is trained on, and its other conditions."""
     found = [
         _pair(_MODEL_WORDS.get(field.name, field.name), mine, theirs)
         for field in dataclasses.fields(one.spec.model)

@@ -39,7 +39,7 @@ class Room:
 
     @property
     def words(self) -> str:
-        """What the operator has to know while something waits; nothing while there is room."""
+        """A notice for the operator while something waits; empty while there is room."""
         if self._waiting:
             return f"{self._full}; {ADVICE}"
         recently = monotonic() - self._since < REMEMBERED_SECONDS
@@ -54,7 +54,7 @@ class Room:
         self._sent_away, self._since = words, monotonic()
 
     def relieve(self) -> None:
-        """What a site sent has found room."""
+        """There was room for a site's upload."""
         if self._sent_away:
             log.info("there is room again for what sites send")
         self._sent_away, self._since = "", float("-inf")

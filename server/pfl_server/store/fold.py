@@ -25,5 +25,5 @@ class PlainTally:
         self._counted[client] = update
 
     def arrivals(self) -> Arrivals:
-        """What was counted; single updates are read from the spool only if the method asks for them."""
+        """The counted updates; single ones are read from the spool only if the method asks for them."""
         return Arrivals(self._sum, dict(self._counted))

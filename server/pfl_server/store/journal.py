@@ -310,15 +310,15 @@ class Journal:
 
     @entry
     def note(self, page: Page, reading: Reading, *, closed: bool = False) -> None:
-        """What the meter shows now: a killed coordinator's next life counts on from there. Closed: before the first
-        attempt.
+        """Store the counters, from which a restarted coordinator continues; `closed` also makes them the start of the
+        first attempt's count.
         """
         for moment in ("now", "closed") if closed else ("now",):
             page.write(NOTE, moment, reading.to_json())
 
     @entry
     def readings(self, page: Page) -> dict[str, Reading]:
-        """What was noted last, as `now`, and at the end of the last attempt, as `closed`; nothing by older releases."""
+        """The counters stored last (`now`) and at the end of the last attempt (`closed`); none of older releases."""
         found = page.rows("select moment, numbers from reading")
         return {moment: Reading.from_json(numbers) for moment, numbers in found}
 

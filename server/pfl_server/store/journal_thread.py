@@ -49,8 +49,8 @@ class Page:
             call()
 
     def attempt(self, work: Callable[[Page], T]) -> Callable[[Future[T]], None]:
-        """Do one of several things; if it fails, nothing of it stays and the others are untouched. Gives what
-        to tell whoever asked.
+        """Do one of several requests; if it fails, it is undone and the others are untouched. Returns the call that
+        gives the result to its caller.
         """
         due = len(self._due)
         self.write("savepoint attempt")
@@ -79,7 +79,7 @@ class Scribe:
         self._thread.start()
 
     def ask(self, work: Callable[[Page], T]) -> Future[T]:
-        """Have something read or written; whoever is cancelled while waiting for the answer cannot take it back."""
+        """Have something read or written; a caller that is cancelled while it waits cannot take the request back."""
         answer: Future[T] = Future()
         answer.set_running_or_notify_cancel()
         with self._door:

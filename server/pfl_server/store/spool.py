@@ -53,7 +53,7 @@ class Update:
         return unflatten(codec.decode(content, self.manifest, self.header.groups))
 
     def load(self) -> State:
-        """What the site showed: this is what a server half may keep."""
+        """The tensors that the site showed, which a server half may keep."""
         with self.source() as source:
             return codec.read(source, self.manifest, self.header.groups, SHOW)
 
@@ -153,7 +153,7 @@ def _read(note: Path) -> Offer:
 
 
 def upward(spec: RunSpec, header: Header) -> Manifest:
-    """What an upload with this header consists of; a header is a peer's word and may name what is not."""
+    """The tensors of an upload with this header; a header comes from a peer and may name groups that do not exist."""
     manifest = spec.manifests.get(parcel_key(header.kind, header.phase, "up"))
     if manifest is None:
         raise Refused("header", f"{header.sender} offers an upload of a {header.kind} task")

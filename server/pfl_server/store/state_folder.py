@@ -80,7 +80,7 @@ class Runs:
         return open_books(folder, spec, journal, self._envelopes)
 
     def next_id(self, settings: ServerSettings, sites: Iterable[ClientId]) -> str:
-        """What the next run is called, if it is of these settings and sites."""
+        """The name of the next run, if it has these settings and sites."""
         number = len([run for run in self._folder.iterdir() if run.suffix != DRAFT]) + 1
         # Not the name of another federation's run at the same Prometheus, nor of one with other settings that a
         # coordinator began before it lost its runs and counted anew.

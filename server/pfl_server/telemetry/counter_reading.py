@@ -27,7 +27,7 @@ class Reading:
     refusals: Mapping[str, int] = field(default_factory=dict)
 
     def since(self, earlier: Reading) -> Lap:
-        """What has come after an earlier reading."""
+        """The difference from an earlier reading."""
         spent = {
             phase: total - earlier.seconds.get(phase, (0, 0.0))[1]
             for phase, (_, total) in self.seconds.items()

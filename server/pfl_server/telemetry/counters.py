@@ -52,7 +52,7 @@ class Meter:
         self.moved(way, "calls", size - part)
 
     def refuse(self, refused: Refused, caller: Caller) -> None:
-        """A message was not taken: counted by its code, and told to whoever says it to people."""
+        """A message was refused: count its code and report it."""
         self.refusals[refused.code] += 1
         self.on_refusal(refused, caller)
 

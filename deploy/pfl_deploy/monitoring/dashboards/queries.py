@@ -26,7 +26,7 @@ def ask_site(expr: str, legend: str = "") -> Query:
 
 
 def mean_of(summary: str, label: str) -> str:
-    """What it took on average in the chosen window, by a label."""
+    """The average duration in the chosen window, by a label."""
     per = f"by (job, instance, {label})"
     return f"sum {per} (rate({summary}_sum@[$window])) / sum {per} (rate({summary}_count@[$window]))"
 
@@ -37,7 +37,7 @@ def when_running(expr: str) -> str:
 
 
 def gained(counter: str) -> str:
-    """How much a counter grew in the chosen window; one that began in it grew from 0, which `increase` cannot know."""
+    """The growth of a counter in the chosen window; one that began in it grew from 0, which `increase` cannot know."""
     return _grown(counter, f"{counter} offset $window")
 
 

@@ -125,7 +125,7 @@ def _round_up(step: float) -> float:
 
 
 def thin(values: Sequence[T], most: int = 400) -> list[T]:
-    """At most so many of them, evenly chosen; the first and the last are among them."""
+    """At most `most` of them, evenly chosen; the first and the last are among them."""
     if len(values) <= most:
         return list(values)
     return [

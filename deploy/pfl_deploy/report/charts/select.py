@@ -98,7 +98,7 @@ def _mean_line(told: Told, points: Sequence[Point]) -> Line:
 
 
 def accuracy_over_bytes(facts: Facts) -> LineChart | None:
-    """What a byte buys: the mean by all that had crossed the network until then."""
+    """Mean accuracy by the bytes that had crossed the network until then."""
     lines = []
     for told in reversed(facts.all):
         crossed = told.traffic.by_round(measured=facts.measured_bytes)
@@ -168,7 +168,7 @@ def sites(facts: Facts) -> BarChart | None:
 
 
 def distribution(run: Told) -> ColumnChart | None:
-    """How many sites reach how much, in steps of five percent; the sums hold no more than this, and no names.
+    """The number of sites by accuracy, in steps of five percent; the sums hold no more than this, and no names.
 
     They hold accuracies rounded to whole percents, so only a step between halves (87.5 to 92.5) has exactly the
     sites that belong to it; its column then stands around its own mark (90).
@@ -246,7 +246,7 @@ def updates(run: Told) -> ColumnChart | None:
 
 
 def learning(run: Told) -> dict[str, LineChart]:
-    """What training said at each site: one chart for a family of numbers, means over sites."""
+    """Training numbers of the sites: one chart for a family of numbers, means over sites."""
     names = sorted({name for history in run.histories.values() for name in history.learning})
     said = {name: [h.learning[name] for h in run.histories.values() if name in h.learning] for name in names}
     means, ranges = dict[str, Curve](), dict[str, Band]()
@@ -282,7 +282,7 @@ def _by_site(name: str, curves: Sequence[Curve], mean: Curve, band: Band) -> Lin
 
 
 def told(run: Told) -> dict[str, LineChart]:
-    """What the coordinator's half of the method told: one chart for a family of numbers."""
+    """Numbers from the coordinator's half of the method: one chart for a family of numbers."""
     made: dict[str, LineChart] = {}
     for name, parts in group(run.diagnostics).items():
         made |= draw_family(name, parts, {})

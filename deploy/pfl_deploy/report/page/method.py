@@ -26,7 +26,7 @@ SUMMED = (
 
 
 def tell_method(facts: Facts, charts: dict[str, Chart]) -> str:
-    """What crosses, what the coordinator told of the rounds, what training said at the sites."""
+    """The tensors that cross, the coordinator's numbers by round, the sites' numbers from training."""
     spec = facts.run.record.spec
     meanings = explain(spec.method)
     told = {name: name.removeprefix(TOLD) for name in charts if name.startswith(TOLD)}

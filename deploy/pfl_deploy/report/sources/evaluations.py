@@ -63,7 +63,7 @@ class Measured:
         return self.end.get(f"pre/{HEADLINE}") or (points[-1] if points else None)
 
     def measure(self, part: str) -> str:
-        """What the headline is for the test data, for another part of them: validation, shifted."""
+        """The counterpart of the headline measure for another part of the data: validation, shifted."""
         return self.headline[0].replace("/test/", f"/{part}/")
 
     def final_of(self, part: str) -> Point | None:
@@ -73,7 +73,7 @@ class Measured:
 
     @property
     def histogram(self) -> Mapping[int, int]:
-        """How many sites reached which percent in what `final` tells."""
+        """The number of sites at each percentage, as `final` has it."""
         name = f"pre/{HEADLINE}" if f"pre/{HEADLINE}" in self.end else self.headline[0]
         return self.spread.get(name, {})
 

@@ -49,7 +49,7 @@ class Spread:
 
 
 def read_told(record: Record) -> dict[str, dict[int, Spread]]:
-    """What training said at the sites, as the sums over them of each committed round, by name."""
+    """The sites' training numbers, as sums over sites for each committed round, by name."""
     found: dict[str, dict[int, Spread]] = {}
     for tried in record.committed:
         key = Task(Kind.TRAIN, tried.round, record.spec.rounds, tried.attempt).key
@@ -59,7 +59,7 @@ def read_told(record: Record) -> dict[str, dict[int, Spread]]:
 
 
 def read_diagnostics(record: Record) -> dict[str, Curve]:
-    """What the coordinator's half of the method told of each committed round, by name."""
+    """Numbers of the coordinator's half of the method for each committed round, by name."""
     found: dict[str, Curve] = {}
     for tried in record.committed:
         for name, value in (tried.course.diagnostics if tried.course else {}).items():
@@ -77,7 +77,7 @@ def group(numbers: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
 
 
 def explain(method: str) -> Mapping[str, str]:
-    """What each number of a method means, in its file's own words; nothing of a method this release does not have."""
+    """The meaning of each number of a method, in its file's words; empty for a method this release does not have."""
     # Here and not above: the methods bring torch along, and only the page has words.
     from pfl_common import methods
 

@@ -167,7 +167,7 @@ def _charge(spec: RunSpec) -> int:
 
 
 def _tasks(record: Record, tried: Tried) -> int:
-    """How many sites were given the round's parcel; an older release wrote down who was asked, and no more."""
+    """The number of sites that got the round's parcel; an older release recorded only which sites were asked."""
     keys = [Task(kind, tried.round, 0, tried.attempt).key for kind in (Kind.TRAIN, Kind.EVALUATE)]
     return sum(len(record.handed[key]) for key in keys if key in record.handed) or len(tried.cohort)
 
