@@ -1,8 +1,7 @@
 """The interface through which the daemon uses a trainer. Torch-free.
 
 Two things are Benches: `process.TrainerProcess`, over ZeroMQ to a process of its own, and the loopback of
-`pfl simulate`.
-Both end in `trainer.session.Workbench`.
+`pfl simulate`. Both end in `trainer.session.Workbench`.
 """
 
 from __future__ import annotations

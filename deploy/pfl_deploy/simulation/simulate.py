@@ -1,7 +1,7 @@
 """A whole federation inside one process: the real coordinator and daemons, without network or trainer processes.
 
-Only `transport`, `ipc` and `sealing` are replaced (see `loopback`), so a run here and a run over the network of
-one specification end in the same bytes.
+Only the line, the trainer's process and the envelopes are replaced (see `loopback`), so a run here and a run over the
+network of one specification end in the same bytes.
 """
 
 from __future__ import annotations
