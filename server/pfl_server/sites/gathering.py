@@ -109,7 +109,7 @@ class Reception:
         self.stop_asked = asyncio.Event()
 
     async def gather(self, count: int) -> Mapping[ClientId, Description]:
-        """Wait until so many sites are here whose data go together; whoever does not fit the others is sent away."""
+        """Wait until enough sites are here whose data go together; a site that does not fit the others is sent away."""
         # Whoever asks for work now is of another run: told so, or it would wait for us as we wait for it.
         self._looked.set()
         while True:

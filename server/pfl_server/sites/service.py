@@ -54,7 +54,7 @@ class Desk(Protocol):
         """Up to `wait` seconds for work for this site."""
 
     def blob(self, digest: str) -> Path:
-        """The file with these bytes; whoever is a member may fetch it (its digest is secret enough to guess)."""
+        """The file with these bytes; any member may fetch it, since its digest cannot be guessed."""
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""
