@@ -379,8 +379,9 @@ class Reception:
                 self._fleet.bear_with(site)
             if lacking:
                 raise
-            words = "the coordinator's disk is full; its operator has to make room"
-            raise Refused("no_room", words) from None
+            raise Refused(
+                "no_room", "the coordinator's disk is full; its operator has to make room"
+            ) from None
 
     def _tell(self, site: ClientId) -> None:
         self._untold.discard(site)
