@@ -365,9 +365,7 @@ class Reception:
 
     @contextmanager
     def _roomy(self, site: ClientId) -> Iterator[None]:
-        """While open, a full disk is said to the site, which comes again, and to the operator; a site that is sent
-        away for that is not silent.
-        """
+        """While open, site and operator are told of a full disk. A site that is sent away for it is not silent."""
         try:
             yield
         except Exception as error:
