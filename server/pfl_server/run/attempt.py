@@ -13,8 +13,8 @@ from pfl_common.spec.run import ClientId, Task
 from pfl_common.tensors.state import State
 from pfl_server.decisions.round import Event, Round
 from pfl_server.decisions.sampling import Draw
+from pfl_server.sites.assignment import Prepare
 from pfl_server.sites.downloads import Downloads
-from pfl_server.sites.fleet import Prepare
 from pfl_server.store.fold import PlainTally
 from pfl_server.telemetry.counters import Spell
 

@@ -226,7 +226,7 @@ class Training:
     async def _watch_leases(self, opened: Opened, asks: Mapping[ClientId, asyncio.Task[None]]) -> None:
         """The deadline; and sites whose lease has ended are given up once only such sites are awaited.
 
-        Nobody is declared lost here: the fleet settles each errand once, so that a site whose receipt goes
+        Nobody is declared lost here: the fleet settles each task once, so that a site whose receipt goes
         out in this very moment is counted, and one that was given up gets none.
         """
         async for silent in self._silences(opened.round):

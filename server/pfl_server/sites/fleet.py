@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +35,23 @@ from pfl_common.spec.messages import (
 )
 from pfl_common.spec.run import ClientId, Description, Kind, Task
 from pfl_server.decisions.model_choice import fits
+from pfl_server.decisions.task_events import (
+    Answer,
+    Effect,
+    Event,
+    Excused,
+    Fetched,
+    GivenUp,
+    Lost,
+    Progressed,
+    Reported,
+    Took,
+    Withdrawn,
+)
 from pfl_server.sites import remembered_rounds
-from pfl_server.sites.assignment import Errand, Place, SiteLost
+from pfl_server.sites.assignment import Assigned, Prepare, assign
 from pfl_server.sites.changes import DataWatch
+from pfl_server.sites.membership import Member
 from pfl_server.sites.service import Incoming
 from pfl_server.sites.uploads import Intake
 from pfl_server.telemetry.event_log import Record
@@ -46,8 +60,6 @@ if TYPE_CHECKING:
     from pfl_server.store.run_store import Books
 
 log = structlog.get_logger("pfl.fleet")
-
-Prepare = Callable[[Task], Awaitable[Assignment]]
 
 LONGEST_WORDS = 200
 FORGOTTEN_SECONDS = 7 * 24 * 3600.0
@@ -64,19 +76,18 @@ class Fleet:
         # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back, and is not said to
         # be here before.
         self._started = self.now()
-        self._places = remembered_rounds.recall_places(
-            self._journal.sites(), self._started, heard=not resumed
-        )
+        known = self._journal.sites()
+        self._members = remembered_rounds.recall_members(known, self._started, heard=not resumed)
         for site, at in self._journal.goodbyes().items():
             # But not these: they left on purpose, and nobody waits for them.
-            place = self._places[site]
-            place.seen, place.left_at = float("-inf"), self._started - max(0.0, time() - at)
+            member = self._members[site]
+            member.seen, member.left_at = float("-inf"), self._started - max(0.0, time() - at)
         for row in self._journal.rounds():
             if row["status"] == "committed":
                 self._remember(row)
         self._over: Over | None = None
         self.refusals: Counter[str] = Counter()
-        self._intake = Intake(books, self, meter=self._record.meter)
+        self._intake = Intake(books, self)
         self.status_line: Callable[[], RunStatus] | None = None
         self.took_part: Counter[ClientId] = Counter()
         """In how many rounds each site was counted, as training sees it."""
@@ -88,32 +99,31 @@ class Fleet:
 
     def roster(self) -> tuple[ClientId, ...]:
         """All registered sites, by name."""
-        return tuple(sorted(self._places))
+        return tuple(sorted(self._members))
 
     def present(self) -> tuple[ClientId, ...]:
         """Sites heard within the time of a lease."""
         limit = self.now() - self.spec.lease_seconds
-        return tuple(s for s, place in sorted(self._places.items()) if place.waiting or place.seen >= limit)
+        return tuple(name for name, m in sorted(self._members.items()) if m.waiting or m.seen >= limit)
 
     async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str:
         """Give a site a task; gives the id of its update in the spool, or raises SiteLost."""
-        place = self._places[client]
+        member = self._members[client]
         if task.kind is Kind.TRAIN and (held := await self._held(client, task)):
             return held
-        errand = Errand(client, task, prepare, asyncio.get_running_loop().create_future(), place.seen)
-        if client in self.present():
-            errand.renewed = self.now()
-        place.errand = errand
-        place.news.set()
+        renewed = self.now() if client in self.present() else member.seen
+        assigned = member.assigned = assign(client, task, prepare, renewed=renewed)
+        member.news.set()
         try:
-            return await errand.answer
+            return await assigned.answer
         finally:
-            if place.errand is errand:
-                place.errand = None
+            self.tell(assigned, Withdrawn())
+            if member.assigned is assigned:
+                member.assigned = None
 
     async def _held(self, client: ClientId, task: Task) -> str:
         """The update a receipt was given for before a restart, if the spool still has it whole."""
-        # Not awaited: whoever asks has the errand placed when it lets go for the first time.
+        # Not awaited: whoever asks has assigned the task when it lets go for the first time.
         receipt = self._journal.receipt(client, task.round, task.attempt)
         if receipt is None:
             return ""
@@ -124,26 +134,24 @@ class Fleet:
         return ""
 
     def give_up(self, client: ClientId, reason: str) -> None:
-        """Wait no longer for a site. An update whose receipt is out stays counted: an errand settles once."""
-        errand = self._places[client].errand
-        if errand is not None and not errand.promised:
-            log.warning("no longer waited for", site=client, task=errand.task.key, reason=reason)
-            self._record.events.add(f"{client} is no longer waited for ({errand.stage}, {reason})", "warning")
-            self.settle(errand, SiteLost(reason))
+        """Wait no longer for a site. An update whose receipt is out stays counted: a task settles once."""
+        assigned = self._members[client].assigned
+        if assigned is not None and assigned.state.can_be_lost:
+            stage = assigned.state.stage
+            log.warning("no longer waited for", site=client, task=assigned.task.key, reason=reason)
+            self._record.events.add(f"{client} is no longer waited for ({stage}, {reason})", "warning")
+            self.tell(assigned, Lost(reason))
 
     def expired(self, client: ClientId) -> bool:
         """Whether a site has shown no progress for the time of a lease."""
-        errand, now = self._places[client].errand, self.now()
-        if errand is None or errand.verifying or errand.preparing:
-            return False
-        errand.arriving(now)
-        return now - errand.renewed > self.spec.lease_seconds
+        assigned, lease = self._members[client].assigned, self.spec.lease_seconds
+        return assigned is not None and assigned.is_silent(self.now(), lease_seconds=lease)
 
     def end(self, over: Over) -> None:
         """There will be no more tasks; every site is told so when it asks next."""
         self._over = over
-        for place in self._places.values():
-            place.news.set()
+        for member in self._members.values():
+            member.news.set()
 
     # -- what the sites call, through a transport
 
@@ -158,61 +166,57 @@ class Fleet:
         return Joined(self.spec.to_json(), init.blob, own, envelopes.card, self.warnings)
 
     def _welcome(self, site: ClientId, description: Description) -> None:
-        known = self._places.get(site)
+        known = self._members.get(site)
         if known is None or known.has_left:
             self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
-        place = self._places.setdefault(site, Place(site, self.now()))
-        place.hear(self.now())
-        place.warnings = shorten(description.warnings)
+        member = self._members.setdefault(site, Member(site, self.now()))
+        member.hear(self.now())
+        member.warnings = shorten(description.warnings)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
     ) -> Assignment | Over | None:
-        """Hand out the site's open errand, the same one again if it asks again, or wait for one."""
-        place = self._place(site)
-        with self._on_the_line(place):
+        """Hand out the site's open task, the same one again if it asks again, or wait for one."""
+        member = self._member(site)
+        with self._on_the_line(member):
             try:
-                if place.errand is None and self._over is None:
-                    place.news.clear()
-                    await asyncio.wait_for(place.news.wait(), wait)
+                if member.assigned is None and self._over is None:
+                    member.news.clear()
+                    await asyncio.wait_for(member.news.wait(), wait)
             except TimeoutError:
                 return None
-        errand = place.errand
-        if errand is None:
+        assigned = member.assigned
+        if assigned is None:
             return self._over_for(site)
-        # A site that was killed begins again at nothing: its new progress is not measured by what it had.
-        errand.handed, errand.renewed, errand.progress = True, self.now(), -1
-        committed = self._journal.committed()
-        since = remembered_rounds.newest_committed(marks, committed)
-        remembered_rounds.compare(place, marks, committed, since=since)
-        assignment = await errand.make(since, self.now)
-        errand.header, errand.digest, errand.turned = assignment.header, assignment.blob.digest, self.now()
+        since = remembered_rounds.newest_committed(marks, committed := self._journal.committed())
+        remembered_rounds.compare(member, marks, committed, since=since)
+        assignment = await assigned.make(since, self.now)
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
-        writing = self._journal.hand_out.soon(errand.task.key, site, assignment.task.since)
+        writing = self._journal.hand_out.soon(assigned.task.key, site, assignment.task.since)
         writing.add_done_callback(remembered_rounds.look_at_handing)
         return assignment
 
     @contextmanager
-    def _on_the_line(self, place: Place) -> Iterator[None]:
+    def _on_the_line(self, member: Member) -> Iterator[None]:
         """While a call of a site waits here the site is here; when its line closes meanwhile, it is away at once."""
-        self._hear(place)
-        call, place.waiting = place.calls, place.waiting + 1
+        self._hear(member)
+        call, member.waiting = member.calls, member.waiting + 1
         try:
             yield
-            self._hear(place)
+            self._hear(member)
         except asyncio.CancelledError:
-            place.hang_up(call)
+            member.hang_up(call)
             raise
         finally:
-            place.waiting -= 1
+            member.waiting -= 1
 
     async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
         """Hold a site's call while it is at work on a task, and while that is wanted."""
-        errand = (place := self._place(site)).errand
-        wanted = errand is not None and errand.task.key == key
+        assigned = (member := self._member(site)).assigned
+        wanted = assigned is not None and assigned.task.key == key
         if wanted or key == OPENING:
-            with self._on_the_line(place):
-                ended = {errand.answer} if errand and wanted else {asyncio.sleep(seconds)}
+            with self._on_the_line(member):
+                ended = {assigned.answer} if assigned and wanted else {asyncio.sleep(seconds)}
                 await asyncio.wait(map(asyncio.ensure_future, ended), timeout=seconds)
 
     def _over_for(self, site: ClientId) -> Over | None:
@@ -226,11 +230,9 @@ class Fleet:
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""
-        place = self._places.get(site)
-        if place is not None and (errand := place.errand) is not None and errand.digest == digest:
-            # Only the first time: what it fetches again while it works is no part of its work.
-            errand.digest = ""
-            self._intake.turn(errand, "download")
+        member = self._members.get(site)
+        if member is not None and member.assigned is not None:
+            self.tell(member.assigned, Fetched(digest, self.now()))
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload, or repeat the receipt of one that is already here."""
@@ -242,72 +244,73 @@ class Fleet:
 
     async def report(self, site: ClientId, key: str, report: Scores) -> None:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
-        errand = self.errand(site, key)
+        assigned = self.assigned(site, key)
         try:
             evaluation.check(report)
         except ValueError as error:
-            # It stays wrong: a site whose errand were not over would hand in the same again and again.
+            # It stays wrong: a site whose task were not over would hand in the same again and again.
             code = "scores" if evaluation.is_finite(report) else "not_finite"
-            self.settle(errand, SiteLost(f"refused:{code}"))
+            self.tell(assigned, Lost(f"refused:{code}"))
             raise self.refuse(code, f"{site}: {error}") from None
         await self._journal.report.soon(key, site, report)
-        if not errand.uploads:
-            self.settle(errand, "")
+        if not assigned.state.uploads:
+            self.tell(assigned, Reported())
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         """A site will not do a task, or was drawn to drop out after it."""
         if reason != "dropped" and reason not in DECLINES:
             raise self.refuse("reason", f"{reason!r} is no reason a site can give")
-        errand = self.errand(site, key)
-        self._places[site].trouble = ""
+        assigned = self.assigned(site, key)
+        self._members[site].trouble = ""
         if reason != "dropped":
             (said,) = shorten([words[:LONGEST_WORDS]])
-            self._places[site].trouble = f"declined {key}, {reason}: {said}"
+            self._members[site].trouble = f"declined {key}, {reason}: {said}"
             log.warning("a site declined", site=site, task=key, reason=reason, words=said)
             self._record.events.add(f"{site} declined {key} ({reason}): {said}", "warning")
-        if errand.task.kind is Kind.FINISH and reason == "disk_full":
+        if assigned.task.kind is Kind.FINISH and reason == "disk_full":
             # Nobody is given up at the end: the site asks for the same again when it has room.
             return
-        self.settle(errand, SiteLost(reason))
+        self.tell(assigned, Lost(reason))
 
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
-        place = self._place(site)
-        self._hear(place)
-        if key == OPENING and place.errand is not None and not place.errand.handed:
+        member = self._member(site)
+        self._hear(member)
+        assigned = member.assigned
+        if key == OPENING and assigned is not None and not assigned.state.asked:
             # A site that reads a large folder has not come for its task yet; that is no silence.
-            place.errand.renewed = self.now()
+            self.tell(assigned, Excused(self.now()))
             return True
-        if place.errand is None or place.errand.task.key != key:
+        if assigned is None or assigned.task.key != key:
             return False
-        place.errand.renew(progress, self.now())
+        self.tell(assigned, Progressed(progress, self.now()))
         return True
 
     def pause(self, site: ClientId) -> None:
         """A site is stopped and will come back: as if its line had closed. What it was asked waits for it."""
-        place = self._place(site)
-        place.hang_up(place.calls)
+        member = self._member(site)
+        member.hang_up(member.calls)
 
     async def leave(self, site: ClientId) -> None:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
-        place = self._place(site)
-        place.seen, place.left_at = float("-inf"), self.now()
+        member = self._member(site)
+        member.seen, member.left_at = float("-inf"), self.now()
         self._record.events.left(site)
         # Not waited for: whoever goes has no time, and a goodbye that is lost is a silence.
         self._journal.leave.soon(site, time()).add_done_callback(remembered_rounds.look_at_goodbye)
-        if place.errand:
-            self.settle(place.errand, SiteLost("left"))
+        if member.assigned:
+            self.tell(member.assigned, Lost("left"))
 
     def heard(self) -> tuple[int, int, int]:
         """How many of the registered sites are here, how many are away, and how many have said goodbye."""
         here = self._here()
-        left = sum(place.has_left for site, place in self._places.items() if site not in here)
-        return len(here), len(self._places) - len(here) - left, left
+        left = sum(member.has_left for site, member in self._members.items() if site not in here)
+        return len(here), len(self._members) - len(here) - left, left
 
     def members(self) -> tuple[ClientId, ...]:
         """Sites that are likely to come again: they have not said goodbye and were heard within days."""
         limit = self.now() - FORGOTTEN_SECONDS
-        return tuple(site for site, place in sorted(self._places.items()) if place.seen >= limit)
+        return tuple(site for site, member in sorted(self._members.items()) if member.seen >= limit)
 
     def status(self) -> RunStatus:
         """The run at a glance."""
@@ -315,7 +318,7 @@ class Fleet:
             self.status_line() if self.status_line else RunStatus(self.spec.id, self.spec.method, "", 0, 0, 0)
         )
         present = self._here()
-        sites = (self._site_status(p, here=name in present) for name, p in sorted(self._places.items()))
+        sites = (self._site_status(m, here=name in present) for name, m in sorted(self._members.items()))
         return replace(line, sites=tuple(sites), warnings=self.warnings)
 
     def stop(self) -> None:
@@ -324,36 +327,34 @@ class Fleet:
 
     # -- what the intake of uploads asks
 
-    def errand(self, site: ClientId, key: str) -> Errand:
+    def assigned(self, site: ClientId, key: str) -> Assigned:
         """What is awaited from a site under this key; everything else comes too late."""
-        place = self._place(site)
-        self._hear(place)
-        if place.errand is None or place.errand.task.key != key:
+        member = self._member(site)
+        self._hear(member)
+        if member.assigned is None or member.assigned.task.key != key:
             raise self.refuse("late", f"nothing called {key} is awaited from {site} (any more)")
-        return place.errand
+        return member.assigned
 
-    def promised(self, but: Errand) -> int:
-        """Bytes of disk that were promised to the uploads of all errands but one."""
-        errands = (place.errand for place in self._places.values())
-        return sum(errand.lacking for errand in errands if errand is not None and errand is not but)
+    def promised(self, but: Assigned) -> int:
+        """Bytes of disk that were promised to the uploads of all tasks but one."""
+        others = (m.assigned for m in self._members.values() if m.assigned is not but)
+        return sum(other.lacking for other in others if other is not None)
 
-    def settle(self, errand: Errand, outcome: str | SiteLost) -> None:
-        """An errand is over, once and for all; whoever has a receipt cannot be lost any more."""
-        if errand.answer.done() or (errand.promised and isinstance(outcome, SiteLost)):
-            return
-        # At once, and not when `ask` wakes up: a site that asks again must not be given what it has just answered.
-        if (place := self._places[errand.client]).errand is errand:
-            place.errand = None
-        if isinstance(outcome, SiteLost):
-            if errand.incoming is not None and not errand.verifying:
-                errand.incoming.path.unlink(missing_ok=True)
-            outcome.stage = "drawn" if outcome.reason == "dropped" else errand.stage
-            errand.answer.set_exception(outcome)
-        else:
-            place.trouble = ""
-            if errand.uploads:
-                place.given = (Mark(errand.task.round, errand.task.attempt), *place.given[:1])
-            errand.answer.set_result(outcome)
+    def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
+        """Say to a task's state what has happened, and do what follows, but for what only the intake can do."""
+        if assigned.answer.cancelled():  # who asked has been stopped, and did not come to say so yet
+            assigned.state.handle(Withdrawn())
+        effects = assigned.state.handle(event)
+        for effect in effects:
+            match effect:
+                case Took(done, seconds):
+                    self._record.meter.took(done, seconds)
+                case Answer() | GivenUp():
+                    self._members[assigned.client].finish(assigned, effect)
+                case _:
+                    pass
+            assigned.carry_out(effect)
+        return effects
 
     def refuse(self, code: str, words: str) -> Refused:
         """Count a refusal."""
@@ -362,9 +363,9 @@ class Fleet:
 
     def bear_with(self, site: ClientId) -> None:
         """A site was sent away for want of room here: it is not the one that is silent."""
-        place = self._places.get(site)
-        if place is not None and place.errand is not None:
-            place.errand.renewed = self.now()
+        member = self._members.get(site)
+        if member is not None and member.assigned is not None:
+            self.tell(member.assigned, Excused(self.now()))
 
     # -- inside
 
@@ -372,27 +373,27 @@ class Fleet:
         """Who was counted in a committed round."""
         counted = cast(list[ClientId], row["counted"])
         mark = Mark(cast(int, row["round"]), cast(int, row["attempt"]))
-        for place in (self._places[site] for site in counted if site in self._places):
-            place.given = (mark, *place.given[:1])
+        for member in (self._members[site] for site in counted if site in self._members):
+            member.given = (mark, *member.given[:1])
 
-    def _hear(self, place: Place) -> None:
+    def _hear(self, member: Member) -> None:
         """A goodbye that came late, of a site that was started again meanwhile, must not outlive a restart either."""
-        if place.has_left:
-            self._journal.stay.soon(place.site).add_done_callback(remembered_rounds.look_at_goodbye)
-        place.hear(self.now())
+        if member.has_left:
+            self._journal.stay.soon(member.site).add_done_callback(remembered_rounds.look_at_goodbye)
+        member.hear(self.now())
 
     def _here(self) -> set[ClientId]:
         """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
-        return {site for site in self.present() if self._places[site].on_the_line}
+        return {site for site in self.present() if self._members[site].on_the_line}
 
-    def _site_status(self, place: Place, *, here: bool) -> SiteStatus:
-        taken = self.took_part[place.site]
-        return place.status(self.now(), started=self._started, here=here, counted=taken)
+    def _site_status(self, member: Member, *, here: bool) -> SiteStatus:
+        taken = self.took_part[member.site]
+        return member.status(self.now(), started=self._started, here=here, counted=taken)
 
-    def _place(self, site: ClientId) -> Place:
-        if site not in self._places:
+    def _member(self, site: ClientId) -> Member:
+        if site not in self._members:
             raise self.refuse("not_joined", f"{site} has not joined run {self.spec.id}: join first")
-        return self._places[site]
+        return self._members[site]
 
     def now(self) -> float:
         """The clock that leases are measured by."""

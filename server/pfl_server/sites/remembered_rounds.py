@@ -10,15 +10,15 @@ import structlog
 
 from pfl_common.spec.messages import Mark, shorten
 from pfl_common.spec.run import ClientId
-from pfl_server.sites.assignment import Place
+from pfl_server.sites.membership import Member
 
 log = structlog.get_logger("pfl.fleet")
 
 
-def recall_places(sites: Mapping[ClientId, str], at: float, *, heard: bool) -> dict[ClientId, Place]:
+def recall_members(sites: Mapping[ClientId, str], at: float, *, heard: bool) -> dict[ClientId, Member]:
     """The registered sites, each with what it said of its data."""
     warnings = {site: shorten(json.loads(text)["warnings"]) for site, text in sites.items()}
-    return {site: Place(site, at, heard=heard, warnings=warnings[site]) for site in sites}
+    return {site: Member(site, at, heard=heard, warnings=warnings[site]) for site in sites}
 
 
 def newest_committed(marks: tuple[Mark, ...], committed: Mapping[int, int]) -> int:
@@ -26,20 +26,20 @@ def newest_committed(marks: tuple[Mark, ...], committed: Mapping[int, int]) -> i
     return max((mark.round for mark in marks if committed.get(mark.round) == mark.attempt), default=0)
 
 
-def compare(place: Place, marks: tuple[Mark, ...], committed: Mapping[int, int], *, since: int) -> None:
+def compare(member: Member, marks: tuple[Mark, ...], committed: Mapping[int, int], *, since: int) -> None:
     """Say it when a site and this coordinator do not remember the same: one of the two was brought back from an old
     copy. The run goes on, with the newest state both of them know.
     """
-    known = newest_committed(place.given, committed)
+    known = newest_committed(member.given, committed)
     newest, last = max((mark.round for mark in marks), default=0), max(committed, default=0)
-    seen = {"site": place.site, "goes_on_from_round": since}
-    if newest > last + 1 and newest != place.warned:
-        place.warned = newest
-        place.trouble = f"it is at round {newest} already: is this coordinator's folder an old copy?"
+    seen = {"site": member.site, "goes_on_from_round": since}
+    if newest > last + 1 and newest != member.warned:
+        member.warned = newest
+        member.trouble = f"it is at round {newest} already: is this coordinator's folder an old copy?"
         log.warning("a site is further than this coordinator's folder", its_round=newest, ours=last, **seen)
-    elif known > since and known != place.warned:
-        place.warned = known
-        place.trouble = f"came back without its state after round {known}"
+    elif known > since and known != member.warned:
+        member.warned = known
+        member.trouble = f"came back without its state after round {known}"
         log.warning("a site came back with an old state folder, or a new one", counted_in=known, **seen)
 
 

@@ -6,17 +6,34 @@ import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Offer, Receipt, header_up
 from pfl_common.spec.run import ClientId, Header, Task
 from pfl_common.tensors import codec
+from pfl_server.decisions.task_events import (
+    Discarded,
+    Effect,
+    Event,
+    Lost,
+    Offered,
+    Recalled,
+    ReceiptAsked,
+    ReceiptFailed,
+    ReceiptWritten,
+    Rejected,
+    Reserved,
+    Stored,
+    TooLate,
+    Unverified,
+    Verified,
+    WriteReceipt,
+)
 from pfl_server.envelopes import Letter
-from pfl_server.sites.assignment import Errand, SiteLost
+from pfl_server.sites.assignment import Assigned
 from pfl_server.sites.service import Incoming
 from pfl_server.store.spool import upward
-from pfl_server.telemetry.counters import Meter, Phase
 
 if TYPE_CHECKING:
     from pfl_server.store.run_store import Books
@@ -28,14 +45,14 @@ SPARE_BYTES = 256 << 20
 class Front(Protocol):
     """The fleet, as far as uploads need it."""
 
-    def errand(self, site: ClientId, key: str) -> Errand:
+    def assigned(self, site: ClientId, key: str) -> Assigned:
         """What is awaited from a site under this key."""
 
-    def promised(self, but: Errand) -> int:
-        """Bytes of disk that were promised to the uploads of all errands but one."""
+    def promised(self, but: Assigned) -> int:
+        """Bytes of disk that were promised to the uploads of all tasks but one."""
 
-    def settle(self, errand: Errand, outcome: str | SiteLost) -> None:
-        """An errand is over."""
+    def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
+        """Something has happened to a task; gives what follows, most of it done."""
 
     def refuse(self, code: str, words: str) -> Refused:
         """Count a refusal."""
@@ -47,13 +64,12 @@ class Front(Protocol):
 class Intake:
     """The folder of partial uploads, and their way from offer to receipt."""
 
-    def __init__(self, books: Books, front: Front, *, meter: Meter) -> None:
+    def __init__(self, books: Books, front: Front) -> None:
         self._books, self._front = books, front
         self._spec, self._journal, self._blanks = books.spec, books.journal, books.spool.blanks
         self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
         self._sweep()
-        self._meter = meter
         groups = {entry.group for entry in books.spec.init_manifest if entry.group}
         self._spare = SPARE_BYTES + codec.size_of(books.spec.init_manifest, groups)
 
@@ -75,86 +91,77 @@ class Intake:
                     "different", f"another update of {site} for {offer.key} is already here"
                 )
             return self._receipt(site, offer)
-        errand = self._front.errand(site, offer.key)
-        if errand.spooled and errand.offer == offer:
-            return await self._promise(errand, offer)
-        expected, letter = await self._accepted(site, errand, offer)
+        assigned = self._front.assigned(site, offer.key)
+        if assigned.state.is_verified(offer):
+            return await self._promise(assigned, ReceiptAsked(), offer)
+        expected, letter = await self._accepted(site, assigned, offer)
         path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
-        before = errand.incoming
-        if before is not None and before.path != path:
-            before.path.unlink(missing_ok=True)
-            errand.incoming, errand.received = None, 0
+        under_way = assigned.state.upload
+        if under_way is not None and under_way.path != path:
+            self._front.tell(assigned, Discarded())
         offset = await asyncio.to_thread(letter.genuine, path) if path.exists() else 0
-        await self._make_room(errand, path, expected)
-        if errand.offer is None:
-            self.turn(errand, "work")
-        errand.offer, errand.incoming = offer, Incoming(path, offset, expected)
-        return errand.incoming
+        lacking = await self._make_room(assigned, path, expected)
+        now, late = self._front.now(), "room was made for its update"
+        self._tell(assigned, Offered(offer, path, offset, expected, lacking, now), late=late)
+        return cast(Incoming, assigned.incoming)
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete: verify all of it before any of it counts."""
-        errand = self._front.errand(site, key)
-        offer, incoming = errand.offer, errand.incoming
-        if offer is None or incoming is None:
+        assigned = self._front.assigned(site, key)
+        offer, upload = assigned.state.offer, assigned.state.upload
+        if offer is None or upload is None:
             raise self._front.refuse("not_offered", f"{site} sent {key} without offering it")
-        self.turn(errand, "upload")
-        try:
-            errand.spooled = await self._verified(errand, offer, incoming.path)
-        except Refused as refused:
-            incoming.path.unlink(missing_ok=True)
-            raise self._turn_away(errand, refused) from None
-        receipt = await self._promise(errand, offer)
-        self.turn(errand, "verify")
-        return receipt
+        self._tell(assigned, Stored(self._front.now()), late=f"{key} came in")
+        verified = await self._verified(assigned, offer, upload.path)
+        return await self._promise(assigned, verified, offer)
 
-    def turn(self, errand: Errand, done: Phase) -> None:
-        """A site is through with a phase of its training; what it only measures nobody waits for."""
-        seconds = errand.turn(self._front.now())
-        if seconds is not None and errand.uploads:
-            self._meter.took(done, seconds)
-
-    async def _promise(self, errand: Errand, offer: Offer) -> Receipt:
+    async def _promise(self, assigned: Assigned, event: Verified | ReceiptAsked, offer: Offer) -> Receipt:
         """Give the receipt of a verified update: whoever has one is counted, and nobody else."""
-        if errand.answer.done():
-            raise self._front.refuse("late", f"{errand.client} was given up while {offer.key} was verified")
-        # No await from the look to the promise.
-        errand.promised = True
-        receipt = self._receipt(errand.client, offer)
-        # Shielded: a site whose line breaks now has its receipt all the same, and its errand must settle.
-        await asyncio.shield(asyncio.ensure_future(self._write_down(errand, receipt)))
+        receipt = self._receipt(assigned.client, offer)
+        # No await from here until it is being written.
+        if WriteReceipt() in self._tell(assigned, event, late=f"{offer.key} was verified"):
+            assigned.receipt = asyncio.ensure_future(self._write_down(assigned, receipt))
+        # Shielded: a site whose line breaks now has its receipt all the same, and its task must settle.
+        await asyncio.shield(assigned.receipt)
         return receipt
 
-    async def _write_down(self, errand: Errand, receipt: Receipt) -> None:
+    async def _write_down(self, assigned: Assigned, receipt: Receipt) -> None:
         """Receipts of one moment are written together."""
-        task, signature = errand.task, receipt.signature.hex()
+        task, spooled, signature = assigned.task, assigned.state.spooled, receipt.signature.hex()
         try:
-            await self._journal.receive.soon(
-                receipt, task.round, task.attempt, errand.spooled, signature=signature
-            )
+            await self._journal.receive.soon(receipt, task.round, task.attempt, spooled, signature=signature)
         except BaseException:
-            errand.promised = False
+            self._front.tell(assigned, ReceiptFailed(self._front.now()))
             raise
-        self._front.settle(errand, errand.spooled)
+        self._front.tell(assigned, ReceiptWritten(self._front.now()))
 
-    async def _accepted(self, site: ClientId, errand: Errand, offer: Offer) -> tuple[int, Letter]:
-        """The size an upload must have and who vouches for it. What is wrong with it now stays wrong: the errand
+    def _tell(self, assigned: Assigned, event: Event, *, late: str) -> list[Effect]:
+        """Go on with an upload, unless its task was settled meanwhile."""
+        effects = self._front.tell(assigned, event)
+        if TooLate() in effects:
+            raise self._front.refuse("late", f"{assigned.client} was given up while {late}")
+        return effects
+
+    async def _accepted(self, site: ClientId, assigned: Assigned, offer: Offer) -> tuple[int, Letter]:
+        """The size an upload must have and who vouches for it. What is wrong with it now stays wrong: the task
         is over, or the site would offer the same again and again.
         """
-        if errand.header is None and errand.uploads:
+        if assigned.state.header is None and assigned.state.uploads:
             # A restarted coordinator has not handed this task out itself.
-            errand.header = (await errand.prepare(errand.task)).header
+            self._front.tell(assigned, Recalled((await assigned.prepare(assigned.task)).header))
         try:
-            expected = self._measure(site, errand, offer)
+            expected = self._measure(site, assigned, offer)
             return expected, self._books.envelopes.accept(site, offer)
         except Refused as refused:
-            raise self._turn_away(errand, refused) from None
+            self._front.tell(assigned, Lost(f"refused:{refused.code}"))
+            raise self._front.refuse(refused.code, refused.words) from None
 
-    def _measure(self, site: ClientId, errand: Errand, offer: Offer) -> int:
-        """The header says of an upload what the errand says, and the manifest its size, or it is not taken."""
-        header, task = offer.header, errand.task
-        if errand.header is None:
+    def _measure(self, site: ClientId, assigned: Assigned, offer: Offer) -> int:
+        """The header says of an upload what its task says, and the manifest its size, or it is not taken."""
+        header, task, down = offer.header, assigned.task, assigned.state.header
+        if down is None or not assigned.state.uploads:
             raise Refused("header", f"{site} offers an update for {task.key}, which asks for none")
-        wanted = header_up(self._spec, task, site, state=errand.header.state)
+        wanted = header_up(self._spec, task, site, state=down.state)
         if header != replace(wanted, groups=header.groups):
             raise Refused("header", f"{site} offers {_key(header)}: expected an update for {task.key}")
         expected = self._books.envelopes.size(codec.size_of(upward(self._spec, header), header.groups))
@@ -162,52 +169,46 @@ class Intake:
             raise Refused("size", f"{site} offers {offer.blob.size} bytes: expected {expected}")
         return expected
 
-    def _turn_away(self, errand: Errand, refused: Refused) -> Refused:
-        self._front.settle(errand, SiteLost(f"refused:{refused.code}"))
-        return self._front.refuse(refused.code, refused.words)
-
-    async def _make_room(self, errand: Errand, path: Path, expected: int) -> None:
+    async def _make_room(self, assigned: Assigned, path: Path, expected: int) -> int:
         """Promise an upload the room it lacks, and begin its file: over one that is not needed any more, if there is
-        such a one.
+        such a one. Gives what it lacks then.
         """
-        await self._reserve(errand, max(0, expected - _size_of(path)))
+        await self._reserve(assigned, max(0, expected - _size_of(path)))
         if not path.exists():
             # In a thread if it may be long; a small upload, whose blank there never is, need not wait for one.
             fits = self._blanks.has_one_for(expected)
             if not (fits and await asyncio.to_thread(self._blanks.lay, path, expected)):
                 path.touch(mode=0o600)
-        if errand.answer.done():
-            path.unlink(missing_ok=True)
-            raise self._front.refuse(
-                "late", f"{errand.client} was given up while room was made for its update"
-            )
         # The bytes of a file that is written over are on the disk already.
-        errand.reserved = max(0, expected - _size_of(path))
+        return max(0, expected - _size_of(path))
 
-    async def _reserve(self, errand: Errand, lacking: int) -> None:
+    async def _reserve(self, assigned: Assigned, lacking: int) -> None:
         """Room for all of an upload before its first byte, beside what was promised to the others."""
-        if lacking + self._spare > self._free(errand):
+        if lacking + self._spare > self._free(assigned):
             await asyncio.to_thread(self._blanks.clear)
         # No await from the look to the promise.
-        spare, free = self._spare, self._free(errand)
+        spare, free = self._spare, self._free(assigned)
         if lacking + spare > free:
             needed = f"{(lacking + spare) / 1e6:.0f} MB (of them {spare / 1e6:.0f} MB to spare)"
             raise self._front.refuse(
                 "no_room",
-                f"an update of {errand.client} needs {needed}, "
+                f"an update of {assigned.client} needs {needed}, "
                 f"{free / 1e6:.0f} MB are free on the coordinator's disk",
             )
-        errand.reserved = lacking
+        self._front.tell(assigned, Reserved(lacking))
 
-    def _free(self, errand: Errand) -> int:
-        return shutil.disk_usage(self._inbox).free - self._front.promised(errand)
+    def _free(self, assigned: Assigned) -> int:
+        return shutil.disk_usage(self._inbox).free - self._front.promised(assigned)
 
-    async def _verified(self, errand: Errand, offer: Offer, path: Path) -> str:
-        errand.verifying = True
+    async def _verified(self, assigned: Assigned, offer: Offer, path: Path) -> Verified:
         try:
-            return await asyncio.to_thread(self._books.spool.admit, errand.client, path, offer)
-        finally:
-            errand.verifying = False
+            return Verified(await asyncio.to_thread(self._books.spool.admit, assigned.client, path, offer))
+        except Refused as refused:
+            self._front.tell(assigned, Rejected(refused.code))
+            raise self._front.refuse(refused.code, refused.words) from None
+        except BaseException:
+            self._front.tell(assigned, Unverified(self._front.now()))
+            raise
 
     def _receipt(self, site: ClientId, offer: Offer) -> Receipt:
         return self._books.envelopes.sign(Receipt(self._spec.id, offer.key, site, offer.blob.digest))

@@ -260,7 +260,7 @@ def test_the_deadline(tmp_path: Path) -> None:
 
 
 def test_a_receipt_in_the_moment_of_the_deadline_is_counted(tmp_path: Path) -> None:
-    """The fleet has settled the errand but training has not heard of it yet when the time is up."""
+    """The fleet has settled the task but training has not heard of it yet when the time is up."""
     books = open_run(tmp_path, build_spec(rounds=1))
 
     class LastMoment(NearTheDeadline):

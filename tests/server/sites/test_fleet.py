@@ -1,4 +1,4 @@
-"""The fleet between training and sites: errands handed over, reports taken, silence noticed."""
+"""The fleet between training and sites: tasks handed over, reports taken, silence noticed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCORES = {"pre/test/combined": vector(3, 4, 0.5)}
 
 
 async def test_a_task_and_its_update(scene: Scene) -> None:
-    """A site that waits gets the errand; its update ends it and is in the spool and in the journal."""
+    """A site that waits gets the task; its update ends it and is in the spool and in the journal."""
     waiting = asyncio.create_task(scene.take())
     asked = scene.ask()
     assignment = await waiting
@@ -53,14 +53,14 @@ async def test_nothing_to_do_yet(scene: Scene) -> None:
     assert ("b",) == scene.fleet.present()
 
 
-async def test_the_same_errand_again(scene: Scene) -> None:
+async def test_the_same_task_again(scene: Scene) -> None:
     """A site that lost the answer, or was restarted, gets the same task and the same bytes."""
     scene.ask()
     first = await scene.take()
     assert first == await scene.take()
 
 
-async def test_the_same_errand_after_the_coordinator_was_killed(scene: Scene) -> None:
+async def test_the_same_task_after_the_coordinator_was_killed(scene: Scene) -> None:
     """The restarted coordinator asks the same, under the same key."""
     scene.ask()
     first = await scene.take()
@@ -111,7 +111,7 @@ async def test_a_report_does_not_complete_training(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(0.0, "scores"), (math.nan, "not_finite")])
 async def test_a_made_up_report(scene: Scene, number: float, code: str) -> None:
-    """Numbers that no evaluation gives are refused and not summed. The errand is over: whoever asks for work would get
+    """Numbers that no evaluation gives are refused and not summed. The task is over: whoever asks for work would get
     the same task, and hand in the same, until the deadline.
     """
     asked = scene.ask()
@@ -176,7 +176,7 @@ async def test_a_reason_that_is_none(scene: Scene) -> None:
     assert not asked.done()
 
 
-async def test_leaving_loses_the_errand_at_once(scene: Scene) -> None:
+async def test_leaving_loses_the_task_at_once(scene: Scene) -> None:
     """Nobody waits for the lease of a site that said goodbye."""
     asked = scene.ask()
     await scene.take()
@@ -287,7 +287,7 @@ async def test_a_late_joiner_that_does_not_fit(scene: Scene) -> None:
 
 @pytest.mark.parametrize("key", ["000001-2-train", "000002-1-train", "000001-1-evaluate", "", "../../x"])
 async def test_a_key_nobody_waits_for(scene: Scene, key: str) -> None:
-    """Only the errand of this site is answered, by its own key."""
+    """Only the task of this site is answered, by its own key."""
     scene.ask()
     await scene.take()
     offer, _ = scene.prepare_offer()
@@ -314,7 +314,7 @@ async def test_a_site_nobody_knows(scene: Scene) -> None:
 
 
 async def test_the_end_is_told_to_whoever_waits_and_asks(scene: Scene) -> None:
-    """A waiting site learns it at once, another when it comes; an open errand still goes first."""
+    """A waiting site learns it at once, another when it comes; an open task still goes first."""
     waiting = asyncio.create_task(scene.fleet.next_task("a", (), wait=10))
     await asyncio.sleep(0)
     finish = scene.ask("c", replace(TASK, kind=Kind.FINISH))
@@ -327,7 +327,7 @@ async def test_the_end_is_told_to_whoever_waits_and_asks(scene: Scene) -> None:
     assert Over("finished") == await scene.fleet.next_task("c", (), wait=0)
 
 
-async def test_a_new_errand_replaces_an_old_one(scene: Scene) -> None:
+async def test_a_new_task_replaces_an_old_one(scene: Scene) -> None:
     """A site still measuring when it is asked to train gets the training; its measurement is too late."""
     old = scene.ask(task=EVALUATE)
     await scene.take()
