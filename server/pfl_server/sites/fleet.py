@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -30,7 +28,6 @@ from pfl_common.spec.messages import (
     Receipt,
     RunStatus,
     Scores,
-    SiteStatus,
     shorten,
 )
 from pfl_common.spec.run import ClientId, Description, Kind, Task
@@ -51,7 +48,7 @@ from pfl_server.decisions.task_events import (
 from pfl_server.sites import remembered_rounds
 from pfl_server.sites.assignment import Assigned, Prepare, assign
 from pfl_server.sites.changes import DataWatch
-from pfl_server.sites.membership import Member
+from pfl_server.sites.membership import Member, Membership
 from pfl_server.sites.service import Incoming
 from pfl_server.sites.uploads import Intake
 from pfl_server.telemetry.event_log import Record
@@ -62,8 +59,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pfl.fleet")
 
 LONGEST_WORDS = 200
-FORGOTTEN_SECONDS = 7 * 24 * 3600.0
-"""Nobody need see to the certificate of a site that was silent for so long."""
 
 
 class Fleet:
@@ -73,18 +68,9 @@ class Fleet:
         self._record = record or Record()
         self.spec, self._books, self._journal = books.spec, books, books.journal
         self._data = DataWatch(books.spec, self._record.events)
-        # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back, and is not said to
-        # be here before.
-        self._started = self.now()
-        known = self._journal.sites()
-        self._members = remembered_rounds.recall_members(known, self._started, heard=not resumed)
-        for site, at in self._journal.goodbyes().items():
-            # But not these: they left on purpose, and nobody waits for them.
-            member = self._members[site]
-            member.seen, member.left_at = float("-inf"), self._started - max(0.0, time() - at)
-        for row in self._journal.rounds():
-            if row["status"] == "committed":
-                self._remember(row)
+        self._members = Membership(
+            books.journal, self.now, lease_seconds=books.spec.lease_seconds, resumed=resumed
+        )
         self._over: Over | None = None
         self.refusals: Counter[str] = Counter()
         self._intake = Intake(books, self)
@@ -99,12 +85,11 @@ class Fleet:
 
     def roster(self) -> tuple[ClientId, ...]:
         """All registered sites, by name."""
-        return tuple(sorted(self._members))
+        return self._members.names()
 
     def present(self) -> tuple[ClientId, ...]:
         """Sites heard within the time of a lease."""
-        limit = self.now() - self.spec.lease_seconds
-        return tuple(name for name, m in sorted(self._members.items()) if m.waiting or m.seen >= limit)
+        return self._members.present()
 
     async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str:
         """Give a site a task; gives the id of its update in the spool, or raises SiteLost."""
@@ -117,7 +102,6 @@ class Fleet:
         try:
             return await assigned.answer
         finally:
-            self.tell(assigned, Withdrawn())
             if member.assigned is assigned:
                 member.assigned = None
 
@@ -150,7 +134,7 @@ class Fleet:
     def end(self, over: Over) -> None:
         """There will be no more tasks; every site is told so when it asks next."""
         self._over = over
-        for member in self._members.values():
+        for member in self._members:
             member.news.set()
 
     # -- what the sites call, through a transport
@@ -166,19 +150,17 @@ class Fleet:
         return Joined(self.spec.to_json(), init.blob, own, envelopes.card, self.warnings)
 
     def _welcome(self, site: ClientId, description: Description) -> None:
-        known = self._members.get(site)
+        known = self._members.find(site)
         if known is None or known.has_left:
             self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
-        member = self._members.setdefault(site, Member(site, self.now()))
-        member.hear(self.now())
-        member.warnings = shorten(description.warnings)
+        self._members.welcome(site, description.warnings)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
     ) -> Assignment | Over | None:
         """Hand out the site's open task, the same one again if it asks again, or wait for one."""
         member = self._member(site)
-        with self._on_the_line(member):
+        with self._members.on_the_line(member):
             try:
                 if member.assigned is None and self._over is None:
                     member.news.clear()
@@ -196,26 +178,12 @@ class Fleet:
         writing.add_done_callback(remembered_rounds.look_at_handing)
         return assignment
 
-    @contextmanager
-    def _on_the_line(self, member: Member) -> Iterator[None]:
-        """While a call of a site waits here the site is here; when its line closes meanwhile, it is away at once."""
-        self._hear(member)
-        call, member.waiting = member.calls, member.waiting + 1
-        try:
-            yield
-            self._hear(member)
-        except asyncio.CancelledError:
-            member.hang_up(call)
-            raise
-        finally:
-            member.waiting -= 1
-
     async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
         """Hold a site's call while it is at work on a task, and while that is wanted."""
         assigned = (member := self._member(site)).assigned
         wanted = assigned is not None and assigned.task.key == key
         if wanted or key == OPENING:
-            with self._on_the_line(member):
+            with self._members.on_the_line(member):
                 ended = {assigned.answer} if assigned and wanted else {asyncio.sleep(seconds)}
                 await asyncio.wait(map(asyncio.ensure_future, ended), timeout=seconds)
 
@@ -230,7 +198,7 @@ class Fleet:
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""
-        member = self._members.get(site)
+        member = self._members.find(site)
         if member is not None and member.assigned is not None:
             self.tell(member.assigned, Fetched(digest, self.now()))
 
@@ -275,7 +243,7 @@ class Fleet:
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
         member = self._member(site)
-        self._hear(member)
+        self._members.hear(member)
         assigned = member.assigned
         if key == OPENING and assigned is not None and not assigned.state.asked:
             # A site that reads a large folder has not come for its task yet; that is no silence.
@@ -294,32 +262,25 @@ class Fleet:
     async def leave(self, site: ClientId) -> None:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
         member = self._member(site)
-        member.seen, member.left_at = float("-inf"), self.now()
+        self._members.leave(member)
         self._record.events.left(site)
-        # Not waited for: whoever goes has no time, and a goodbye that is lost is a silence.
-        self._journal.leave.soon(site, time()).add_done_callback(remembered_rounds.look_at_goodbye)
         if member.assigned:
             self.tell(member.assigned, Lost("left"))
 
     def heard(self) -> tuple[int, int, int]:
         """How many of the registered sites are here, how many are away, and how many have said goodbye."""
-        here = self._here()
-        left = sum(member.has_left for site, member in self._members.items() if site not in here)
-        return len(here), len(self._members) - len(here) - left, left
+        return self._members.count()
 
     def members(self) -> tuple[ClientId, ...]:
         """Sites that are likely to come again: they have not said goodbye and were heard within days."""
-        limit = self.now() - FORGOTTEN_SECONDS
-        return tuple(site for site, member in sorted(self._members.items()) if member.seen >= limit)
+        return self._members.likely()
 
     def status(self) -> RunStatus:
         """The run at a glance."""
         line = (
             self.status_line() if self.status_line else RunStatus(self.spec.id, self.spec.method, "", 0, 0, 0)
         )
-        present = self._here()
-        sites = (self._site_status(m, here=name in present) for name, m in sorted(self._members.items()))
-        return replace(line, sites=tuple(sites), warnings=self.warnings)
+        return replace(line, sites=self._members.statuses(self.took_part), warnings=self.warnings)
 
     def stop(self) -> None:
         """End the run in good order."""
@@ -330,19 +291,19 @@ class Fleet:
     def assigned(self, site: ClientId, key: str) -> Assigned:
         """What is awaited from a site under this key; everything else comes too late."""
         member = self._member(site)
-        self._hear(member)
+        self._members.hear(member)
         if member.assigned is None or member.assigned.task.key != key:
             raise self.refuse("late", f"nothing called {key} is awaited from {site} (any more)")
         return member.assigned
 
     def promised(self, but: Assigned) -> int:
         """Bytes of disk that were promised to the uploads of all tasks but one."""
-        others = (m.assigned for m in self._members.values() if m.assigned is not but)
+        others = (m.assigned for m in self._members if m.assigned is not but)
         return sum(other.lacking for other in others if other is not None)
 
     def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
         """Say to a task's state what has happened, and do what follows, but for what only the intake can do."""
-        if assigned.answer.cancelled():  # who asked has been stopped, and did not come to say so yet
+        if assigned.answer.cancelled():  # whoever asked has been stopped
             assigned.state.handle(Withdrawn())
         effects = assigned.state.handle(event)
         for effect in effects:
@@ -363,37 +324,17 @@ class Fleet:
 
     def bear_with(self, site: ClientId) -> None:
         """A site was sent away for want of room here: it is not the one that is silent."""
-        member = self._members.get(site)
+        member = self._members.find(site)
         if member is not None and member.assigned is not None:
             self.tell(member.assigned, Excused(self.now()))
 
     # -- inside
 
-    def _remember(self, row: dict[str, object]) -> None:
-        """Who was counted in a committed round."""
-        counted = cast(list[ClientId], row["counted"])
-        mark = Mark(cast(int, row["round"]), cast(int, row["attempt"]))
-        for member in (self._members[site] for site in counted if site in self._members):
-            member.given = (mark, *member.given[:1])
-
-    def _hear(self, member: Member) -> None:
-        """A goodbye that came late, of a site that was started again meanwhile, must not outlive a restart either."""
-        if member.has_left:
-            self._journal.stay.soon(member.site).add_done_callback(remembered_rounds.look_at_goodbye)
-        member.hear(self.now())
-
-    def _here(self) -> set[ClientId]:
-        """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
-        return {site for site in self.present() if self._members[site].on_the_line}
-
-    def _site_status(self, member: Member, *, here: bool) -> SiteStatus:
-        taken = self.took_part[member.site]
-        return member.status(self.now(), started=self._started, here=here, counted=taken)
-
     def _member(self, site: ClientId) -> Member:
-        if site not in self._members:
+        member = self._members.find(site)
+        if member is None:
             raise self.refuse("not_joined", f"{site} has not joined run {self.spec.id}: join first")
-        return self._members[site]
+        return member
 
     def now(self) -> float:
         """The clock that leases are measured by."""

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import time
+from typing import cast
 
-from pfl_common.spec.messages import NOT_SINCE, Mark, SitePhase, SiteStatus
+import structlog
+
+from pfl_common.spec.messages import NOT_SINCE, Mark, SitePhase, SiteStatus, shorten
 from pfl_common.spec.run import ClientId
 from pfl_server.decisions.task_events import Answer, GivenUp
 from pfl_server.sites.assignment import Assigned
+from pfl_server.store.journal import Journal
+
+log = structlog.get_logger("pfl.fleet")
+
+FORGOTTEN_SECONDS = 7 * 24 * 3600.0
+"""Nobody need see to the certificate of a site that was silent for so long."""
 
 
 @dataclass
@@ -92,9 +105,117 @@ class Member:
             doing = "waiting" if self.waiting else "has left" if self.has_left else "" if here else away
         else:
             task = f"({self.assigned.task.kind} {self.assigned.task.round})"
-            doing = (
-                f"{self.assigned.state.stage} {task}"
-                if here
-                else f"{'line closed' if gone else 'silent'} {task}"
-            )
+            away = "line closed" if gone else "silent"
+            doing = f"{self.assigned.state.stage if here else away} {task}"
         return f"{doing}; {self.trouble}" if self.trouble else doing
+
+
+class Membership:
+    """All registered sites of a run. A goodbye is in the journal until the site is heard again."""
+
+    def __init__(
+        self, journal: Journal, clock: Callable[[], float], *, lease_seconds: float, resumed: bool
+    ) -> None:
+        self._journal, self._clock, self._lease_seconds = journal, clock, lease_seconds
+        # A restarted coordinator has seen nobody yet: everyone gets a lease's time to come back, and is not said to
+        # be here before.
+        self._started = clock()
+        self._members = {
+            site: Member(
+                site, self._started, heard=not resumed, warnings=shorten(json.loads(description)["warnings"])
+            )
+            for site, description in journal.sites().items()
+        }
+        for site, at in journal.goodbyes().items():
+            # But not these: they left on purpose, and nobody waits for them.
+            member = self._members[site]
+            member.seen, member.left_at = float("-inf"), self._started - max(0.0, time() - at)
+        for row in journal.rounds():
+            if row["status"] == "committed":
+                self._remember(row)
+
+    def _remember(self, row: Mapping[str, object]) -> None:
+        """Who was counted in a committed round."""
+        counted = cast(list[ClientId], row["counted"])
+        mark = Mark(cast(int, row["round"]), cast(int, row["attempt"]))
+        for member in (self._members[site] for site in counted if site in self._members):
+            member.given = (mark, *member.given[:1])
+
+    def find(self, site: ClientId) -> Member | None:
+        """A site, if it is registered."""
+        return self._members.get(site)
+
+    def __getitem__(self, site: ClientId) -> Member:
+        return self._members[site]
+
+    def __iter__(self) -> Iterator[Member]:
+        return (member for _, member in sorted(self._members.items()))
+
+    def names(self) -> tuple[ClientId, ...]:
+        """All registered sites."""
+        return tuple(member.site for member in self)
+
+    def present(self) -> tuple[ClientId, ...]:
+        """Sites heard within the time of a lease."""
+        limit = self._clock() - self._lease_seconds
+        return tuple(member.site for member in self if member.waiting or member.seen >= limit)
+
+    def likely(self) -> tuple[ClientId, ...]:
+        """Sites that are likely to come again: they have not said goodbye and were heard within days."""
+        limit = self._clock() - FORGOTTEN_SECONDS
+        return tuple(member.site for member in self if member.seen >= limit)
+
+    def count(self) -> tuple[int, int, int]:
+        """How many of the sites are here, how many are away, and how many have said goodbye."""
+        here = self._here()
+        left = sum(member.has_left for member in self if member.site not in here)
+        return len(here), len(self._members) - len(here) - left, left
+
+    def statuses(self, counted: Mapping[ClientId, int]) -> tuple[SiteStatus, ...]:
+        """The list of sites, each with the number of rounds it was counted in."""
+        here, now, started = self._here(), self._clock(), self._started
+        return tuple(
+            m.status(now, started=started, here=m.site in here, counted=counted.get(m.site, 0)) for m in self
+        )
+
+    def _here(self) -> set[ClientId]:
+        """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
+        return {site for site in self.present() if self._members[site].on_the_line}
+
+    def welcome(self, site: ClientId, warnings: tuple[str, ...]) -> None:
+        """A site has joined, for the first time or again."""
+        member = self._members.setdefault(site, Member(site, self._clock()))
+        member.hear(self._clock())
+        member.warnings = shorten(warnings)
+
+    def hear(self, member: Member) -> None:
+        """A goodbye that came late, of a site that was started again meanwhile, must not outlive a restart either."""
+        if member.has_left:
+            self._journal.stay.soon(member.site).add_done_callback(_look_at_goodbye)
+        member.hear(self._clock())
+
+    def leave(self, member: Member) -> None:
+        """A site has said goodbye."""
+        member.seen, member.left_at = float("-inf"), self._clock()
+        # Not waited for: whoever goes has no time, and a goodbye that is lost is a silence.
+        self._journal.leave.soon(member.site, time()).add_done_callback(_look_at_goodbye)
+
+    @contextmanager
+    def on_the_line(self, member: Member) -> Iterator[None]:
+        """While a call of a site waits here the site is here; when its line closes meanwhile, it is away at once."""
+        self.hear(member)
+        call, member.waiting = member.calls, member.waiting + 1
+        try:
+            yield
+            self.hear(member)
+        except asyncio.CancelledError:
+            member.hang_up(call)
+            raise
+        finally:
+            member.waiting -= 1
+
+
+def _look_at_goodbye(writing: asyncio.Future[None]) -> None:
+    """What was written down without being waited for: a failure is said."""
+    if not writing.cancelled() and (error := writing.exception()) is not None:
+        log.warning("a goodbye, or its end, was not written down until a restart", why=str(error))

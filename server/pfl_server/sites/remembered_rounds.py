@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 
 import structlog
 
-from pfl_common.spec.messages import Mark, shorten
-from pfl_common.spec.run import ClientId
+from pfl_common.spec.messages import Mark
 from pfl_server.sites.membership import Member
 
 log = structlog.get_logger("pfl.fleet")
-
-
-def recall_members(sites: Mapping[ClientId, str], at: float, *, heard: bool) -> dict[ClientId, Member]:
-    """The registered sites, each with what it said of its data."""
-    warnings = {site: shorten(json.loads(text)["warnings"]) for site, text in sites.items()}
-    return {site: Member(site, at, heard=heard, warnings=warnings[site]) for site in sites}
 
 
 def newest_committed(marks: tuple[Mark, ...], committed: Mapping[int, int]) -> int:
@@ -47,9 +39,3 @@ def look_at_handing(writing: asyncio.Future[None]) -> None:
     """What was written down without being waited for: a failure is said."""
     if not writing.cancelled() and (error := writing.exception()) is not None:
         log.warning("what a site began from was not written down: the run cannot be replayed", why=str(error))
-
-
-def look_at_goodbye(writing: asyncio.Future[None]) -> None:
-    """The same for a goodbye."""
-    if not writing.cancelled() and (error := writing.exception()) is not None:
-        log.warning("a goodbye, or its end, was not written down until a restart", why=str(error))

@@ -18,8 +18,7 @@ from pfl_common.tensors.state import State, flat
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Weighted
 from pfl_server.run.training import ATTEMPTS, Training
-from pfl_server.sites.assignment import SiteLost
-from pfl_server.sites.fleet import Prepare
+from pfl_server.sites.assignment import Prepare, SiteLost
 from tests.server.support.federation import ScriptedFleet, build_spec, make_update, measure, open_run
 from tests.server.support.lives import TICK, last_state, play, rounds, trained
 

@@ -32,8 +32,7 @@ from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.run.rehearsal import rehearse
-from pfl_server.sites.assignment import SiteLost
-from pfl_server.sites.fleet import Prepare
+from pfl_server.sites.assignment import Prepare, SiteLost
 from pfl_server.store.journal import Journal
 from pfl_server.store.run_store import Books, build_template, open_books
 from pfl_server.store.spool import Spool
