@@ -1,4 +1,4 @@
-"""What can happen to one site's task, and what follows from it: plain values, said to and by `task_state`."""
+"""The events of one site's task and the effects that follow from them: plain values, for `task_state`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import Header
 
 Stage: TypeAlias = Literal["called", "working", "uploading"]
-"""The same for people, who are told what a site does and not what its coordinator does."""
+"""How far a site is with its task, as people are told: verifying and receipts are the coordinator's own work."""
 LostAt: TypeAlias = Literal[Stage, "drawn"]
-"""How far a site was with its task when it was lost; `drawn`: to drop out."""
+"""How far a site was when it was lost; `drawn`: it was drawn to drop out."""
 Timed: TypeAlias = Literal["download", "work", "upload", "verify"]
-"""What a site goes through with a task, and how long each takes."""
+"""Phases of a task that are timed."""
 
 
 # -- events: the download
@@ -45,7 +45,7 @@ class Unprepared:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a download says that was handed out before a restart."""
+    """The header of a download that was handed out before a restart."""
 
     header: Header
 
@@ -71,14 +71,14 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class Excused:
-    """The site gets on with nothing, and it is not its fault."""
+    """The site made no progress for a reason that is not its fault."""
 
     now: float
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """So many bytes of the upload are here."""
+    """The upload has reached so many bytes."""
 
     reached: int
     now: float
@@ -96,8 +96,8 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """An upload has its room: its bytes may come into `path` from `offset` on. Of its size, `lacking` bytes are not
-    taken from the disk yet.
+    """An upload has its room: its bytes may come into `path` from `offset` on. `lacking` of them still have to be taken
+    from the free disk.
     """
 
     offer: Offer
@@ -110,7 +110,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """The site offers other bytes: those of the upload under way are of no use."""
+    """The site offers other bytes, so those of the upload under way are useless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +125,28 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The upload is what was offered; it lies in the spool under this name."""
+    """The upload is valid and lies in the spool under this name."""
 
     update: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The upload is not what was offered, or cannot be counted."""
+    """The upload is invalid: other bytes than were offered, or numbers that cannot be counted."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """The verification broke off, for want of room mostly: nothing is known of the upload."""
+    """The verification broke off, mostly because the disk is full; the upload may be valid."""
 
     now: float
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptAsked:
-    """The site offers again what has been verified."""
+    """The site offers again an update that is verified already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class ReceiptWritten:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptFailed:
-    """The journal did not take the receipt: none was given."""
+    """The journal could not take the receipt, so none was given."""
 
     now: float
 
@@ -168,19 +168,19 @@ class ReceiptFailed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The site has measured; a task that asks for no update is done with that."""
+    """The site has reported its evaluation, which ends a task that asks for no update."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The site will not answer: it declined, left, was refused, or is given up."""
+    """The site will not answer: it declined, left, was refused or is given up."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """Nobody waits for the answer any more; what has come stays for the next life of the coordinator."""
+    """Training no longer waits for the answer; bytes that have come stay for the next life of the coordinator."""
 
 
 # -- effects
@@ -197,7 +197,7 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take this file away: nobody will use it."""
+    """Delete this file: nobody will use it."""
 
     path: Path
 
@@ -209,12 +209,12 @@ class WriteReceipt:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """Tell the site that its task was over before."""
+    """Tell the site that its task had ended before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The site was through with this after so many seconds."""
+    """A phase of the task took so many seconds."""
 
     done: Timed
     seconds: float
@@ -222,14 +222,14 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tell who waits that the site has answered: with this update, or with none when the task asks for none."""
+    """Tell training that the site has answered: with this update, or with none if the task asks for none."""
 
     update: str
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Tell who waits that the site will not answer."""
+    """Tell training that the site will not answer."""
 
     reason: str
     stage: LostAt

@@ -1,10 +1,10 @@
 """One site's task as a state machine without clock, socket or tensor: events in, effects out.
 
-A site is `called`; it comes and is `handed` the task; it trains, and its upload is `offered` and comes in; once all
-bytes are here they are `verifying`; then a receipt is `promised`, and from there on nobody can give the task up. It is
-`settled` once: counted or lost. What was under way in that moment still comes to its end, and hears that it is late.
+A site is `called`; it comes and is `handed` the task; it trains, then its upload is `offered` and comes in; the whole
+upload is `verifying`; its receipt is `promised`, and from there on the task cannot be given up. The task is `settled`
+once: answered or lost. Work that was under way at that moment ends later and is told that it is too late.
 
-Which event may come in which state stands in TABLE. What no state takes is a mistake of this program, never of a site.
+TABLE says which event may come in which state. An event outside the table is a bug in this program, not in a site.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ Reported         settled    settled    -          -          -          settled
 Lost             settled    settled    settled    settled    promised   settled
 Withdrawn        settled    settled    settled    settled    settled    settled
 """
-"""The state after each event (rows) in each state (columns); `-`: it cannot come there."""
+"""The state after each event (row) in each state (column); `-`: the event cannot come in this state."""
 
 
 def _read(table: str) -> dict[str, dict[Step, Step]]:
-    """For each event the states it may come in, each with the one that follows."""
+    """For each event, the states it may come in, each with the state that follows."""
     head, *rows = (line.split() for line in table.strip().splitlines())
     return {
         event: {
@@ -103,12 +103,12 @@ FOLLOWING: Mapping[str, Mapping[Step, Step]] = _read(TABLE)
 
 
 class WrongStep(RuntimeError):
-    """An event came where it cannot come: a mistake of this program."""
+    """An event came in a state that cannot take it: a bug in this program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file that bytes come into."""
+    """A file that is being received."""
 
     path: Path
     size: int
@@ -116,73 +116,73 @@ class Upload:
 
 @dataclass(slots=True)
 class Lease:
-    """How long a site may be silent. Only progress renews it: one that hangs but still sends heartbeats is given up."""
+    """The time a site may be silent. Only progress renews it, so a site that hangs but sends heartbeats is given up."""
 
     renewed: float
-    """When the site was last seen to get on with its task."""
+    """When the site last made progress."""
     progress: int = -1
     received: int = 0
-    """Bytes of its upload that were seen to be here."""
+    """Bytes of its upload that have been counted as progress."""
 
 
 @dataclass
 class TaskState:
-    """How far one site is with one task; changed by `handle` alone."""
+    """The state of one site's task; only `handle` changes it."""
 
     uploads: bool
     """Only training ends in an upload; the other kinds end with their report."""
     lease: Lease
     step: Step = "called"
     asked: bool = False
-    """The site came for its task in this life of the coordinator; what it got before a restart it offers without."""
+    """The site came for its task in this life of the coordinator; after a restart it may offer without."""
     making: int = 0
-    """Calls of the site that wait for its download to be made."""
+    """Calls of the site that wait while its download is made."""
     header: Header | None = None
-    """What was said of its download; the update refers to the same shared state."""
+    """The header of its download; the update refers to the same shared state."""
     digest: str = ""
     """The name of its download, until the site has it."""
     turned: float | None = None
-    """When the site went from one phase to the next, if that was seen."""
+    """When the phase under way began; None if that was not seen."""
     offer: Offer | None = None
-    """What it offered last."""
+    """Its last offer."""
     upload: Upload | None = None
-    """The file its bytes come into, until they lie in the spool or are given up."""
+    """The upload under way, until it lies in the spool or is discarded."""
     reserved: int = 0
-    """Bytes that its upload lacked on the disk when it was offered."""
+    """Bytes that its upload still had to take from the free disk when it was offered."""
     spooled: str = ""
-    """The name of its update in the spool, once all of it has verified."""
+    """The name of its verified update in the spool."""
 
     @property
     def stage(self) -> Stage:
-        """How far the site is, for people."""
+        """How far the site is, in words for people."""
         return "called" if self.step == "called" else "working" if self.step == "handed" else "uploading"
 
     @property
     def can_be_lost(self) -> bool:
-        """Whether it can be given up: once its receipt is being written, nobody can."""
+        """Whether the task can be given up: not from the moment its receipt is being written."""
         return self.step not in ("promised", "settled")
 
     def is_verified(self, offer: Offer) -> bool:
-        """Whether these very bytes lie in the spool already."""
+        """Whether the update of this offer is verified already."""
         return bool(self.spooled) and self.offer == offer
 
     def is_silent(self, now: float, *, lease_seconds: float) -> bool:
-        """Whether the lease has ended. What the coordinator takes for itself is charged to no site."""
+        """Whether the lease has ended; the coordinator's own work is not charged to the site."""
         return not self.is_waited_on and now - self.lease.renewed > lease_seconds
 
     @property
     def is_waited_on(self) -> bool:
-        """Whether it is the coordinator that has something to do: make, verify, write down."""
+        """Whether the coordinator is at work for it: making a download, verifying, writing a receipt."""
         return bool(self.making) or self.step in ("verifying", "promised")
 
     def lacking(self, reached: int) -> int:
-        """Bytes of disk that are promised to the upload and not taken yet, when so many of it are here. What was there
-        at its beginning is written over first.
+        """Bytes of disk that are promised to the upload and not taken yet, if it has reached so many. A file that it is
+        written over has taken its bytes already.
         """
         return min(self.reserved, max(0, self.upload.size - reached)) if self.upload else self.reserved
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take one event; one that cannot come now changes nothing and raises WrongStep."""
+        """Take one event; an event that cannot come now changes nothing and raises WrongStep."""
         after = FOLLOWING[type(event).__name__].get(self.step)
         if after is None or (missing := self._missing(event)):
             why = f": {missing}" if after is not None else ""
@@ -196,7 +196,7 @@ class TaskState:
         return effects
 
     def _missing(self, event: Event) -> str:
-        """What an event needs that is not there; the table knows only states."""
+        """The condition beyond the table that an event does not meet, in words; empty if it meets all."""
         if isinstance(event, Prepared | Unprepared) and not self.making:
             return "no download of it is being made"
         if self.step == "settled":
@@ -286,12 +286,12 @@ class TaskState:
             case Unverified(now):
                 self.lease.renewed = now
             case ReceiptAsked():
-                # Once is enough: who asks while it is being written waits for the same.
+                # A receipt that is being written is not written twice.
                 return [] if self.step == "promised" else [WriteReceipt()]
             case ReceiptWritten(now):
                 return [*self._turn("verify", now), Answer(self.spooled)]
             case ReceiptFailed(now):
-                # From here on the site waits for the disk: no time of it is one of verifying.
+                # The site waits for the disk now: this time is not counted as verifying.
                 self.lease.renewed, self.turned = now, None
         return []
 
@@ -309,7 +309,7 @@ class TaskState:
                 return []
 
     def _end_late(self, event: Event) -> list[Effect]:
-        """What was under way when the task was settled comes to its end."""
+        """An event that comes after the task was settled."""
         match event:
             case Asked():
                 self.making += 1
@@ -329,11 +329,11 @@ class TaskState:
         return []
 
     def _drop(self) -> list[Effect]:
-        """The upload under way is given up, if there is one."""
+        """Discard the upload under way, if there is one."""
         dropped, self.upload, self.lease.received = self.upload, None, 0
         return [] if dropped is None else [Remove(dropped.path)]
 
     def _turn(self, done: Timed, now: float) -> list[Effect]:
-        """A phase ends now: how long it took, if its beginning was seen. What a site only measures nobody waits for."""
+        """Begin the next phase; gives the time of the last one, if its beginning was seen and the task is training."""
         began, self.turned = self.turned, now
         return [] if began is None or not self.uploads else [Took(done, now - began)]

@@ -1,7 +1,7 @@
-"""A task given to one site: its state, and around it whom it is made for, who waits for the answer, what comes in.
+"""A task given to one site, with what its state machine leaves outside: its download, its upload's file, the answer.
 
-What happens to the task is said to its state (`decisions.task_state`), which alone knows what may happen when; what
-follows is carried out by `fleet.Fleet.tell` and here, with no await in between.
+Events go to the state (`decisions.task_state`), which alone decides; its effects are carried out by `Fleet.tell` and
+here, with no await in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pfl_server.decisions.task_state import Lease, TaskState
 from pfl_server.sites.service import Incoming
 
 Prepare = Callable[[Task], Awaitable[Assignment]]
-"""Makes a site's download."""
+"""Makes the download of a task."""
 
 
 class SiteLost(Exception):
@@ -51,12 +51,12 @@ class Assigned:
     answer: asyncio.Future[str]
     state: TaskState
     incoming: Incoming | None = None
-    """Where the bytes of its upload come in, and how many have."""
+    """The upload under way, which transports count the bytes of."""
     receipt: asyncio.Future[None] = field(init=False)
-    """Its receipt is being written down, once it is promised."""
+    """The writing of its receipt, from the moment it is promised."""
 
     async def make(self, since: int, now: Callable[[], float]) -> Assignment:
-        """Its download, which the site has come for. A reply of many models takes its time."""
+        """Its download, for a site that asks for work."""
         self.state.handle(Asked(now()))
         try:
             made = await self.prepare(replace(self.task, since=since))
@@ -74,11 +74,11 @@ class Assigned:
 
     @property
     def lacking(self) -> int:
-        """Bytes of disk that were promised to its upload and are not taken yet."""
+        """Bytes of disk that are promised to its upload and not taken yet."""
         return self.state.lacking(self.incoming.reached if self.incoming else 0)
 
     def carry_out(self, effect: Effect) -> None:
-        """What follows from an event for the files and for who waits here."""
+        """Carry out an effect on files and on the answer."""
         match effect:
             case Receive(path, offset, size):
                 self.incoming = Incoming(path, offset, size)
@@ -93,6 +93,6 @@ class Assigned:
 
 
 def assign(client: ClientId, task: Task, prepare: Prepare, *, renewed: float) -> Assigned:
-    """A task that its site is called for; the lease counts from `renewed`."""
+    """Call a site to a task; its lease counts from `renewed`."""
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     return Assigned(client, task, prepare, answer, TaskState(task.kind is Kind.TRAIN, Lease(renewed)))

@@ -302,7 +302,7 @@ class Fleet:
         return sum(other.lacking for other in others if other is not None)
 
     def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
-        """Say to a task's state what has happened, and do what follows, but for what only the intake can do."""
+        """Pass an event to a task and carry out its effects; those of the receipt are left to the intake."""
         if assigned.answer.cancelled():  # whoever asked has been stopped
             assigned.state.handle(Withdrawn())
         effects = assigned.state.handle(event)

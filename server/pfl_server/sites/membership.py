@@ -1,4 +1,4 @@
-"""The sites of a run as they were last heard: who is here, who is away and for how long, who has left."""
+"""Keeps the presence of each registered site: here, away and for how long, or left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORGOTTEN_SECONDS = 7 * 24 * 3600.0
 
 @dataclass
 class Member:
-    """A registered site, as it was last heard."""
+    """A registered site, as it was when last heard."""
 
     site: ClientId
     seen: float
@@ -57,7 +57,7 @@ class Member:
         self.calls += 1
 
     def finish(self, assigned: Assigned, end: Answer | GivenUp) -> None:
-        """Its task is over, at once and not when `ask` wakes up: a site that asks again must not be given what it has
+        """Take its task away. At once, not when `ask` wakes up: a site that asks again must not get a task that it has
         just answered.
         """
         if self.assigned is assigned:
@@ -111,7 +111,7 @@ class Member:
 
 
 class Membership:
-    """All registered sites of a run. A goodbye is in the journal until the site is heard again."""
+    """All registered sites of a run."""
 
     def __init__(
         self, journal: Journal, clock: Callable[[], float], *, lease_seconds: float, resumed: bool
@@ -166,7 +166,7 @@ class Membership:
         return tuple(member.site for member in self if member.seen >= limit)
 
     def count(self) -> tuple[int, int, int]:
-        """How many of the sites are here, how many are away, and how many have said goodbye."""
+        """The numbers of sites that are here, that are away, and that have left."""
         here = self._here()
         left = sum(member.has_left for member in self if member.site not in here)
         return len(here), len(self._members) - len(here) - left, left
@@ -189,8 +189,9 @@ class Membership:
         member.warnings = shorten(warnings)
 
     def hear(self, member: Member) -> None:
-        """A goodbye that came late, of a site that was started again meanwhile, must not outlive a restart either."""
+        """Note that a site was heard."""
         if member.has_left:
+            # It was started again before its goodbye came: that must not outlive a restart.
             self._journal.stay.soon(member.site).add_done_callback(_look_at_goodbye)
         member.hear(self._clock())
 
@@ -216,6 +217,6 @@ class Membership:
 
 
 def _look_at_goodbye(writing: asyncio.Future[None]) -> None:
-    """What was written down without being waited for: a failure is said."""
+    """Log the failure of a write that nobody waited for."""
     if not writing.cancelled() and (error := writing.exception()) is not None:
         log.warning("a goodbye, or its end, was not written down until a restart", why=str(error))

@@ -52,7 +52,7 @@ class Front(Protocol):
         """Bytes of disk that were promised to the uploads of all tasks but one."""
 
     def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
-        """Something has happened to a task; gives what follows, most of it done."""
+        """Pass an event to a task; gives its effects, which are carried out but for those of the receipt."""
 
     def refuse(self, code: str, words: str) -> Refused:
         """Count a refusal."""
