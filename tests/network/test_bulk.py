@@ -120,7 +120,7 @@ async def test_a_beginning_left_by_a_kill_is_checked_with_the_rest(
     middle, port = proxy
     content = os.urandom(12 << 20)
     blob = federation.desk.lay(content)
-    (tmp_path / "model").write_bytes(b"!" + content[1 : 3 << 20])
+    (tmp_path / "model").write_bytes(bytes([content[0] ^ 1]) + content[1 : 3 << 20])
     async with federation.link("hospital_a", port=port) as link:
         middle.cut("down", 4 << 20)
         await link.fetch(blob, tmp_path / "model")
