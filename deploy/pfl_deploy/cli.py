@@ -13,8 +13,9 @@ import typer
 
 from pfl_common.app import program
 from pfl_common.app.logs import configure
+from pfl_common.app.rule_options import flatten, taking_rules
 from pfl_common.app.terminal import console as make_console
-from pfl_server.cli import BackboneName, MethodName, SetPairs
+from pfl_server.cli import BackboneName, MethodName, PlayedRules, SetPairs
 
 app = program.make_app()
 console = make_console()
@@ -131,6 +132,7 @@ def split(
 
 
 @app.command()
+@taking_rules
 def simulate(
     data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
     out: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
@@ -139,10 +141,7 @@ def simulate(
         typer.Option(help="Play this run again (pfl-state/runs/RUN): the same bytes, or an error."),
     ] = None,
     method: MethodName = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of the run.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
-    participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
-    drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
+    rules: PlayedRules = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
     length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
     backbone: BackboneName = None,
@@ -159,7 +158,7 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Run a whole federation in this process, without network."""
-    flags = dict(locals())
+    flags = flatten(locals())
     configure(level="info" if not as_json else "warning")
     if replay is not None:
         _replay(flags)

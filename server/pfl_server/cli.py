@@ -23,12 +23,16 @@ from pfl_common.app.completion import (
 from pfl_common.app.config import dump, layered, settle
 from pfl_common.app.help import showing
 from pfl_common.app.logs import configure_from
+from pfl_common.app.rule_options import RuleOptions, Typed, flatten, taking_rules
 from pfl_common.app.terminal import console
 from pfl_common.errors import SettingError
 from pfl_server.settings import ServerSettings
 
 app = program.make_app()
 MethodName = Annotated[str | None, typer.Option(help="Which method trains.", autocompletion=complete_methods)]
+PlayedRules = Annotated[Typed, RuleOptions(("rounds", "seed", "participation", "drop"))]
+OtherRules = Annotated[Typed, RuleOptions()]
+ThreadsRule = Annotated[Typed, RuleOptions(("threads",))]
 BackboneName = Annotated[
     str | None,
     typer.Option(help="Network; chosen by the data if not given.", autocompletion=complete_backbones),
@@ -39,10 +43,6 @@ SetPairs = Annotated[
 ]
 PresetName = Annotated[
     str | None, typer.Option(help="A named set of the method's settings.", autocompletion=complete_presets)
-]
-Candidates = Annotated[
-    str | None,
-    typer.Option(help="roster or present.", autocompletion=among(ServerSettings, "candidates")),
 ]
 Advertised = Annotated[
     str | None, typer.Option(help="Names under which sites reach this machine, if not the host: a,b.")
@@ -83,19 +83,12 @@ Standardise = Annotated[
 
 
 @app.command(cls=showing(ServerSettings))
+@taking_rules
 def serve(
     method: MethodName = None,
     sites: Annotated[int | None, typer.Option(help="Sites to wait for before the run begins.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of the run.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything drawn follows from it.")] = None,
-    participation: Annotated[str | None, typer.Option(help="0.5, 0.1..1.0 or names a,b.")] = None,
-    drop: Annotated[float | None, typer.Option(help="Chance that an asked site does not report.")] = None,
-    candidates: Candidates = None,
-    quorum: Annotated[str | None, typer.Option(help="Updates that close a round: majority or share.")] = None,
-    round_seconds: Annotated[float | None, typer.Option(help="Deadline of a round.")] = None,
-    lease_seconds: Annotated[float | None, typer.Option(help="Silence that loses a site its round.")] = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="Rounds between measurements.")] = None,
-    largest_norm: Annotated[float | None, typer.Option(help="Largest norm of an update taken.")] = None,
+    rules: PlayedRules = None,
+    more_rules: OtherRules = None,
     classes: Annotated[str | None, typer.Option(help="The run's classes, a,b or a file; no other.")] = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
     length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
@@ -104,7 +97,7 @@ def serve(
     pixel_range: PixelRange = None,
     standardise: Standardise = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of one trainer.")] = None,
+    threads: ThreadsRule = None,
     set_: SetPairs = None,
     preset: PresetName = None,
     state: Annotated[Path | None, typer.Option(help="State folder.")] = None,
@@ -126,7 +119,7 @@ def serve(
     version: program.Version = False,
 ) -> None:
     """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
-    _answer_or_serve(dict(locals()))
+    _answer_or_serve(flatten(locals()))
 
 
 def _answer_or_serve(given: dict[str, Any]) -> None:

@@ -8,14 +8,14 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
-from pfl_common.app.config import STRICT, Port, Why
+from pfl_common.app.config import STRICT, Port, Why, held_to_terms
 from pfl_common.errors import Refused
 from pfl_common.spec.data_description import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
-from pfl_common.spec.run import MAJORITY, Participation, Quorum
+from pfl_common.spec.rules import AskedRules
 from pfl_common.spec.word_list import settle_words
 
 MOST_CLASSES = 20_000
@@ -94,39 +94,42 @@ HERE_ONLY = frozenset(
 """Settings of this process; changing them does not make another run."""
 
 
-def _check_participation(text: str) -> str:
-    Participation.parse(text)
-    return text
+ASKED_ORDER = [
+    "method",
+    "sites",
+    "rounds",
+    "seed",
+    "participation",
+    "drop",
+    "candidates",
+    "quorum",
+    "round_seconds",
+    "lease_seconds",
+    "evaluate_every",
+    "classes",
+    "vocabulary",
+    "length",
+    "largest_norm",
+    "backbone",
+    "image_size",
+    "pixel_range",
+    "standardise",
+    "encoder_projector",
+    "threads",
+    "set",
+]
+"""In which order `asked.json` names what it has always named: its bytes stay what they were. What is newer follows."""
 
 
-@dataclass(frozen=True, config=STRICT)
-class ServerSettings:
-    """The settings of one coordinator and of its run."""
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+@held_to_terms
+class ServerSettings(AskedRules):
+    """The settings of one coordinator and of its run, beside the rules of its rounds."""
 
     method: str = "dualfed"
     """Which method trains; `--list-methods` prints them."""
     sites: Annotated[int, Field(ge=1, le=100_000)] = 2
     """How many sites to wait for before the run begins."""
-    rounds: Annotated[int, Field(ge=1, le=999_999)] = 30
-    """T: rounds of the run."""
-    seed: Annotated[
-        int, Field(ge=0, le=2**53 - 1), Why("larger ones are rounded by some readers of JSON")
-    ] = 0
-    """Everything drawn in the run follows from it."""
-    participation: Annotated[str, AfterValidator(_check_participation)] = "1.0"
-    """Share of sites asked in a round (0.5), a range drawn from (0.1..1.0) or names (a,b)."""
-    drop: Annotated[float, Field(ge=0, lt=1), Why("with 1 no site ever reports")] = 0.0
-    """Chance that a site that was asked trains but does not report."""
-    candidates: Literal["roster", "present"] = "roster"
-    """Draw from all registered sites, or from those that are here."""
-    quorum: Quorum = MAJORITY
-    """Expected updates that close a round: majority (more than half, at least two) or a share; 1 waits for all."""
-    round_seconds: Annotated[float, Field(gt=0, le=2_592_000), Why("30 days are the most")] = 3600.0
-    """Deadline of a round."""
-    lease_seconds: Annotated[float, Field(gt=0, le=86_400), Why("a day is the most")] = 15.0
-    """How long a site may show no progress once the others are done."""
-    evaluate_every: Annotated[int, Field(ge=1, le=999_999)] = 1
-    """Sites that do not train measure the model every so many rounds."""
     classes: Classes = ()
     """The run's classes by name (a,b), or a file that lists them; a site with another one is refused. Empty: all names
     that sites have.
@@ -137,8 +140,6 @@ class ServerSettings:
     """
     length: Annotated[int, Field(ge=0, le=LONGEST_TEXT), Why("0 takes the sites' own")] = 0
     """Words of the run's texts; 0: the longest over all sites, at most 1024. Shorter ones are padded, longer cut."""
-    largest_norm: Annotated[float, Field(gt=0, le=1e38), Why("values are float32")] = 1e9
-    """Largest Euclidean norm of an update's values; a larger one is refused: one site must not drown the sum."""
     backbone: str = ""
     """Network; empty: chosen by the data's kind and size."""
     image_size: Annotated[int, Field(ge=0, le=4096), Why("0 takes the sites' own")] = 0
@@ -151,8 +152,6 @@ class ServerSettings:
     """Numbers that are no pictures: by mean and deviation agreed over the sites, or none: as they are."""
     encoder_projector: bool = False
     """Put DualFed's projector behind the encoder of any method (equal capacity)."""
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Threads of one trainer; another number than 1 gives other bits."""
     set: dict[str, Json] = field(default_factory=dict)
     """The method's own settings."""
     state: Path = Path("pfl-state")
@@ -203,7 +202,8 @@ class ServerSettings:
     def run_part(self) -> dict[str, Json]:
         """What makes this run this run: everything but where it listens and keeps its files."""
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
-        return {name: value for name, value in plain.items() if name not in HERE_ONLY}
+        names = dict.fromkeys([*ASKED_ORDER, *plain])
+        return {name: plain[name] for name in names if name not in HERE_ONLY}
 
 
 def _dialled(host: str) -> str:

@@ -112,7 +112,7 @@ def build(name: str, sites: int, backbone: str) -> tuple[RunSpec, Participant]:
     """A run of so many sites, with the shapes of its parcels."""
     roster = tuple(f"site-{number:03d}" for number in range(sites))
     model = Model(backbone, (3, 32, 32), tuple("abcdefghij"))
-    spec = RunSpec("run-1", name, SETTINGS[name], model, 9, SEED, roster)
+    spec = RunSpec("run-1", name, SETTINGS[name], model, rounds=9, seed=SEED, roster=roster)
     template = methods.build_participant(spec)
     generators.initialise(template, SEED)
     return replace(spec, manifests=rehearse(methods.load(name), spec, template)), template

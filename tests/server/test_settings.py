@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from dataclasses import fields
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from pfl_common.app.config import settle
 from pfl_common.errors import SettingError
-from pfl_common.spec.run import MAJORITY, RunSpec
+from pfl_common.spec.rules import MAJORITY, AskedRules
+from pfl_common.spec.run import RunSpec
 from pfl_server.settings import HERE_ONLY, ServerSettings
 
 
@@ -75,6 +77,26 @@ def test_where_it_runs_is_no_part_of_the_run() -> None:
     elsewhere = {"port": 2, "state": Path("elsewhere"), "durability": "process", "http_host": "0.0.0.0"}
     assert part == ServerSettings(method="fedavg", **elsewhere).run_part()
     assert part != ServerSettings(method="fedavg", rounds=31).run_part()
+
+
+def test_the_rules_are_what_they_are_where_they_are_declared() -> None:
+    """No default of a rule stands here a second time."""
+    rules = AskedRules().told()
+    assert rules == {name: getattr(ServerSettings(), name) for name in rules}
+    assert rules == ServerSettings().told()
+    assert not rules.keys() & HERE_ONLY, "a rule makes another run"
+
+
+def test_what_was_asked_for_is_written_as_ever() -> None:
+    """Byte for byte: where a rule is declared does not show in `asked.json`. What is newer comes last."""
+    written = (
+        '{"method": "dualfed", "sites": 2, "rounds": 30, "seed": 0, "participation": "1.0", "drop": 0.0, '
+        '"candidates": "roster", "quorum": "majority", "round_seconds": 3600.0, "lease_seconds": 15.0, '
+        '"evaluate_every": 1, "classes": [], "vocabulary": [], "length": 0, "largest_norm": 1000000000.0, '
+        '"backbone": "", "image_size": 0, "pixel_range": "auto", "standardise": "agreed", '
+        '"encoder_projector": false, "threads": 1, "set": {}'
+    )
+    assert written == json.dumps(ServerSettings().run_part())[: len(written)]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin  # settings may be of any class
 
@@ -42,7 +42,13 @@ def complete_backbones(incomplete: str) -> list[str]:
 def among(kind: type[Any], name: str) -> Callable[[str], list[str]]:
     """Completes the words a setting takes."""
     field = field_of(kind, name)
-    words = get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
+    return complete_from(
+        get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
+    )
+
+
+def complete_from(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """Completes one of these words."""
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in words if word.startswith(incomplete)]

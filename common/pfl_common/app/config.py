@@ -17,12 +17,14 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
+    get_type_hints,
 )  # Any: a dataclass's fields have no narrower type
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from pfl_common.errors import SettingError, nearest
+from pfl_common.spec.rules import RoundRules, terms_of
 from pfl_common.spec.run import Json
 
 T = TypeVar("T")
@@ -41,6 +43,21 @@ class Why:
     """Gives the reason for a field's bounds, in the field's type; an error about the field quotes it."""
 
     words: str
+
+
+R = TypeVar("R", bound=RoundRules)
+
+
+def held_to_terms(kind: type[R]) -> type[R]:
+    """Below the `dataclass` of settings that are rules too: what is asked for has to keep the rules' bounds."""
+    hints, declared = get_type_hints(kind.__base__, include_extras=True), dataclasses.fields(kind)
+    bounded = {
+        one.name: Annotated[hints[one.name], terms.check, Why(terms.why)]
+        for one in declared
+        if (terms := terms_of(one)).check is not None
+    }
+    kind.__annotations__ = bounded | kind.__annotations__
+    return kind
 
 
 _EXPECTED = {

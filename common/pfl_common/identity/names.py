@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from pfl_common.errors import IdentityError
-from pfl_common.spec.run import SITE_NAME
+from pfl_common.spec.participation import SITE_NAME
 
 LONGEST = 63
 RESERVED = frozenset({"coordinator", "operator"})

@@ -8,17 +8,15 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-import math
-import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
-from pfl_common.errors import SettingError, nearest
 from pfl_common.spec.memo import remembered
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.rules import AskedRules, RoundRules, leave_out_unsaid
 
 Json: TypeAlias = JsonValue
 ClientId: TypeAlias = str
@@ -37,28 +35,6 @@ hashes of the words; somewhere else (only how many numbers there are is known). 
 """
 PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
 """Numbers in texts: what fills a short one up, a word that is in no list, the first word of the list."""
-
-
-SITE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-"""What a site may be called; a few names are reserved beside (`identity.names`)."""
-_DECIMAL_COMMA = re.compile(r"[01]?,\d+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?")
-_AMOUNTS = (
-    {"half": "0.5", "third": "0.34", "quarter": "0.25", "tenth": "0.1", "all": "1.0", "everybody": "1.0"}
-    | {
-        "everyone": "1.0",
-        "every": "1.0",
-        "full": "1.0",
-        "one": "1.0",
-        "most": "0.9",
-        "some": "0.1..1.0",
-        "any": "0.1..1.0",
-    }
-    | dict.fromkeys(
-        ("none", "nobody", "zero", "nan", "inf", "infinity", "true", "false", "auto", "random", "few"), ""
-    )
-)
-"""Words for how many, which are no names of sites; beside each what to write instead."""
 
 
 class Kind(enum.StrEnum):
@@ -106,84 +82,6 @@ Manifest: TypeAlias = tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
-class Participation:
-    """The number of sites a round asks: a ratio, a range drawn from each round, or a fixed list of names."""
-
-    low: float = 1.0
-    high: float = 1.0
-    fixed: tuple[ClientId, ...] = ()
-    drop: float = 0.0
-
-    @classmethod
-    def parse(cls, text: str, *, drop: float = 0.0) -> Self:
-        """Read `0.5`, `0.1..1.0` or `site-a,site-b`."""
-        ends = [end.strip() for end in text.split("..")]
-        if len(ends) <= 2 and all(map(_NUMBER.fullmatch, ends)):
-            low, high = float(ends[0]), float(ends[-1])
-            if not 0 < low <= high <= 1:
-                raise _no_participation(text)
-            return cls(low, high, drop=drop)
-        names = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
-        # A comma makes a name of any word: nobody writes an amount with one.
-        meant = "," in text or text.strip().lower() not in _AMOUNTS
-        if (
-            not names
-            or not meant
-            or _DECIMAL_COMMA.fullmatch(text.strip())
-            or not all(map(SITE_NAME.fullmatch, names))
-        ):
-            raise _no_participation(text)
-        return cls(fixed=names, drop=drop)
-
-    def check_roster(self, roster: Iterable[ClientId]) -> None:
-        """Refuse a fixed list that names a site which is not there."""
-        there = sorted(roster)
-        if missing := [name for name in self.fixed if name not in there]:
-            raise SettingError(
-                f"participation names {', '.join(missing[:5])}, and no such site has come",
-                expected=nearest(missing[0], there),
-                advice="correct the list, or wait for that site too: --sites",
-            )
-
-
-def _no_participation(text: str) -> SettingError:
-    """What was most likely meant, if that can be told."""
-    word = text.strip().lower()
-    shares = [end.strip().removesuffix("%") for end in word.split("..")]
-    meant = _AMOUNTS.get(word, "")
-    if "%" in word and all(map(_NUMBER.fullmatch, shares)):
-        meant = "..".join(f"{float(share) / 100:g}" for share in shares)
-    elif _DECIMAL_COMMA.fullmatch(word):
-        meant = f"{word.replace(',', '.')}; if these are sites, with one more comma: {word},"
-    return SettingError(
-        f"participation is {text[:60]!r}",
-        expected="a ratio above 0 and at most 1 (0.5), a rising range (0.1..1.0), or names of sites (a,b)",
-        advice=f"write {meant}" if meant else "",
-    )
-
-
-MAJORITY: Literal["majority"] = "majority"
-"""More than half of the expected updates, and at least two where two are expected."""
-
-
-def _read_quorum(said: object) -> float | str:
-    """A quorum as it is typed; one error for all that is none, whichever part of the type it misses."""
-    if said == MAJORITY:
-        return MAJORITY
-    try:
-        share = math.nan if isinstance(said, bool) else float(str(said))
-    except ValueError:
-        share = math.nan
-    if not 0 < share <= 1:
-        raise ValueError("majority (more than half, at least two), or a share: above 0, up to 1 for all")
-    return share
-
-
-Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read_quorum)]
-"""How many of the expected updates close a round: a share of them, or `majority`."""
-
-
-@dataclass(frozen=True)
 class Model:
     """The network that every site builds."""
 
@@ -214,7 +112,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class RunSpec:
+class RunSpec(RoundRules):
     """One training job, pinned: two runs of equal specification and equal counted sets end in equal bytes."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -223,17 +121,11 @@ class RunSpec:
     method: str
     settings: dict[str, Json]
     model: Model
-    rounds: int
-    seed: int
     roster: tuple[ClientId, ...]
-    participation: Participation = field(default_factory=Participation)
-    quorum: Quorum = MAJORITY
-    round_seconds: float = 3600.0
-    lease_seconds: float = 15.0
-    candidates: Literal["roster", "present"] = "roster"
-    evaluate_every: int = 1
-    largest_norm: float = 1e9
-    threads: int = 1
+    rounds: int = field(kw_only=True)
+    seed: int = field(kw_only=True)
+    """Neither is guessed where a specification lacks it."""
+    participation: Participation = field(default_factory=AskedRules().asks)
     repeatable: bool = True
     manifests: dict[str, Manifest] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -247,6 +139,13 @@ class RunSpec:
         return self.manifests[parcel_key(kind, phase, direction)]
 
     @property
+    def asked(self) -> AskedRules:
+        """The run's rules as one would type them."""
+        return AskedRules(
+            **self.pinned(), participation=self.participation.text, drop=self.participation.drop
+        )
+
+    @property
     def init_manifest(self) -> Manifest:
         """The complete first model, handed to each site when it registers."""
         return self.manifests["init"]
@@ -254,7 +153,8 @@ class RunSpec:
     def to_json(self) -> str:
         """The canonical text: sorted keys, no spaces; its hash names the specification."""
         # Read back first, so that 1 written for 1.0 is one text on both ends.
-        return json.dumps(asdict(_SPEC.validate_python(asdict(self))), sort_keys=True, separators=(",", ":"))
+        plain = leave_out_unsaid(asdict(_SPEC.validate_python(asdict(self))))
+        return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> RunSpec:

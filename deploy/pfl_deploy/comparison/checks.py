@@ -16,7 +16,7 @@ from pfl_common import methods
 from pfl_common.app.config import dump, settle
 from pfl_common.errors import DataError, Refused, RunFailed, SettingError, UserError, nearest
 from pfl_common.learning.method import LocalData
-from pfl_common.spec.run import ClientId, Description, Participation, RunSpec
+from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_deploy.comparison.kept import Circumstances
 from pfl_deploy.comparison.plan import Comparison, Contestant, Trial
 from pfl_deploy.comparison.worker import run_settings
@@ -167,7 +167,7 @@ def _settle(plan: Comparison, trial: Trial, sites: Mapping[ClientId, Description
     server = {**run_settings(trial.server(plan.common)), "sites": len(sites)}
     settings = settle(ServerSettings, server, what="[common]")
     check_words(settings)
-    for name in Participation.parse(settings.participation).fixed:
+    for name in settings.asks().fixed:
         if name not in sites:
             raise SettingError(f"participation names {name!r}", expected=nearest(name, sites))
     return settings

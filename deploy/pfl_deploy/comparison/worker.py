@@ -24,7 +24,7 @@ from pfl_deploy.comparison.outcome import Accuracies, Outcome
 from pfl_deploy.report.sources.coordinator import Record, read_record
 from pfl_deploy.report.sources.sites import Curve, History, find_histories
 from pfl_deploy.report.sources.traffic import exchanged
-from pfl_deploy.simulation.simulate import Result, find_sites, simulate
+from pfl_deploy.simulation.simulate import WAITING, Result, find_sites, simulate
 from pfl_server.settings import ServerSettings
 
 PARTS = ("validation", "test", "shifted")
@@ -97,7 +97,7 @@ def run_request(request: Mapping[str, Any]) -> Outcome:
 
 def run_settings(server: Mapping[str, Any]) -> dict[str, Any]:
     """A run's settings. Every site counts in every round: which do must not depend on how busy the machine is."""
-    return {"quorum": 1.0, **server}
+    return WAITING | dict(server)
 
 
 def read_outcome(result: Result, sites: Path, record: Record) -> Outcome:

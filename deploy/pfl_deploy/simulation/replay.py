@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 
 from pfl_common.errors import DataError, RunFailed, SettingError, StateError
 from pfl_common.identity import site_name
+from pfl_common.spec.rules import ALL
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_deploy.operator.status_text import tell_names
 from pfl_deploy.simulation.recording import Copy, find_difference, take_copy
@@ -197,7 +198,7 @@ def _make_folder(state: Path) -> None:
 def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path) -> Path:
     spec = recording.spec
     # Who was lost is written already: nobody is given up here because this machine is slower.
-    patient = replace(spec, quorum=1.0, round_seconds=PATIENCE_SECONDS)
+    patient = replace(spec, quorum=ALL, round_seconds=PATIENCE_SECONDS)
     settings = ServerSettings(method=spec.method, sites=len(sites), state=state / "coordinator")
     script = Screenplay(recording, sites)
     host = open_host(settings, pinned=patient, script=script)

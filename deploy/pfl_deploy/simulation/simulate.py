@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any  # a setting may be of any type
 
 import structlog
 
@@ -19,12 +20,16 @@ from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.identity import site_name
 from pfl_common.spec.messages import Scores
+from pfl_common.spec.rules import ALL
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_deploy.simulation.loopback import LoopbackBench, LoopbackLink, OpenEnvelopes
 from pfl_server.run.attempt import Script
 from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
 from pfl_server.sites.gathering import UNFIT
+
+WAITING: dict[str, Any] = {"quorum": ALL}
+"""In one process nobody is ever away, only slow: a busy machine must not change who is counted."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from rich.table import Table
 from pfl_common.app.config import layered, settle
 from pfl_common.errors import SettingError
 from pfl_common.identity import site_name
-from pfl_common.spec.run import Participation, RunSpec
+from pfl_common.spec.run import RunSpec
+from pfl_deploy.simulation.simulate import WAITING
 from pfl_server.run.setting_checks import add_method_settings, check_words
 from pfl_server.settings import ServerSettings
 
@@ -31,9 +32,7 @@ def server_settings(
     flags = {name: value for name, value in given.items() if name in names}
     values = layered(ServerSettings, flags, given["config"], prefix="PFL_")
     values = add_method_settings(values, None, given["set_"] or ())
-    # In one process nobody is ever away, only slow: a busy machine must not change who is counted.
-    values.setdefault("quorum", 1.0)
-    values |= {"sites": len(folders), "state": state}
+    values = WAITING | values | {"sites": len(folders), "state": state}
     pinned = None
     if given["spec"] is not None:
         pinned = _read_spec(given["spec"])
@@ -41,7 +40,7 @@ def server_settings(
         values["method"] = pinned.method
     settings = settle(ServerSettings, values, what="simulate")
     check_words(settings)
-    Participation.parse(settings.participation).check_roster(map(site_name, folders))
+    settings.asks().check_roster(map(site_name, folders))
     return settings, pinned
 
 

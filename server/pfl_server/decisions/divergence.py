@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self, cast
 
-from pfl_common.spec.run import ClientId, Model, Quorum
+from pfl_common.spec.rules import Quorum
+from pfl_common.spec.run import ClientId, Model
 from pfl_server.decisions.sampling import Draw
 
 LIMIT = 3

@@ -15,7 +15,7 @@ from pfl_common import methods
 from pfl_common.app import code_digest
 from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
-from pfl_common.spec.run import ClientId, Description, Manifest, Participation, RunSpec
+from pfl_common.spec.run import ClientId, Description, Manifest, RunSpec
 from pfl_server.decisions import input_choice
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
@@ -52,24 +52,16 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
     listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
     model = agree(listed, wish)
     method = methods.load(settings.method)
-    participation = Participation.parse(settings.participation, drop=settings.drop)
+    participation = settings.asks()
     participation.check_roster(sites)
     spec = RunSpec(
         id=run,
         method=method.name,
         settings=dump(method.settle(settings.set)),
         model=model,
-        rounds=settings.rounds,
-        seed=settings.seed,
         roster=tuple(sorted(sites)),
+        **settings.pinned(),
         participation=participation,
-        candidates=settings.candidates,
-        quorum=settings.quorum,
-        round_seconds=settings.round_seconds,
-        lease_seconds=settings.lease_seconds,
-        evaluate_every=settings.evaluate_every,
-        largest_norm=settings.largest_norm,
-        threads=settings.threads,
         repeatable=settings.threads == 1,
         versions=versions() | {REPORTS: "told"},
         chosen=explain_backbone(model, wish)

@@ -210,15 +210,7 @@ class RunHost:
 def _describe_wanted(settings: ServerSettings) -> dict[str, JsonValue]:
     """What is known of a run before its sites have come, under the names it will have then."""
     return {
-        "rounds": settings.rounds,
-        "participation": settings.participation,
-        "drop": settings.drop,
-        "candidates": settings.candidates,
-        "quorum": settings.quorum,
-        "lease_seconds": settings.lease_seconds,
-        "round_seconds": settings.round_seconds,
-        "evaluate_every": settings.evaluate_every,
-        "seed": settings.seed,
+        **settings.told(),
         "settings": dict(settings.set),
         "sites": settings.sites,
     }

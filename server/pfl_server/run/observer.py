@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from pfl_common import evaluation
 from pfl_common.spec.messages import RunStatus, Scores
-from pfl_common.spec.run import ClientId, Kind, Participation, RunSpec, Task
+from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
 from pfl_server.decisions.round import Round
 from pfl_server.run.attempt import OUTCOMES, Opened, Watch
 from pfl_server.store.disk_wait import Room
@@ -276,25 +276,11 @@ def describe(spec: RunSpec) -> dict[str, JsonValue]:
         "backbone": spec.model.backbone,
         "shape": list(spec.model.shape),
         "classes": len(spec.model.classes),
-        "rounds": spec.rounds,
-        "participation": _say(spec.participation),
-        "drop": spec.participation.drop,
-        "candidates": spec.candidates,
-        "quorum": spec.quorum,
-        "lease_seconds": spec.lease_seconds,
-        "round_seconds": spec.round_seconds,
-        "evaluate_every": spec.evaluate_every,
-        "seed": spec.seed,
+        **spec.asked.told(),
         "settings": dict(spec.settings),
         "sites": len(spec.roster),
         **({"chosen": dict(spec.chosen)} if spec.chosen else {}),
     }
-
-
-def _say(rule: Participation) -> str:
-    if rule.fixed:
-        return ",".join(rule.fixed)
-    return f"{rule.low:g}" if rule.low == rule.high else f"{rule.low:g}..{rule.high:g}"
 
 
 def _begun(books: Books) -> float:

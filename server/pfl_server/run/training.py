@@ -15,6 +15,7 @@ import structlog
 from pfl_common.errors import RunFailed, StateError
 from pfl_common.learning.method import Metrics
 from pfl_common.spec.messages import Assignment, Over
+from pfl_common.spec.rules import ALL
 from pfl_common.spec.run import ClientId, Kind, Task
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
@@ -231,7 +232,7 @@ class Training:
         """
         async for silent in self._silences(opened.round):
             # Whoever stops the run does not want to wait for the deadline of a site that is dead.
-            patient = self._spec.quorum == 1 and not self._stopping
+            patient = self._spec.quorum == ALL and not self._stopping
             if not patient and len(silent) == len(opened.round.awaited):
                 for site in silent:
                     self._fleet.give_up(site, "lease")

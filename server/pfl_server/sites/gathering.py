@@ -30,6 +30,7 @@ from pfl_common.spec.messages import (
     SiteStatus,
     shorten,
 )
+from pfl_common.spec.rules import RoundRules
 from pfl_common.spec.run import ClientId, Description
 from pfl_server.decisions.site_check import Verdict, check_site, judge
 from pfl_server.sites.fleet import Fleet
@@ -43,8 +44,6 @@ log = structlog.get_logger("pfl.reception")
 JOIN_WAIT = 5.0
 """Seconds a joining site is held before it is told to ask again."""
 
-SILENT_SECONDS = 15.0
-"""The usual lease: a site that is silent for so long is away, unless the run's own lease is told."""
 MOST_REFUSED = 50
 """Sites that were not taken are told apart up to here; invitations bound how many there can be."""
 UNFIT = ("classes", "shape")
@@ -92,7 +91,7 @@ class Reception:
     ) -> None:
         self._method, self._room = method, room or Room(Path())
         self._events, self._wanted = (record or Record()).events, dict(wanted or {})
-        self._lease = float(cast(float, self._wanted.get("lease_seconds", SILENT_SECONDS)))
+        self._lease = float(cast(float, self._wanted.get("lease_seconds", RoundRules.lease_seconds)))
         self._rules = rules or Rules()
         self._gathered: dict[ClientId, Guest] = {}
         self._judged: Mapping[ClientId, Description] | None = None

@@ -104,10 +104,7 @@ _MODEL_WORDS = {"shape": "size", "deviation": "standardisation"}
 
 def _share(spec: RunSpec) -> str:
     rule = spec.participation
-    words = ",".join(rule.fixed) or (
-        f"{rule.low:g}" if rule.low == rule.high else f"{rule.low:g}..{rule.high:g}"
-    )
-    return f"{words} with drop-outs {rule.drop:g}" if rule.drop else words
+    return f"{rule.text} with drop-outs {rule.drop:g}" if rule.drop else rule.text
 
 
 def _pair(name: str, mine: object, theirs: object) -> str:

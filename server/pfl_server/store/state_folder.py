@@ -13,7 +13,8 @@ import structlog
 from pfl_common.errors import StateError
 from pfl_common.files import atomic, locks
 from pfl_common.randomness.hashed import derive
-from pfl_common.spec.run import MAJORITY, ClientId, Description, RunSpec
+from pfl_common.spec.rules import MAJORITY
+from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings
 from pfl_server.store.journal import Journal

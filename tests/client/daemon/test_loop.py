@@ -53,7 +53,16 @@ def pin(run: str = "run-1") -> RunSpec:
         "init": MANIFEST,
         "train/train/up": MANIFEST,
     }
-    return RunSpec(run, "fedavg", {}, Model("mlp", (1, 4, 4), ("a", "b")), 3, 7, (SITE,), manifests=manifests)
+    return RunSpec(
+        run,
+        "fedavg",
+        {},
+        Model("mlp", (1, 4, 4), ("a", "b")),
+        rounds=3,
+        seed=7,
+        roster=(SITE,),
+        manifests=manifests,
+    )
 
 
 def assign(

@@ -67,7 +67,17 @@ async def test_no_pause_outlasts_a_lease(tmp_path: Path, monkeypatch: pytest.Mon
         await sleep(0)
 
     monkeypatch.setattr(story.asyncio, "sleep", note)
-    spec = RunSpec("run-1", "fedavg", {}, MODEL, 3, 7, ("a",), lease_seconds=6.0, manifests={"init": ()})
+    spec = RunSpec(
+        "run-1",
+        "fedavg",
+        {},
+        MODEL,
+        rounds=3,
+        seed=7,
+        roster=("a",),
+        lease_seconds=6.0,
+        manifests={"init": ()},
+    )
     daemon = Daemon(
         DataFolder(tmp_path, "a"),
         link=GoneForAWhile(spec, 9),
@@ -118,7 +128,17 @@ async def test_a_coordinator_that_is_away_for_long_is_not_worth_a_line_a_second(
             await asyncio.Event().wait()
 
     monkeypatch.setattr(story.asyncio, "sleep", no_time)
-    spec = RunSpec("run-1", "fedavg", {}, MODEL, 3, 7, ("a",), lease_seconds=6.0, manifests={"init": ()})
+    spec = RunSpec(
+        "run-1",
+        "fedavg",
+        {},
+        MODEL,
+        rounds=3,
+        seed=7,
+        roster=("a",),
+        lease_seconds=6.0,
+        manifests={"init": ()},
+    )
     daemon = Daemon(
         DataFolder(tmp_path, "a"),
         link=GoneForAWhile(spec, 500),

@@ -48,7 +48,10 @@ def pin(**changes: object) -> RunSpec:
         "train/train/up": MANIFEST,
     }
     model = Model("mlp", (1, 4, 4), ("a", "b"))
-    return replace(RunSpec("run-1", "fedavg", {}, model, 3, 7, (SITE,), manifests=manifests), **changes)
+    return replace(
+        RunSpec("run-1", "fedavg", {}, model, rounds=3, seed=7, roster=(SITE,), manifests=manifests),
+        **changes,
+    )
 
 
 @dataclass

@@ -13,7 +13,8 @@ from pfl_common.errors import SettingError
 from pfl_common.learning.method import LocalData, Participant, Samples
 from pfl_common.methods import fedphp, load
 from pfl_common.models import Backbone
-from pfl_common.spec.run import Json, Participation
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import Json
 from pfl_common.tensors.state import State
 from tests.common.methods.one_number import build_number, build_samples, download, read, slide
 from tests.common.methods.toy import ask, build_client, build_data, build_spec, equal

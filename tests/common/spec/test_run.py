@@ -8,14 +8,13 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from pydantic import ValidationError
 
-from pfl_common.errors import SettingError
+from pfl_common.spec.participation import Participation
 from pfl_common.spec.run import (
     Description,
     Entry,
     Header,
     Kind,
     Model,
-    Participation,
     RunSpec,
     Task,
     manifest_hash,
@@ -58,6 +57,41 @@ def test_the_text_is_canonical() -> None:
     assert 64 == len(SPEC.hash)
 
 
+def test_the_text_is_that_of_earlier_releases() -> None:
+    """Sites know a run by its hash: that of a run under way has to be what it was when the run began."""
+    assert "505218528b192ef7696b968b6c71f1d797d3e290325025c131994fa06028df01" == SPEC.hash
+
+
+def test_what_an_earlier_specification_lacks() -> None:
+    """A limit for updates came later than the first runs: theirs is the usual one."""
+    fields = json.loads(SPEC.to_json())
+    del fields["largest_norm"]
+
+    assert 1e9 == RunSpec.from_json(json.dumps(fields)).largest_norm
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("round_seconds", 1e9), ("lease_seconds", 1e6), ("seed", 2**60), ("rounds", 10**7)]
+)
+def test_a_run_of_other_bounds_is_read(name: str, value: float) -> None:
+    """Earlier releases let an operator ask for more."""
+    text = replace(SPEC, **{name: value}).to_json()
+
+    assert (value, text) == (getattr(RunSpec.from_json(text), name), RunSpec.from_json(text).to_json())
+
+
+def test_the_rules_are_told_as_they_are_typed() -> None:
+    """Participation too, which is pinned in another form; the same would be pinned again."""
+    assert (100, 7, 0.5, "0.5..1", 0.1) == (
+        SPEC.asked.rounds,
+        SPEC.asked.seed,
+        SPEC.asked.quorum,
+        SPEC.asked.participation,
+        SPEC.asked.drop,
+    )
+    assert SPEC.participation == SPEC.asked.asks()
+
+
 def test_the_order_of_settings_does_not_matter() -> None:
     """Two users who type the same in another order run the same."""
     turned = replace(SPEC, settings=dict(reversed(SPEC.settings.items())))
@@ -90,12 +124,13 @@ def test_an_ill_typed_field_is_an_error(change: dict[str, object]) -> None:
         RunSpec.from_json(json.dumps(json.loads(SPEC.to_json()) | change))
 
 
-def test_a_missing_field_is_an_error() -> None:
+@pytest.mark.parametrize("name", ["seed", "rounds", "roster"])
+def test_a_missing_field_is_an_error(name: str) -> None:
     """Nothing that has no default is guessed."""
     fields = json.loads(SPEC.to_json())
-    del fields["seed"]
+    del fields[name]
 
-    with pytest.raises(ValidationError, match="seed"):
+    with pytest.raises(ValidationError, match=name):
         RunSpec.from_json(json.dumps(fields))
 
 
@@ -146,79 +181,6 @@ def test_a_task_has_a_name_of_its_own() -> None:
 
     assert ["000002-1-train", "000002-2-train", "000002-1-evaluate"] == keys
     assert Task(Kind.TRAIN, 9, 10).key < Task(Kind.TRAIN, 10, 10).key
-
-
-@pytest.mark.parametrize(
-    ("text", "low", "high"), [("0.5", 0.5, 0.5), ("1", 1.0, 1.0), (".25", 0.25, 0.25), ("0.1..1.0", 0.1, 1.0)]
-)
-def test_participation_by_numbers(text: str, low: float, high: float) -> None:
-    """A ratio for every round, or a range from which each round draws."""
-    assert Participation(low, high) == Participation.parse(text)
-
-
-@pytest.mark.parametrize("text", ["site-b, site-a", "site-a,site-b,", "site-b,site-a"])
-def test_participation_by_names(text: str) -> None:
-    """The same sites in every round, in the order of their names."""
-    assert Participation(fixed=("site-a", "site-b")) == Participation.parse(text)
-
-
-def test_participation_keeps_the_drop_rate() -> None:
-    """Drawn drop-outs go with either way of choosing."""
-    assert (0.2, 0.2) == (
-        Participation.parse("0.5", drop=0.2).drop,
-        Participation.parse("a,b", drop=0.2).drop,
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["0", "1.5", "7", "0.5..0.1", "0..1", "0.5..2", "-0.5", "nan", "inf", "1e9", "0.5..x"]
-)
-@pytest.mark.parametrize("around", ["{}", " {} "])
-def test_a_participation_that_cannot_be_is_an_error(text: str, around: str) -> None:
-    """The error shows all ways of writing it."""
-    with pytest.raises(SettingError, match=r"0\.1\.\.1\.0"):
-        Participation.parse(around.format(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        ("50%", "write 0.5"),
-        ("10%..100%", "write 0.1..1"),
-        ("half", "write 0.5"),
-        ("All", "write 1.0"),
-        ("0,5", "write 0.5; if these are sites, with one more comma: 0,5,"),
-        ("nobody", ""),
-        ("", ""),
-        (",", ""),
-        ("Hospital A", ""),
-        ("a;b", ""),
-        ("a,B", ""),
-    ],
-)
-def test_words_for_how_many_are_no_names_of_sites(text: str, meant: str) -> None:
-    """What was most likely meant is said where it can be told."""
-    with pytest.raises(SettingError, match="participation is") as caught:
-        Participation.parse(text)
-    assert meant == caught.value.advice
-
-
-@pytest.mark.parametrize(
-    ("text", "names"), [("half,", ("half",)), ("0,5,", ("0", "5")), ("0,1,2", ("0", "1", "2"))]
-)
-def test_a_comma_makes_a_name_of_any_word(text: str, names: tuple[str, ...]) -> None:
-    """A site may be called so; twice named it is asked once."""
-    assert names == Participation.parse(text).fixed
-    assert names == Participation.parse(f"{text},{names[0]}").fixed
-
-
-def test_a_list_that_names_a_stranger_is_refused() -> None:
-    """As soon as it is known who is there; a ratio fits everybody."""
-    Participation.parse("0.5").check_roster(["hospital_a"])
-    Participation.parse("hospital_a,").check_roster(["hospital_a", "hospital_b"])
-    with pytest.raises(SettingError, match="names hospital_c, and no such site") as caught:
-        Participation.parse("hospital_a,hospital_c").check_roster(["hospital_a", "hospital_b"])
-    assert "known: hospital_a, hospital_b" in caught.value.expected
 
 
 def test_a_header_comes_back_as_it_was() -> None:

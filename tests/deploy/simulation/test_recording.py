@@ -32,7 +32,15 @@ def abandoned(number: int, *, cohort: str, losses: dict[str, str]) -> dict[str, 
 
 def recorded(*rows: dict[str, object], handed: dict[str, dict[str, int]] | None = None) -> Recording:
     """What a journal with these rows and handed says."""
-    spec = RunSpec("run-1", "fedcac", {}, Model("resnet8", (1, 8, 8), ("x", "y")), 9, 0, ("a", "b", "c"))
+    spec = RunSpec(
+        "run-1",
+        "fedcac",
+        {},
+        Model("resnet8", (1, 8, 8), ("x", "y")),
+        rounds=9,
+        seed=0,
+        roster=("a", "b", "c"),
+    )
     journal = SimpleNamespace(spec=spec.to_json, rounds=lambda: list(rows), handed=lambda: handed or {})
     return Recording.of(journal, checkpoints=range(1, 10))
 

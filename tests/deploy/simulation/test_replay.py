@@ -15,7 +15,7 @@ import pytest
 from pfl_client.trainer_process.api import Done, Job, Progress
 from pfl_client.trainer_process.task_errors import Diverged
 from pfl_common.app.config import settle
-from pfl_common.spec.run import Participation
+from pfl_common.spec.participation import Participation
 from pfl_deploy.cli import main
 from pfl_deploy.simulation.loopback import LoopbackBench
 from pfl_deploy.simulation.recording import take_copy

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import RunFailed
-from pfl_common.spec.run import MAJORITY, Model, Quorum, Values
+from pfl_common.spec.rules import MAJORITY, Quorum
+from pfl_common.spec.run import Model, Values
 from pfl_server.decisions.divergence import LIMIT, Divergence, Outcome, Rate, tell_end, tell_scaling
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run.training import Training

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from pfl_common.errors import RunFailed
-from pfl_common.spec.run import MAJORITY, Participation, Quorum
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.rules import MAJORITY, Quorum
 from pfl_server.decisions.sampling import Draw, draw
 
 

@@ -13,6 +13,7 @@ from pfl_common.spec.run import Description
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.run.freeze import begin
 from pfl_server.run.host import RunHost
+from pfl_server.run.observer import describe
 from pfl_server.settings import ServerSettings
 from pfl_server.status.view import View
 from pfl_server.store.journal import Journal
@@ -34,6 +35,27 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
     assert ("stopped", "stopped") == (host.status().status, View(host, lambda sites: {}).state)
     assert "info" == host.status().events[0].level
     assert [] == list((tmp_path / "state" / "runs").iterdir())
+    host.runs.close()
+
+
+def test_every_rule_is_told_before_and_during_a_run(tmp_path: Path) -> None:
+    """With the value that was asked for; what the run has pinned is told in the same words."""
+    chosen = {
+        "lease_seconds": 7.0,
+        "quorum": 0.5,
+        "participation": "0.5..1",
+        "drop": 0.25,
+        "largest_norm": 5.0,
+    }
+    settings = ServerSettings(method="fedavg", state=tmp_path / "state", **chosen)
+    host = RunHost(settings, OpenEnvelopes())
+    sites = {name: Description((4,), ("x", "y"), 3, "array") for name in "ab"}
+    books = begin(host.runs, settings, sites)
+    rules, during = settings.told(), describe(books.spec)
+    for told in (host.status().spec, during):
+        assert rules == {name: told.get(name) for name in rules}
+    assert rules.items() >= chosen.items()
+    books.journal.close()
     host.runs.close()
 
 

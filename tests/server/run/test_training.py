@@ -13,7 +13,8 @@ from pfl_common.errors import RunFailed
 from pfl_common.evaluation import add
 from pfl_common.learning.method import Arrivals, Averaging
 from pfl_common.spec.messages import Over
-from pfl_common.spec.run import Kind, Participation, RunSpec, Task
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_common.tensors.state import State, flat
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Weighted

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pfl_common.spec.run import Participation, RunSpec
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import RunSpec
 from pfl_server.run.training import Training
 from pfl_server.store.run_store import Books
 from tests.server.support.federation import ScriptedFleet, build_spec, open_run

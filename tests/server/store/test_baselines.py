@@ -12,7 +12,8 @@ import pytest
 
 from pfl_common.errors import SettingError
 from pfl_common.evaluation import vector
-from pfl_common.spec.run import Model, Participation, RunSpec
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import Model, RunSpec
 from pfl_server.store.baselines import find_baselines as find
 from pfl_server.store.baselines import look_up
 from pfl_server.store.journal import Journal
@@ -20,7 +21,7 @@ from tests.server.scenarios.test_numbers import read, run_to_the_end, value
 from tests.server.support.federation import CLASSES, SHAPE
 
 MODEL = Model("tiny", SHAPE, CLASSES)
-SPEC = RunSpec("run-9", "dualfed", {}, MODEL, 2, 5, ("a", "b"))
+SPEC = RunSpec("run-9", "dualfed", {}, MODEL, rounds=2, seed=5, roster=("a", "b"))
 
 
 def find_baselines(runs: Path, spec: RunSpec, named: tuple[Path, ...] = ()) -> dict[str, float]:

@@ -17,17 +17,8 @@ from pfl_common.evaluation import tell, vector
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
 from pfl_common.spec.messages import Blob, Offer, Over, Receipt, header_up
-from pfl_common.spec.run import (
-    ClientId,
-    Description,
-    Entry,
-    Header,
-    Kind,
-    Model,
-    Participation,
-    RunSpec,
-    Task,
-)
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import ClientId, Description, Entry, Header, Kind, Model, RunSpec, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
@@ -67,7 +58,17 @@ def build_spec(method: str = "fedavg", *, sites: tuple[str, ...] = SITES, **fiel
 def pin_spec(up: tuple[Entry, ...], **fields: Any) -> RunSpec:
     """A run whose uploads are just these tensors."""
     model = Model("tiny", SHAPE, CLASSES)
-    return RunSpec("run-1", "fedavg", {}, model, 2, 5, SITES, manifests={"train/train/up": up}, **fields)
+    return RunSpec(
+        "run-1",
+        "fedavg",
+        {},
+        model,
+        rounds=2,
+        seed=5,
+        roster=SITES,
+        manifests={"train/train/up": up},
+        **fields,
+    )
 
 
 def open_run(folder: Path, spec: RunSpec) -> Books:

@@ -52,7 +52,7 @@ function showSpec(spec) {
   const known = Object.keys(SAID).filter((name) => name in spec);
   const names = [...known, ...Object.keys(spec).filter((name) => !(name in SAID))];
   const list = el("spec");
-  const facts = names.flatMap((name) => [SAID[name] ?? name, tell(name, spec[name])]);
+  const facts = names.flatMap((name) => [SAID[name] ?? name.replaceAll("_", " "), tell(name, spec[name])]);
   if (list.children.length !== facts.length) {
     list.replaceChildren(...facts.map((_, at) => make(at % 2 ? "dd" : "dt")));
   }

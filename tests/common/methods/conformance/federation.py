@@ -229,7 +229,7 @@ class Federation:
     def _pin(self, settings: dict[str, Json]) -> RunSpec:
         model = Model("own", (INPUTS,), tuple("wxyz"[:CLASSES]))
         roster = tuple(sorted(self.name(site) for site in SITES if site != LATECOMER))
-        return RunSpec("run", self.method.name, settings, model, ROUNDS, SEED, roster)
+        return RunSpec("run", self.method.name, settings, model, rounds=ROUNDS, seed=SEED, roster=roster)
 
     def _build(self) -> Participant:
         return self.method.client(self.method.settle(self._spec.settings), build_backbone(), CLASSES)

@@ -164,7 +164,15 @@ def test_the_verdict_names_what_differs() -> None:
 @pytest.mark.parametrize(("data", "comparable"), [(SAMPLE, True), (Path("/elsewhere"), False)])
 def test_steps_were_chosen_alike_on_the_sample_alone(tmp_path: Path, data: Path, comparable: bool) -> None:
     """On other data the same two steps are only different steps."""
-    spec = RunSpec("x", "dualfed", {"lr": 0.1, "lambda": 1.0}, Model("cnn", (1,), ("a",)), 2, 0, ("a",))
+    spec = RunSpec(
+        "x",
+        "dualfed",
+        {"lr": 0.1, "lambda": 1.0},
+        Model("cnn", (1,), ("a",)),
+        rounds=2,
+        seed=0,
+        roster=("a",),
+    )
     (tmp_path / "spec.json").write_text(replace(spec, method="fedavg", settings={"lr": 0.8}).to_json())
     trained = Trained(FEDAVG, {"a": tmp_path}, [], 1.0, 1.0)
     found = findings._differ(replace(spec, data={"a": "11"}), trained, Plan(data, tmp_path))

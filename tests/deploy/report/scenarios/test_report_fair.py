@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.spec.run import Entry, Model, Participation, RunSpec
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import Entry, Model, RunSpec
 from tests.deploy.support.reported import Book, Page, measured, report
 
 MODEL = Model("cnn", (1, 8, 8), ("x", "y"))
@@ -21,9 +22,9 @@ SPEC = RunSpec(
     "dualfed",
     SETTINGS,
     MODEL,
-    2,
-    5,
-    ("one", "two"),
+    rounds=2,
+    seed=5,
+    roster=("one", "two"),
     data={"one": "11", "two": "22"},
     manifests=PINNED,
 )

@@ -1,0 +1,144 @@
+"""The rules of a run's rounds, each declared once with its type, default, bounds and meaning.
+
+The programs' options, the coordinator's settings, a run's specification and what people are told of a run are made from
+them. So a new rule costs two edits: its line in `RoundRules`, and the place that uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import Field as RuleField
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast  # Any: a rule's value may be of any type
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from pfl_common.spec.participation import Participation
+
+T = TypeVar("T")
+MAJORITY: Literal["majority"] = "majority"
+"""More than half of the expected updates, and at least two where two are expected."""
+ALL = 1.0
+"""Every expected update: a round waits for each site, and only its deadline gives one up."""
+
+
+def _read_quorum(said: object) -> float | str:
+    """A quorum as it is typed; one error for all that is none, whichever part of the type it misses."""
+    if said == MAJORITY:
+        return MAJORITY
+    try:
+        share = math.nan if isinstance(said, bool) else float(str(said))
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ValueError("majority (more than half, at least two), or a share: above 0, up to 1 for all")
+    return share
+
+
+Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read_quorum)]
+"""How many of the expected updates close a round: a share of them, or `majority`."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is declared of a rule besides its name, its type and its default."""
+
+    sentence: str
+    """What it means, as the programs' help says it."""
+    check: object = None
+    """What pydantic is to check in a value that is asked for."""
+    why: str = ""
+    """Why it has its bounds, said to whoever is refused."""
+
+
+def rule(default: T, sentence: str, check: object = None, *, why: str = "") -> T:
+    """Declare a rule: what it is when nobody names it, what it means, and within which bounds it can be asked for."""
+    return field(default=default, metadata={"terms": Terms(sentence, check, why)})
+
+
+def terms_of(declared: RuleField[Any]) -> Terms:
+    """What was declared of a rule."""
+    return cast(Terms, declared.metadata["terms"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRules:
+    """What a specification pins as it was asked for.
+
+    Bounds hold for what is asked for, not for what is read: a run begun under other bounds can still be looked at.
+    """
+
+    rounds: int = rule(30, "Rounds of the run.", Field(ge=1, le=999_999))
+    seed: int = rule(
+        0,
+        "Everything drawn follows from it.",
+        Field(ge=0, le=2**53 - 1),
+        why="larger ones are rounded by some readers of JSON",
+    )
+    candidates: Literal["roster", "present"] = rule("roster", "roster or present.")
+    """Draw from all registered sites, or from those that are here."""
+    quorum: Quorum = rule(MAJORITY, "Updates that close a round: majority or share.")
+    """A share is one of the expected updates; 1 waits for all."""
+    round_seconds: float = rule(
+        3600.0, "Deadline of a round.", Field(gt=0, le=2_592_000), why="30 days are the most"
+    )
+    lease_seconds: float = rule(
+        15.0, "Silence that loses a site its round.", Field(gt=0, le=86_400), why="a day is the most"
+    )
+    """How long a site may show no progress once the others are done."""
+    evaluate_every: int = rule(1, "Rounds between measurements.", Field(ge=1, le=999_999))
+    """Sites that do not train measure the model every so many rounds."""
+    largest_norm: float = rule(
+        1e9, "Largest norm of an update taken.", Field(gt=0, le=1e38), why="values are float32"
+    )
+    """Euclidean, of an update's values; a larger one is refused: one site must not drown the sum."""
+    threads: int = rule(1, "Threads of one trainer.", Field(ge=1, le=1024))
+    """Another number than 1 gives other bits."""
+
+    def pinned(self) -> dict[str, Any]:
+        """Each of these rules by its name."""
+        return {one.name: getattr(self, one.name) for one in fields(RoundRules)}
+
+
+def _check_participation(text: str) -> str:
+    Participation.parse(text)
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedRules(RoundRules):
+    """All rules as they are typed; of the two that a specification pins otherwise, `asks` makes what it pins."""
+
+    participation: str = rule("1.0", "0.5, 0.1..1.0 or names a,b.", AfterValidator(_check_participation))
+    """Share of sites asked in a round (0.5), a range drawn from (0.1..1.0) or names (a,b)."""
+    drop: float = rule(
+        0.0,
+        "Chance that an asked site does not report.",
+        Field(ge=0, lt=1),
+        why="with 1 no site ever reports",
+    )
+    """Such a site trains all the same."""
+
+    def asks(self) -> Participation:
+        """How many sites a round asks, and how many of them drop out."""
+        return Participation.parse(self.participation, drop=self.drop)
+
+    def told(self) -> dict[str, Any]:
+        """Every rule by its name, as people are told of a run's."""
+        return {one.name: getattr(self, one.name) for one in fields(AskedRules)}
+
+
+ALWAYS_WRITTEN = frozenset(
+    {"rounds", "seed", "candidates", "quorum", "round_seconds", "lease_seconds", "evaluate_every"}
+    | {"largest_norm", "threads"}
+)
+"""Rules that every specification names. Never to be added to: see `leave_out_unsaid`."""
+
+
+def leave_out_unsaid(plain: Mapping[str, Any], kind: type[RoundRules] = RoundRules) -> dict[str, Any]:
+    """A specification's values without the later rules that are at their default: a run that was begun before there was
+    such a rule keeps its text when the programs are upgraded, and with it the hash that its sites know it by.
+    """
+    unsaid = {one.name: one.default for one in fields(kind) if one.name not in ALWAYS_WRITTEN}
+    return {name: value for name, value in plain.items() if name not in unsaid or value != unsaid[name]}
