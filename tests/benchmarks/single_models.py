@@ -100,11 +100,13 @@ def measure(name: str, sites: int, backbone: str) -> list[Step]:
         first, second = (Task(Kind.TRAIN, number, 9, since=number - 1) for number in (1, 2))
         start = half.start(template, SEED)
         take("read one update", lambda: everybody[spec.roster[0]].load())
-        state = take("close a round of all", lambda: half.close(start, Arrivals(Sum(), everybody), first))
+        state = take(
+            "close a round of all", lambda: half.close(start, Arrivals(Sum(), everybody), first).state
+        )
         assert isinstance(state, State)
         take("reply to a site", lambda: half.send(state, spec.roster[0], second))
         take("reply to a new site", lambda: half.welcome(state))
-        take("close a round of a tenth", lambda: half.close(state, Arrivals(Sum(), few), second))
+        take("close a round of a tenth", lambda: half.close(state, Arrivals(Sum(), few), second).state)
     return steps
 
 

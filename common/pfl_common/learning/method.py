@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from pydantic import Field
@@ -229,6 +229,15 @@ class Participant(nn.Module):
         return {"combined": self(x)}
 
 
+class Closed(NamedTuple):
+    """What the coordinator's half makes of a round."""
+
+    state: State
+    """The state after it."""
+    numbers: Metrics
+    """What it found out on the way that is worth a curve, by name."""
+
+
 class ServerHalf(Protocol):
     """The coordinator's half, as pure functions: state in, state out; the state is the checkpoint."""
 
@@ -243,8 +252,8 @@ class ServerHalf(Protocol):
     def send(self, state: State, client: ClientId, task: Task) -> State:
         """This site's download for this task; the same for all unless the module says PER_CLIENT."""
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
-        """The state after a round, from the state before it and what was counted."""
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
+        """The state after a round, from the state before it and what was counted; and numbers to tell of the round."""
 
 
 class Averaging:
@@ -270,6 +279,6 @@ class Averaging:
         """Everybody gets the mean."""
         return state
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """The weighted mean over the counted sites; what nobody sent stays as it was."""
-        return arrivals.total.mean(otherwise=state)
+        return Closed(arrivals.total.mean(otherwise=state), {})

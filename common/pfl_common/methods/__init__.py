@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from math import isfinite
 from types import ModuleType
-from typing import Protocol, runtime_checkable
 
 import torch
 
 from pfl_common import models
 from pfl_common.app.config import settle
 from pfl_common.errors import SettingError, nearest
-from pfl_common.learning.method import Arrivals, Metrics, Participant, ServerHalf, Settings
+from pfl_common.learning.method import Arrivals, Closed, Participant, ServerHalf, Settings
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.models import Backbone, ProjectorShape
 from pfl_common.spec.run import Json, RunSpec, Task
@@ -27,14 +26,6 @@ EVERYWHERE: Mapping[str, str] = {
     "own, 0 when classes lie no further apart than samples of one class.",
 }
 """Sentences for what every site tells, whatever its method."""
-
-
-@runtime_checkable
-class Telling(Protocol):
-    """A coordinator's half that also reports numbers worth a curve."""
-
-    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
-        """The state that `close` gives, and the numbers by name; pure as `close` is."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +81,11 @@ class Method:
         """The coordinator's half."""
         return self.server(self.settle(spec.settings), spec)
 
-    def close(
-        self, half: ServerHalf, state: State, *, arrivals: Arrivals, task: Task
-    ) -> tuple[State, Metrics]:
-        """The state after a round, and what the coordinator's half has to tell of it: all that is a number."""
-        if not isinstance(half, Telling):
-            return half.close(state, arrivals, task), {}
-        closed, told = half.close_telling(state, arrivals, task)
-        return closed, {name: float(value) for name, value in told.items() if isfinite(value)}
+    def close(self, half: ServerHalf, state: State, *, arrivals: Arrivals, task: Task) -> Closed:
+        """The state after a round, and of what the coordinator's half has to tell all that is a number."""
+        closed = half.close(state, arrivals, task)
+        finite = {name: float(value) for name, value in closed.numbers.items() if isfinite(value)}
+        return Closed(closed.state, finite)
 
     def phases(self, config: Settings, rounds: int) -> list[tuple[str, int]]:
         """Each phase with the first round it occurs in."""

@@ -31,7 +31,7 @@ from torch.nn.functional import cross_entropy
 from pfl_common.app.config import Why
 from pfl_common.learning import sgd, single_models
 from pfl_common.learning.measures import band
-from pfl_common.learning.method import STRICT, Arrivals, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.method import STRICT, Arrivals, Closed, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import held_back
 from pfl_common.models import Backbone
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
@@ -139,18 +139,17 @@ class Server:
         row[own] = 1 - whole
         return row
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
-        """Keep the new models, and measure how far they lie from all others."""
-        return self.close_telling(state, arrivals, task)[0]
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
+        """Keep the new models, and measure how far they lie from all others.
 
-    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
-        """The same, with how much weight the sites' own models have in what they will be sent."""
+        Told: how much weight the sites' own models have in what they will be sent.
+        """
         kept = {**state.kept, **arrivals.shown}
         squares = single_models.squared_distances(
             kept, state["squares"], before=sorted(state.kept), new=arrivals.shown
         )
         own = [self.weights(squares, place)[place] for place in range(len(kept))]
-        return State({**state, "squares": squares}, kept=kept), band("own", own)
+        return Closed(State({**state, "squares": squares}, kept=kept), band("own", own))
 
 
 PER_CLIENT = True

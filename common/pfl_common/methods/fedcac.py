@@ -38,7 +38,7 @@ from pfl_common.app.config import Why, refuse_idle
 from pfl_common.learning import masks as overlap
 from pfl_common.learning import sgd
 from pfl_common.learning.measures import band
-from pfl_common.learning.method import STRICT, Arrivals, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.method import STRICT, Arrivals, Closed, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import floating, running_statistics
 from pfl_common.models import Backbone
 from pfl_common.spec.data_description import MOST_SAMPLES
@@ -172,15 +172,14 @@ class Server:
         masks = overlap.unpack(state.kept[own].load()["mask"], _masked(state))
         return _merge(self.config, masks, critical, shared=shared).within("merged")
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
-        """A new mean and new circles among the counted sites; the other sites' circles stay as they were."""
-        return self.close_telling(state, arrivals, task)[0]
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
+        """A new mean and new circles among the counted sites; the other sites' circles stay as they were.
 
-    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
-        """The same, with how alike the sites' masks are and how many others each has in its circle."""
+        Told: how alike the sites' masks are, and how many others each has in its circle.
+        """
         sites = sorted(arrivals.shown)
         if not sites:
-            return state, {}
+            return Closed(state, {})
         total = Sum()
         masks = [self._fold(total, arrivals.shown[site].load()) for site in sites]
         mean = total.mean(otherwise=state.under("w")).within("w")
@@ -193,7 +192,7 @@ class Server:
         marked = [overlap.count_marks(mask) / entries for mask in masks]
         told = band("circle", [len(others) for others in rows]) | band("critical", marked)
         told |= overlap.tell(table, self.config.collab, number=task.round, beta=self.config.beta)
-        return closed, told
+        return Closed(closed, told)
 
     def _fold(self, total: Sum, update: State) -> Tensor:
         """Add an update to everybody's mean and give its mask: the model is let go before the next one is read."""

@@ -34,7 +34,16 @@ from pfl_common.app.config import Why
 from pfl_common.learning import sgd, single_models
 from pfl_common.learning.held_out import hold_out, loss_with
 from pfl_common.learning.measures import band
-from pfl_common.learning.method import STRICT, Arrivals, LocalData, Metrics, Participant, Samples, Settings
+from pfl_common.learning.method import (
+    STRICT,
+    Arrivals,
+    Closed,
+    LocalData,
+    Metrics,
+    Participant,
+    Samples,
+    Settings,
+)
 from pfl_common.learning.partition import travelling
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
@@ -161,19 +170,18 @@ class Server:
                 chosen[slot] = others.pop(int(torch.randint(len(others), (), generator=draw)))
         return chosen
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
-        """Keep the new models; add what each site answered to what it said before, slot by slot."""
-        return self.close_telling(state, arrivals, task)[0]
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
+        """Keep the new models; add what each site answered to what it said before, slot by slot.
 
-    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
-        """The same, with how many of the models they were sent helped the sites."""
+        Told: how many of the models they were sent helped the sites.
+        """
         answers, helpful = {}, []
         for client in sorted(arrivals.shown):
             liked = _answers(arrivals.shown[client])
             for slot, peer in enumerate(self.peers(state, client, task.round)):
                 answers[f"liking.{client}.{peer}"] = _liking(state, client, peer) + liked[slot]
             helpful.append(int((liked > 0).sum()))
-        return state | State(answers, kept=arrivals.shown), band("helpful", helpful)
+        return Closed(state | State(answers, kept=arrivals.shown), band("helpful", helpful))
 
 
 def _like(before: float, after: float, gap: float) -> float:

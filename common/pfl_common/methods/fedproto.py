@@ -28,7 +28,16 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from pfl_common.app.config import Why
 from pfl_common.learning import sgd
-from pfl_common.learning.method import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.method import (
+    STRICT,
+    Arrivals,
+    Averaging,
+    Closed,
+    LocalData,
+    Metrics,
+    Participant,
+    Settings,
+)
 from pfl_common.models import Backbone
 from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State
@@ -160,9 +169,9 @@ class Client(Participant):
 class Server(Averaging):
     """Keep the mean of each class's features, and tell how the prototypes lie."""
 
-    def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
-        """The next prototypes; how many there are, how far they went and how far apart they are."""
-        closed = self.close(state, arrivals, task)
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
+        """The next prototypes. Told: how many there are, how far they went and how far apart they are."""
+        closed = super().close(state, arrivals, task).state
         before, after = state["known"] > 0.5, closed["known"] > 0.5
         now = closed["prototypes"][after].double()
         told = {"classes": float(after.sum())}
@@ -172,7 +181,7 @@ class Server(Averaging):
         if len(now) > 1:
             distances = torch.cdist(now, now, compute_mode="donot_use_mm_for_euclid_dist")
             told["prototypes/apart"] = float(distances.fill_diagonal_(torch.inf).amin(dim=1).mean())
-        return closed, told
+        return Closed(closed, told)
 
 
 DIAGNOSTICS = {

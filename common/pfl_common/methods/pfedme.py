@@ -28,7 +28,16 @@ from torch.nn.functional import cross_entropy
 from pfl_common.app.config import Why
 from pfl_common.errors import SettingError
 from pfl_common.learning import sgd
-from pfl_common.learning.method import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.method import (
+    STRICT,
+    Arrivals,
+    Averaging,
+    Closed,
+    LocalData,
+    Metrics,
+    Participant,
+    Settings,
+)
 from pfl_common.learning.partition import travelling
 from pfl_common.learning.proximal import distance
 from pfl_common.learning.second import build_second, predict, start_second
@@ -129,10 +138,10 @@ class Server(Averaging):
 
     config: Config
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """(1 − beta) w + beta mean(w_i); where nobody sent anything the two are the same."""
-        mean, beta = super().close(state, arrivals, task), self.config.beta
-        return State({name: torch.lerp(state[name], value, beta) for name, value in mean.items()})
+        mean, beta = super().close(state, arrivals, task).state, self.config.beta
+        return Closed(State({name: torch.lerp(state[name], value, beta) for name, value in mean.items()}), {})
 
 
 DIAGNOSTICS = {

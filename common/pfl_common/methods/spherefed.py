@@ -40,6 +40,7 @@ from pfl_common.learning.method import (
     STRICT,
     Arrivals,
     Averaging,
+    Closed,
     LocalData,
     Metrics,
     Participant,
@@ -196,13 +197,13 @@ class Server(Averaging):
 
     config: Config
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """The mean; in the calibrating round the encoder stays, and beside it comes W_cal."""
         if task.phase != "calibrate":
             return super().close(state, arrivals, task)
         totals, weights = arrivals.total.totals, arrivals.total.weights
         if "gram" not in totals or not weights["gram"]:
-            return state
+            return Closed(state, {})
         # No mean of products of unit vectors leaves -1..1, whatever a site may say.
         samples = float(weights["gram"])
         gram, hits = (totals[name].clamp(-samples, samples) for name in ("gram", "hits"))
@@ -211,8 +212,9 @@ class Server(Averaging):
         dtype = next(value.dtype for value in state.values())
         calibrated = solved.T.contiguous().to(dtype)
         if failed or not calibrated.isfinite().all():
-            return state
-        return State({**state, "frame.calibrated": calibrated, "frame.fitted": torch.ones((), dtype=dtype)})
+            return Closed(state, {})
+        fitted = torch.ones((), dtype=dtype)
+        return Closed(State({**state, "frame.calibrated": calibrated, "frame.fitted": fitted}), {})
 
 
 DIAGNOSTICS = {

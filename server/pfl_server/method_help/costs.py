@@ -203,7 +203,7 @@ class _Federation:
             shown[site] = Rehearsed(f"{site}@1", up.shown.apply(torch.clone))
             if site == sites[0]:
                 self._vault = State.of(participant, participant.stays(self._phase))
-        self._state = self._half.close(self._state, Arrivals(total, shown), self._task(1))
+        self._state = self._half.close(self._state, Arrivals(total, shown), self._task(1)).state
 
     def _work(self, participant: Participant, down: State, task: Task) -> Up:
         participant.receive(down, task)

@@ -73,7 +73,7 @@ class _Stage:
         total = Sum()
         total.add(up.summed)
         shown = {SITE: Rehearsed(f"{SITE}@{task.round}", up.shown)}
-        self.state = self.half.close(self.state, Arrivals(total, shown), task)
+        self.state = self.half.close(self.state, Arrivals(total, shown), task).state
 
 
 def rehearse(method: Method, spec: RunSpec, template: Participant) -> dict[str, Manifest]:

@@ -13,7 +13,7 @@ from time import time
 import structlog
 
 from pfl_common.errors import RunFailed, StateError
-from pfl_common.learning.method import Metrics
+from pfl_common.learning.method import Closed
 from pfl_common.spec.messages import Assignment, Over
 from pfl_common.spec.rules import ALL
 from pfl_common.spec.run import ClientId, Kind, Task
@@ -269,10 +269,10 @@ class Training:
         await self._sweep()
         return closed
 
-    def _conclude(self, opened: Opened, counted: Sequence[ClientId]) -> tuple[State, Metrics]:
+    def _conclude(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:
         """The state after a round, and what the method tells of it; a round of nobody changes and tells nothing."""
         if not counted:
-            return opened.state, {}
+            return Closed(opened.state, {})
         method, half = self._books.method, self._books.half
         return method.close(half, opened.state, arrivals=opened.tally.arrivals(), task=opened.task)
 
@@ -391,7 +391,7 @@ class Training:
             tally.add(site, receipts[site][1])
         if not counted:
             return state
-        return self._books.half.close(state, tally.arrivals(), self._task(Kind.TRAIN, number, attempt))
+        return self._books.half.close(state, tally.arrivals(), self._task(Kind.TRAIN, number, attempt)).state
 
     def _task(self, kind: Kind, number: int, attempt: int) -> Task:
         phase = self._books.method.phase(self._config, number, self._spec.rounds)

@@ -390,7 +390,7 @@ def test_every_site_counts_alike(aggregation: str, expected: float) -> None:
     for samples, value in ((2, 1.0), (6, 5.0)):
         load_into(client, {name: torch.full_like(v, value) for name, v in start.items()})
         total.add(client.report(local_data(samples), TASK).summed)
-    after = server.close(start, Arrivals(total, {}), TASK)
+    after = server.close(start, Arrivals(total, {}), TASK).state
     assert start.keys() == after.keys()
     assert all((value == expected).all() for value in after.values())
 

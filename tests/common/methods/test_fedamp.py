@@ -46,7 +46,7 @@ def close(
 ) -> State:
     """A round in which these sites have sent these models."""
     shown = {site: point(*place).within("model") for site, place in models.items()}
-    return server.close(empty() if state is None else state, collect(shown), ask(number))
+    return server.close(empty() if state is None else state, collect(shown), ask(number)).state
 
 
 def mixed(server: fedamp.Server, state: State, site: str) -> list[float]:
@@ -136,7 +136,7 @@ def test_models_of_weight_nothing_are_not_read() -> None:
         {site: point(x, 0.0).within("model") for site, x in {"a": 0.0, "b": 0.01, "c": 9.0}.items()}
     )
     held = arrivals.shown
-    state = server.close(empty(), arrivals, ask())
+    state = server.close(empty(), arrivals, ask()).state
     before = {site: update.reads for site, update in held.items()}
     server.send(state, "a", ask(2, since=1))
     assert {"a": 1, "b": 1, "c": 0} == {site: update.reads - before[site] for site, update in held.items()}
@@ -146,7 +146,7 @@ def test_what_is_told_of_a_round() -> None:
     """The own weights of the golden round: a 0.961380, b 1 - 0.1 (e^-1 + e^-5), c 1 - 0.1 (e^-4 + e^-5)."""
     server = build_server(alpha_k=0.1, sigma=1)
     shown = {site: point(*place).within("model") for site, place in GOLDEN.items()}
-    told = server.close_telling(empty(), collect(shown), ask())[1]
+    told = server.close(empty(), collect(shown), ask()).numbers
     own = [1 - 0.1 * (exp(-x) + exp(-y)) for x, y in ((1, 4), (1, 5), (4, 5))]
     expected = {"own/mean": sum(own) / 3, "own/least": min(own), "own/most": max(own)}
     assert expected == pytest.approx(told)

@@ -28,7 +28,7 @@ def close(**settings: object) -> State:
             for parameter in client.parameters():
                 parameter.fill_(value)
     server = load("fedavg").build_server(build_spec("fedavg", settings))
-    return server.close(server.start(build_client(fedavg), 3), gather(clients, data, ask()), ask())
+    return server.close(server.start(build_client(fedavg), 3), gather(clients, data, ask()), ask()).state
 
 
 @pytest.mark.parametrize(("aggregation", "expected"), [("samples", 3.25), ("uniform", 2.5)])
@@ -87,7 +87,7 @@ def test_two_sites_alike_bring_the_model_of_either() -> None:
             client.learn(data, ask())
         server = Averaging(clients["a"].settings, build_spec("fedavg"))
         start = server.start(build_client(fedavg), 3)
-        states.append(server.close(start, gather(clients, dict.fromkeys("ab", data), ask()), ask()))
+        states.append(server.close(start, gather(clients, dict.fromkeys("ab", data), ask()), ask()).state)
         assert not equal(start, states[-1])
         assert equal(State.of(clients["a"], start), states[-1])
 
@@ -111,7 +111,7 @@ def test_a_round_nobody_finished_changes_nothing() -> None:
     server = load("fedavg").build_server(build_spec("fedavg"))
     state = server.start(build_client(fedavg), 3)
 
-    assert equal(state, server.close(state, gather({}, {}, ask()), ask()))
+    assert equal(state, server.close(state, gather({}, {}, ask()), ask()).state)
 
 
 def test_the_prediction_is_the_shared_head_s() -> None:

@@ -27,7 +27,7 @@ def run_round(module: object, *, norm: bool, **settings: object) -> tuple[State,
     for site, client in clients.items():
         client.receive(server.send(state, site, ask()), ask())
         client.learn(data[site], ask())
-    after = server.close(state, gather(clients, data, ask()), ask())
+    after = server.close(state, gather(clients, data, ask()), ask()).state
     return after, {site: State.of(client, client.stays("train")) for site, client in clients.items()}
 
 
@@ -103,7 +103,7 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
         for client, value in zip(clients.values(), (1.0, 4.0), strict=True):
             client.head.bias.fill_(value)
     server = fedbn.Server(fedbn.Config(), build_spec("fedbn"))
-    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask())
+    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask()).state
 
     assert [expected] * 3 == after["head.bias"].tolist()
 

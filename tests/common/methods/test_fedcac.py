@@ -99,7 +99,7 @@ def close(
 ) -> State:
     """One round of these updates."""
     before = server.start(build_client(), 3) if state is None else state
-    return server.close(before, Arrivals(Sum(), updates), ask(number))
+    return server.close(before, Arrivals(Sum(), updates), ask(number)).state
 
 
 def three_sites() -> dict[str, Held]:
@@ -141,7 +141,7 @@ def run_rounds(clients: dict[str, Participant], method: Method, server_settings:
                 total.add(up.summed)
                 shown[site] = Held(up.shown)
         if number < 3:
-            state = server.close(state, Arrivals(total, shown), task)
+            state = server.close(state, Arrivals(total, shown), task).state
     return state
 
 
@@ -196,7 +196,7 @@ def test_overlap_norm(norm: str, expected: list[float]) -> None:
 
 def tell(server: fedcac.Server, updates: dict[str, Held], number: int) -> dict[str, float]:
     """What is told of a round of these updates."""
-    return server.close_telling(server.start(build_client(), 3), Arrivals(Sum(), updates), ask(number))[1]
+    return server.close(server.start(build_client(), 3), Arrivals(Sum(), updates), ask(number)).numbers
 
 
 @pytest.mark.golden("fedcac", item=4)
@@ -239,7 +239,7 @@ def test_statistics_are_not_among_what_can_be_critical() -> None:
     server, client = build_server(), build_client(norm=True)
     client.learn(build_data(), ask())
     shown = {"a": Held(client.report(build_data(), ask()).shown)}
-    _, told = server.close_telling(server.start(client, 3), Arrivals(Sum(), shown), ask())
+    told = server.close(server.start(client, 3), Arrivals(Sum(), shown), ask()).numbers
     assert sum(float(mask.sum()) for mask in client.critical().values()) / 14 == told["critical/mean"]
 
 
@@ -444,7 +444,7 @@ def statistics_after(bn_stats: str) -> tuple[list[float], list[float], set[str]]
         other.learn(build_data(site), ask())
         shown[site] = Held(other.report(build_data(site), ask()).shown)
     before = client.state_dict()["encoder.0.0.running_mean"].tolist()
-    state = server.close(state, Arrivals(Sum(), shown), ask())
+    state = server.close(state, Arrivals(Sum(), shown), ask()).state
     client.receive(server.send(state, "a", ask(2, since=1)), ask(2, since=1))
     return before, client.state_dict()["encoder.0.0.running_mean"].tolist(), set(shown["a"].load())
 

@@ -536,7 +536,7 @@ def test_the_next_shared_modules_are_means(aggregation: str, expected: float) ->
         load_into(client, {name: torch.full_like(v, value) for name, v in State.of(client).items()})
         data = local_data(X * (samples // 2), (0, 1) * (samples // 2))
         total.add(client.report(data, TASK).summed)
-    after = server.close(start, Arrivals(total, {}), TASK)
+    after = server.close(start, Arrivals(total, {}), TASK).state
     assert ENCODER | HEAD_G | CPN == after.keys()
     assert all((value == expected).all() for value in after.values())
 

@@ -168,7 +168,7 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
     for client, value in zip(clients.values(), (1.0, 4.0), strict=True):
         nn.init.constant_(client.scale, value)
     server = METHOD.build_server(build_spec("fedetf"))
-    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask())
+    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask()).state
     assert expected == after["scale"].item()
 
 

@@ -35,7 +35,7 @@ def three_models(server: fedfomo.Server) -> State:
     """Sites whose models are all 1, all 3 and all 8."""
     models = zip("abc", (1.0, 3.0, 8.0), strict=True)
     reports = {site: shown(fill, [0.0] * server.config.M) for site, fill in models}
-    return server.close(server.start(build_client(fedfomo), 3), collect(reports), ask())
+    return server.close(server.start(build_client(fedfomo), 3), collect(reports), ask()).state
 
 
 def fills(down: State) -> dict[str, set[float]]:
@@ -66,13 +66,13 @@ def test_slots_hold_the_best_liked() -> None:
     assert {"slot0": {1.0}, "slot1": {3.0}} == fills(server.send(state, "a", ask(2, since=1)))
     assert {"slot0": {8.0}, "slot1": {1.0}} == fills(server.send(state, "c", ask(2, since=1)))
 
-    again = server.close(state, collect({"a": shown(2.0, [-2.0, -0.5])}), ask(2))
+    again = server.close(state, collect({"a": shown(2.0, [-2.0, -0.5])}), ask(2)).state
     assert {"a.a": -1.0, "a.b": -0.5} == {
         n: t.item() for n, t in again.under("liking").items() if n[0] == "a"
     }
     assert {"slot0": {8.0}, "slot1": {3.0}} == fills(server.send(again, "a", ask(3, since=2)))
 
-    later = server.close(again, collect({"a": shown(2.0, [0.25, 0.5])}), ask(3))
+    later = server.close(again, collect({"a": shown(2.0, [0.25, 0.5])}), ask(3)).state
     assert {"a.a": -1.0, "a.b": 0.0, "a.c": 0.25} == {
         n: t.item() for n, t in later.under("liking").items() if n[0] == "a"
     }
@@ -89,7 +89,7 @@ def test_only_what_is_sent_is_read() -> None:
     """Closing reads each new update once, a reply the models in its slots."""
     server = build_server(M=2)
     arrivals = collect({site: shown(1.0, [0.0, 0.0]) for site in "abc"})
-    state = server.close(server.start(build_client(fedfomo), 3), arrivals, ask())
+    state = server.close(server.start(build_client(fedfomo), 3), arrivals, ask()).state
     assert [1, 1, 1] == [arrivals.shown[site].reads for site in "abc"]
     server.send(state, "a", ask(2, since=1))
     assert [2, 2, 1] == [arrivals.shown[site].reads for site in "abc"]
@@ -99,7 +99,7 @@ def crowd(server: fedfomo.Server) -> State:
     """Forty sites that have sent a model."""
     client = build_client(fedfomo)
     reports = {f"s{number:02d}": shown(float(number), [0.0] * server.config.M) for number in range(40)}
-    return server.close(server.start(client, 3), collect(reports), ask())
+    return server.close(server.start(client, 3), collect(reports), ask()).state
 
 
 def test_exploration_replaces_entries_and_fades() -> None:
@@ -130,7 +130,7 @@ def test_exploration_is_the_same_when_it_is_asked_again() -> None:
     assert peers != server.peers(state, "s07", 1)
     sent = fills(server.send(state, "s07", ask(2, since=1)))
     assert {f"slot{slot}": {float(peer[1:])} for slot, peer in enumerate(peers)} == sent
-    closed = server.close(state, collect({"s07": shown(1.0, [1.0, 2.0, 3.0, 4.0, 5.0])}), ask(2))
+    closed = server.close(state, collect({"s07": shown(1.0, [1.0, 2.0, 3.0, 4.0, 5.0])}), ask(2)).state
     before = {peer: float(state.get(f"liking.s07.{peer}", torch.tensor(0.0))) for peer in peers}
     assert [1.0, 2.0, 3.0, 4.0, 5.0] == [float(closed[f"liking.s07.{peer}"]) - before[peer] for peer in peers]
 
@@ -146,7 +146,7 @@ def test_answers_are_bounded() -> None:
     server = build_server(M=1)
     state = three_models(server)
     for number in (2, 3, 4):
-        state = server.close(state, collect({"a": shown(1.0, [3e38])}), ask(number))
+        state = server.close(state, collect({"a": shown(1.0, [3e38])}), ask(number)).state
     assert 3e9 == pytest.approx(float(state["liking.a.a"]), rel=1e-6)
 
 
@@ -155,7 +155,7 @@ def test_what_is_told_of_a_round() -> None:
     server = build_server(M=2)
     state = three_models(server)
     reports = {"a": shown(1.0, [0.5, 0.1]), "b": shown(3.0, [-1.0, 0.0])}
-    told = server.close_telling(state, collect(reports), ask(2))[1]
+    told = server.close(state, collect(reports), ask(2)).numbers
     assert {"helpful/mean": 1.0, "helpful/least": 0, "helpful/most": 2} == told
 
 
@@ -356,7 +356,7 @@ def test_a_run_of_sites_that_show_their_models() -> None:
         for site, client in clients.items():
             client.receive(server.welcome(state) if number == 1 else server.send(state, site, task), task)
             client.learn(DATA[site], task)
-        state = server.close(state, gather(clients, DATA, task), task)
+        state = server.close(state, gather(clients, DATA, task), task).state
     assert ["a", "b", "c"] == sorted(state.kept)
     assert not equal(state.kept["a"].load(), state.kept["b"].load())
 

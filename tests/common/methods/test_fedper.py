@@ -71,7 +71,7 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
         nn.init.constant_(client.encoder[0].bias, value)
     server = load("fedper").build_server(build_spec("fedper"))
 
-    after = server.close(server.start(build_client(fedper), 3), gather(clients, data, ask()), ask())
+    after = server.close(server.start(build_client(fedper), 3), gather(clients, data, ask()), ask()).state
 
     assert LINEAR == after.keys()
     assert [expected] * 3 == after["encoder.0.bias"].tolist()

@@ -338,7 +338,7 @@ def test_without_the_selection_it_is_fedbn() -> None:
             for site, client in clients.items():
                 client.receive(server.send(state, site, ask(number)), ask(number))
                 client.learn(data[site], ask(number))
-            state = server.close(state, gather(clients, data, ask(number)), ask(number))
+            state = server.close(state, gather(clients, data, ask(number)), ask(number)).state
         states[name] = renamed(state, "head")
         vaults[name] = {site: State.of(c, c.stays("train")) for site, c in clients.items()}
     assert equal(states["fedbn"], states["fedpick"])
@@ -429,7 +429,7 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
     for client, value in zip(clients.values(), (1.0, 4.0), strict=True):
         nn.init.constant_(client.head_g.bias, value)
     server = METHOD.build_server(build_spec("fedpick"))
-    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask())
+    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask()).state
     assert [expected] * 3 == after["head_g.bias"].tolist()
 
 

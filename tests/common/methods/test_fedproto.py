@@ -97,7 +97,7 @@ def test_the_next_prototypes(weight: str, expected: list[float]) -> None:
         client.learn(data[site], ask())
     server = load("fedproto").build_server(build_spec("fedproto"))
 
-    after = server.close(server.start(plain_client(), 3), gather(clients, data, ask()), ask())
+    after = server.close(server.start(plain_client(), 3), gather(clients, data, ask()), ask()).state
 
     assert expected == after["prototypes"][0].tolist()
     assert [1.0, 0.0, 0.0] == after["known"].tolist()
@@ -109,8 +109,10 @@ def test_a_class_nobody_has_keeps_its_prototype() -> None:
     client.learn(data, ask())
     before = prototypes([[9.0, 9.0], [7.0, 0.1], [0.0, 0.0]], [1, 1, 0])
 
-    after = Averaging(fedproto.Config(), build_spec("fedproto")).close(
-        before, gather({"a": client}, {"a": data}, ask()), ask()
+    after = (
+        Averaging(fedproto.Config(), build_spec("fedproto"))
+        .close(before, gather({"a": client}, {"a": data}, ask()), ask())
+        .state
     )
 
     assert torch.equal(before["prototypes"][1:], after["prototypes"][1:])

@@ -160,7 +160,7 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
     for client, value in zip(clients.values(), (1.0, 4.0), strict=True):
         nn.init.constant_(client.head_g.bias, value)
     server = METHOD.build_server(build_spec("fedrod"))
-    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask())
+    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask()).state
     assert [expected] * 3 == after["head_g.bias"].tolist()
 
 

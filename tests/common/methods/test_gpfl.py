@@ -413,7 +413,7 @@ def test_the_next_shared_modules_are_means(aggregation: str, expected: float) ->
         load_into(client, {name: torch.full_like(v, value) for name, v in State.of(client).items()})
         part = Samples(X.repeat(samples // 2, 1), torch.tensor([0, 1] * (samples // 2)))
         total.add(client.report(dataclasses.replace(local_data(), train=part), TASK).summed)
-    after = server.close(start, Arrivals(total, {}), TASK)
+    after = server.close(start, Arrivals(total, {}), TASK).state
     assert ENCODER | COV | GCE == after.keys()
     assert all((value == expected).all() for value in after.values())
 

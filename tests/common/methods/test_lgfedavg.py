@@ -55,7 +55,7 @@ class Federation:
                 client.receive(self.server.send(self.state, site, task), task)
                 client.learn(self.data[site], task)
             task = ask(number, phase=lgfedavg.phase(self.config, number, ROUNDS))
-            self.state = self.server.close(self.state, gather(there, self.data, task), task)
+            self.state = self.server.close(self.state, gather(there, self.data, task), task).state
             self.since |= dict.fromkeys(there, number)
         return self
 

@@ -22,7 +22,7 @@ def test_the_coordinator_has_nothing() -> None:
     """Before a round, after it, and for a site that is new."""
     server = load("local").build_server(build_spec("local"))
     state = server.start(build_client(local), 3)
-    after = server.close(state, gather({"a": build_client(local)}, {"a": build_data()}, ask()), ask())
+    after = server.close(state, gather({"a": build_client(local)}, {"a": build_data()}, ask()), ask()).state
 
     assert [0, 0, 0, 0] == [
         len(s) for s in (state, after, server.welcome(state), server.send(state, "a", ask()))

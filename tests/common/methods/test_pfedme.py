@@ -130,7 +130,7 @@ def test_how_far_the_common_model_goes(beta: float, expected: float) -> None:
     data = {"a": build_samples((0,) * 2), "b": build_samples((0,) * 4)}
     server = load("pfedme").build_server(build_spec("pfedme", {"beta": beta}))
 
-    after = server.close(download(1.0), gather(clients, data, ask()), ask())
+    after = server.close(download(1.0), gather(clients, data, ask()), ask()).state
 
     assert {"encoder.weight": pytest.approx(expected)} == {
         name: value.item() for name, value in after.items()
@@ -142,7 +142,7 @@ def test_a_round_that_counts_nobody_changes_nothing(beta: float) -> None:
     """To the last bit, whatever share of the way is gone."""
     server = load("pfedme").build_server(build_spec("pfedme", {"beta": beta}))
     state = server.start(build_client(pfedme), 3)
-    assert equal(state, server.close(state, gather({}, {}, ask()), ask()))
+    assert equal(state, server.close(state, gather({}, {}, ask()), ask()).state)
 
 
 @pytest.mark.parametrize(("policy", "common"), [("local_stats", False), ("share_all", True)])

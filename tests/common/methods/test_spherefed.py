@@ -73,7 +73,7 @@ def test_worked_calibration(gamma: float, expected: list[list[float]], aggregati
     for site, client in clients.items():
         assert {} == client.learn(data[site], task)
     state = State({"encoder.weight": torch.zeros(1, dtype=torch.float64)})
-    after = server.close(state, gather(clients, data, task), task)
+    after = server.close(state, gather(clients, data, task), task).state
     torch.testing.assert_close(after["frame.calibrated"], torch.tensor(expected).double(), rtol=0, atol=1e-6)
     assert 1.0 == after["frame.fitted"].item()
     assert torch.equal(state["encoder.weight"], after["encoder.weight"])
@@ -178,7 +178,7 @@ def closed(gram: torch.Tensor, hits: torch.Tensor, *, gamma: float = 1e-3, sampl
     total = Sum()
     total.add({"gram": Weighted(gram, torch.tensor(samples)), "hits": Weighted(hits, torch.tensor(samples))})
     server = METHOD.build_server(build_spec("spherefed", {"calibrate": True, "gamma": gamma}))
-    return server.close(State({"encoder.weight": torch.zeros(1)}), Arrivals(total, {}), last())
+    return server.close(State({"encoder.weight": torch.zeros(1)}), Arrivals(total, {}), last()).state
 
 
 def test_what_cannot_be_true_is_bounded() -> None:
@@ -203,7 +203,7 @@ def test_a_last_round_that_nobody_came_to_changes_nothing() -> None:
     """The frame predicts."""
     server = METHOD.build_server(build_spec("spherefed", {"calibrate": True}))
     state = State({"encoder.weight": torch.ones(1)})
-    assert equal(state, server.close(state, Arrivals(Sum(), {}), last()))
+    assert equal(state, server.close(state, Arrivals(Sum(), {}), last()).state)
 
 
 # -- what travels, settings
@@ -234,7 +234,7 @@ def test_how_sites_count(aggregation: str, expected: float) -> None:
     for client, value in zip(clients.values(), (1.0, 4.0), strict=True):
         nn.init.constant_(client.encoder[0].bias, value)
     server = METHOD.build_server(build_spec("spherefed"))
-    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask())
+    after = server.close(server.start(clients["a"], 3), gather(clients, data, ask()), ask()).state
     assert [expected] * 3 == after["encoder.0.bias"].tolist()
 
 

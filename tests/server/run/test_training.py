@@ -11,7 +11,7 @@ import torch
 
 from pfl_common.errors import RunFailed
 from pfl_common.evaluation import add
-from pfl_common.learning.method import Arrivals, Averaging
+from pfl_common.learning.method import Arrivals, Averaging, Closed
 from pfl_common.spec.messages import Over
 from pfl_common.spec.participation import Participation
 from pfl_common.spec.run import Kind, RunSpec, Task
@@ -185,7 +185,7 @@ def test_drawn_drops(tmp_path: Path) -> None:
 class NeverCloses(Averaging):
     """A server half that cannot close a round."""
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         raise AssertionError("nothing was counted: there is nothing to close")
 
 

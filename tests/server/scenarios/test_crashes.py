@@ -21,7 +21,7 @@ STEPS = {
     "spool": ("admit", "sweep"),
     "checkpoints": ("save",),
     "shelf": ("put", "clear"),
-    "half": ("close", "close_telling"),
+    "half": ("close",),
 }
 
 

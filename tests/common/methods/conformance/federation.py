@@ -354,8 +354,8 @@ class Federation:
     def _close(self, play: Play, counted: tuple[ClientId, ...], tally: PlainTally) -> None:
         if counted:
             task = Task(Kind.TRAIN, play.number, ROUNDS, play.attempt, self.phase(play.number))
-            closed, told = self.method.close(self._half, self._state, arrivals=tally.arrivals(), task=task)
-            self._state, self.history.told[play.number] = self._turn(closed), told
+            closed = self.method.close(self._half, self._state, arrivals=tally.arrivals(), task=task)
+            self._state, self.history.told[play.number] = self._turn(closed.state), closed.numbers
         if not self.habits.warm:
             # A coordinator that was started again: nothing may live in the half itself.
             self._half = self.method.build_server(self._spec)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from math import isfinite, nan
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pfl_client.trainer import tasks
 from pfl_common import evaluation, methods
-from pfl_common.learning.method import Arrivals, Averaging, Metrics
+from pfl_common.learning.method import Arrivals, Averaging, Closed, Metrics
 from pfl_common.methods import Method, fedavg, fedproto
 from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State
@@ -37,10 +38,10 @@ def play(name: str) -> tuple[list[Metrics], list[Metrics], set[str]]:
             client.receive(half.welcome(state) if number == 1 else half.send(state, site, task), task)
             learned.append(client.learn(data[site], task) | tasks.diagnose(client, data[site], task))
         arrivals = gather(clients, data, task)
-        closed, numbers = method.close(half, state, arrivals=arrivals, task=task)
-        assert equal(half.close(state, arrivals, task), closed)
-        told.append(numbers)
-        state = closed
+        closed = method.close(half, state, arrivals=arrivals, task=task)
+        assert equal(half.close(state, arrivals, task).state, closed.state)
+        told.append(closed.numbers)
+        state = closed.state
     return told, learned, set(clients["a"].views(data["a"].test.x))
 
 
@@ -69,12 +70,12 @@ def test_only_numbers_are_told() -> None:
     """What is not finite has no place in a curve, in JSON or on a page."""
 
     class Talkative(Averaging):
-        def close_telling(self, state: State, arrivals: Arrivals, task: Task) -> tuple[State, Metrics]:
-            return state, {"one": 1, "odd": nan, "endless": -torch.inf}
+        def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
+            return Closed(state, {"one": 1, "odd": nan, "endless": -torch.inf})
 
     half = Talkative(fedavg.Config(), build_spec("fedavg"))
-    _, told = Method.of(fedavg).close(half, State(), arrivals=Arrivals(Sum(), {}), task=ask())
-    assert {"one": 1.0} == told
+    closed = Method.of(fedavg).close(half, State(), arrivals=Arrivals(Sum(), {}), task=ask())
+    assert {"one": 1.0} == closed.numbers
 
 
 def state_of(prototypes: list[list[float]], known: list[float]) -> State:
@@ -82,21 +83,11 @@ def state_of(prototypes: list[list[float]], known: list[float]) -> State:
     return State({"prototypes": torch.tensor(prototypes), "known": torch.tensor(known)})
 
 
-class Bringing(fedproto.Server):
-    """A round that ends in a given state."""
-
-    closed: State
-
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
-        """The given state."""
-        return self.closed
-
-
 def tell(before: State, after: State) -> Metrics:
     """What FedProto tells of a round between two states."""
-    half = Bringing(fedproto.Config(), build_spec("fedproto"))
-    half.closed = after
-    return half.close_telling(before, Arrivals(Sum(), {}), ask())[1]
+    half = fedproto.Server(fedproto.Config(), build_spec("fedproto"))
+    brought = SimpleNamespace(mean=lambda otherwise: after)
+    return half.close(before, Arrivals(brought, {}), ask()).numbers
 
 
 def test_prototypes_by_hand() -> None:

@@ -66,7 +66,7 @@ def play(name: str, settings: Mapping[str, Json], first: State | None = None) ->
         for site, client in clients.items():
             client.receive(server.send(state, site, task) if task.since else server.welcome(state), task)
             client.learn(DATA[site], task)
-        state = server.close(state, gather(clients, DATA, task), task)
+        state = server.close(state, gather(clients, DATA, task), task).state
         played.states.append(copied(state))
         played.sites.append({site: copied(State.of(client)) for site, client in clients.items()})
     return played
@@ -164,7 +164,7 @@ def test_two_sites_alike_bring_what_either_sends(name: str) -> None:
         for client in clients.values():
             client.receive(server.welcome(start), task)
             client.learn(DATA["a"], task)
-        states.append(server.close(start, gather(clients, dict.fromkeys("xy", DATA["a"]), task), task))
+        states.append(server.close(start, gather(clients, dict.fromkeys("xy", DATA["a"]), task), task).state)
         sent = clients["x"].report(DATA["a"], task).summed
         assert all(torch.equal(states[-1][n], term.value) for n, term in sent.items() if n in states[-1])
         assert set(states[-1]) & set(sent) and not equal(start, states[-1])

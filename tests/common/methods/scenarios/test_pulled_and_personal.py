@@ -138,7 +138,7 @@ def test_how_sites_count(name: str, aggregation: str, expected: float) -> None:
     server, phase = load(name).build_server(build_spec(name)), "head" if name == "lgfedavg" else "train"
     first, task = server.start(build_client(module_of(name)), 3), ask(phase=phase)
 
-    after = server.close(first, gather(clients, data, task), task)
+    after = server.close(first, gather(clients, data, task), task).state
 
     assert first.keys() == after.keys()
     assert [expected] * 3 == after[where].tolist()

@@ -10,7 +10,16 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pfl_common.learning.method import STRICT, Arrivals, Averaging, LocalData, Metrics, Participant, Settings
+from pfl_common.learning.method import (
+    STRICT,
+    Arrivals,
+    Averaging,
+    Closed,
+    LocalData,
+    Metrics,
+    Participant,
+    Settings,
+)
 from pfl_common.models import Backbone
 from pfl_common.spec.run import ClientId, Task
 from pfl_common.tensors.state import State
@@ -65,9 +74,9 @@ class Server(Averaging):
         """A site that has taken part gets nothing more."""
         return State()
 
-    def close(self, state: State, arrivals: Arrivals, task: Task) -> State:
+    def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """What came back."""
-        return arrivals.total.mean(otherwise=state)
+        return Closed(arrivals.total.mean(otherwise=state), {})
 
 
 SHOWS = ""
