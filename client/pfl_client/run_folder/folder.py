@@ -19,6 +19,7 @@ from pfl_common.errors import Refused, StateError
 from pfl_common.evaluation import evaluations, shorten, takes_told, tell
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
+from pfl_common.spec.manifest import full_size
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
@@ -191,7 +192,7 @@ class Visit:
 
     def _needed(self, assignment: Assignment, *, wary: bool) -> int:
         task, blob = assignment.task, assignment.blob
-        model, down = space.size_of(self._spec.init_manifest), self._envelopes.plain(blob.size)
+        model, down = full_size(self._spec.init_manifest), self._envelopes.plain(blob.size)
         needed = self._lacking(blob) + (_growth(self._opened, down) if down > api.MESSAGE_LIMIT else 0)
         if task.kind is Kind.EVALUATE:
             return needed
@@ -200,7 +201,7 @@ class Visit:
         needed += max(model, state) if wary else state
         if task.kind is Kind.FINISH:
             return needed + model + (model if self._serving.current.exists() else 0)
-        up = 0 if task.drop else space.size_of(self._spec.manifest(task.kind, task.phase, "up"))
+        up = 0 if task.drop else full_size(self._spec.manifest(task.kind, task.phase, "up"))
         # A large update lies open for a moment beside its sealed form; what is larger still has its download's place.
         given_back = blob.size + down if down > REUSED_LIMIT else 0
         return needed + max(0, up - given_back) + (_growth(self._update, up) if up > api.MESSAGE_LIMIT else 0)

@@ -31,7 +31,8 @@ from pfl_common import methods
 from pfl_common.errors import Refused, SettingError, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.randomness import generators
-from pfl_common.spec.run import Description, Kind, Manifest, RunSpec, Task
+from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import codec, mapped, safetensors_file
 from pfl_common.tensors.check import check_finite, find_infinite
 from pfl_common.tensors.state import State, load_into

@@ -12,7 +12,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, JsonValue
 
-from pfl_common.spec.run import ClientId, Header, Kind, RunSpec, Task, manifest_hash
+from pfl_common.spec.manifest import manifest_hash
+from pfl_common.spec.run import ClientId, Header, Kind, RunSpec, Task
 
 Scores: TypeAlias = dict[str, list[float]]
 """Evaluation vectors by "point/split/view", and what training said by "told/name"; their layout is in `evaluation`."""

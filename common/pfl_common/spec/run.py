@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
-from pfl_common.spec.memo import remembered
+from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.participation import Participation
 from pfl_common.spec.rules import AskedRules, RoundRules, leave_out_unsaid
 
@@ -66,19 +66,6 @@ class Task:
     def key(self) -> str:
         """The name of this request among all of a run's: receipts, outbox and spool use it."""
         return f"{self.round:06d}-{self.attempt}-{self.kind}"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One tensor of a parcel. `group` names the optional group it belongs to; empty means always present."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    group: str = ""
-
-
-Manifest: TypeAlias = tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
@@ -247,13 +234,6 @@ class Header:
     def from_json(cls, text: str | bytes) -> Header:
         """Read and check a header."""
         return _HEADER.validate_json(text)
-
-
-@remembered
-def manifest_hash(manifest: Manifest) -> str:
-    """A short fingerprint both ends compare before the first byte is read."""
-    text = json.dumps([[e.name, e.dtype, list(e.shape), e.group] for e in manifest], separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 _SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)

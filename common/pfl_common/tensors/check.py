@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pfl_common.errors import Refused
-from pfl_common.spec.run import Manifest
+from pfl_common.spec.manifest import Manifest
 from pfl_common.tensors.fused import pair
 from pfl_common.tensors.layout import Source, Stretch, Window, fit, lay_out, stretches
 from pfl_common.tensors.mapped import BLOCK

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_common.spec.run import Entry, Manifest
+from pfl_common.spec.manifest import Entry, Manifest
 from pfl_common.tensors import layout
 from pfl_common.tensors.layout import (
     DTYPES,

@@ -22,28 +22,16 @@ import torch
 from torch import Tensor
 
 from pfl_common.errors import Refused
+from pfl_common.spec.manifest import WIDTHS, Entry, Manifest
 from pfl_common.spec.memo import remembered
-from pfl_common.spec.run import Entry, Manifest
 from pfl_common.tensors import mapped
 from pfl_common.tensors.mapped import BLOCK
 
 if sys.byteorder != "little":
     raise ImportError("parcels are little-endian: this machine's byte order is not supported")
 
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.uint8,
-        torch.bool,
-    )
-}
-WIDEST = max(dtype.itemsize for dtype in DTYPES.values())
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in WIDTHS}
+WIDEST = max(WIDTHS.values())
 
 
 class Source(Protocol):
@@ -113,7 +101,7 @@ class Place:
     @cached_property
     def size(self) -> int:
         """The number of bytes."""
-        return self.count * self.dtype.itemsize
+        return self.entry.nbytes
 
 
 def size_of(manifest: Manifest, groups: Iterable[str]) -> int:
@@ -126,7 +114,7 @@ def size_of(manifest: Manifest, groups: Iterable[str]) -> int:
 @remembered
 def _size_of(manifest: Manifest, present: frozenset[str]) -> int:
     entries = (entry for entry in manifest if not entry.group or entry.group in present)
-    return sum(Place(entry, 0).size for entry in entries)
+    return sum(entry.nbytes for entry in entries)
 
 
 def lay_out(manifest: Manifest, groups: Iterable[str]) -> dict[str, Place]:

@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pfl_common.spec.run import Manifest
+from pfl_common.spec.manifest import Manifest
 from pfl_common.tensors import mapped
 from pfl_common.tensors.fused import Column, columns, pair
 from pfl_common.tensors.layout import Place, Source, Window, fit, lay_out

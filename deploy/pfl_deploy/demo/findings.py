@@ -13,14 +13,14 @@ from typing import cast
 from pfl_client.run_folder.audit import RECEIPT, UPDATE, entries
 from pfl_common.identity import site_name
 from pfl_common.sealing import sealed_size
-from pfl_common.spec.run import Entry, Json, Manifest, RunSpec
+from pfl_common.spec.manifest import Entry, Manifest, full_size
+from pfl_common.spec.run import Json, RunSpec
 from pfl_common.tensors.update import SHOW, SUM
 from pfl_deploy.demo.following import Trained, read_curve
 from pfl_deploy.demo.plan import Plan
 from pfl_deploy.demo.samples import Specimens, look
 from pfl_deploy.report.facts import describe
 from pfl_deploy.report.sources.sites import Curve, read_history
-from pfl_deploy.report.sources.traffic import size_of
 from pfl_server.store.comparable import Differences, Subject, find_differences
 
 
@@ -146,7 +146,7 @@ def _differ(real: RunSpec, run: Trained, plan: Plan) -> Differences:
 def read_traffic(folder: Path, spec: RunSpec) -> Traffic:
     """Uploads from the site's own audit; downloads from its tasks and the sizes the run pins for them."""
     kinds = [entry["task"].rpartition("-")[2] for entry in read_history(folder)]
-    plain = [size_of(spec.init_manifest), *(size_of(_down(spec, kind)) for kind in kinds)]
+    plain = [full_size(spec.init_manifest), *(full_size(_down(spec, kind)) for kind in kinds)]
     received = [sealed_size(size) for size in plain]
     sent = tuple((str(line["task"]), int(str(line["bytes"]))) for line in _listed(folder, RECEIPT))
     return Traffic(len(sent), sum(size for _, size in sent), len(received), sum(received), sent)

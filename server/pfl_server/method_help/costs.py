@@ -26,7 +26,8 @@ from pfl_common.app.config import dump
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
-from pfl_common.spec.run import Json, Kind, Manifest, Model, RunSpec, Task
+from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Up, flatten

@@ -15,7 +15,8 @@ from pfl_common import methods
 from pfl_common.app import code_digest
 from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
-from pfl_common.spec.run import ClientId, Description, Manifest, RunSpec
+from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_server.decisions import input_choice
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone

@@ -19,7 +19,8 @@ from pfl_common import methods
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
-from pfl_common.spec.run import Json, Kind, Manifest, RunSpec, Task, parcel_key
+from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.run import Json, Kind, RunSpec, Task, parcel_key
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum

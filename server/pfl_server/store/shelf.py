@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pfl_common.errors import Refused
+from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.messages import Blob
-from pfl_common.spec.run import Header, Manifest
+from pfl_common.spec.run import Header
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes, Posted

@@ -14,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from pfl_common.errors import Refused
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
+from pfl_common.spec.manifest import Manifest, manifest_hash
 from pfl_common.spec.messages import Offer
-from pfl_common.spec.run import ClientId, Header, Manifest, RunSpec, manifest_hash, parcel_key
+from pfl_common.spec.run import ClientId, Header, RunSpec, parcel_key
 from pfl_common.tensors import codec
 from pfl_common.tensors.check import check_update
 from pfl_common.tensors.layout import Source

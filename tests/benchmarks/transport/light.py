@@ -22,7 +22,8 @@ from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progre
 from pfl_common.app import logs
 from pfl_common.evaluation import vector
 from pfl_common.identity import Found, Keyring, discovery
-from pfl_common.spec.run import Description, Entry, Kind, RunSpec
+from pfl_common.spec.manifest import Entry
+from pfl_common.spec.run import Description, Kind, RunSpec
 
 NO_TENSORS = struct.pack("<Q", 2) + b"{}"
 """A safetensors file that holds nothing: what the vault of a site without personal state keeps."""

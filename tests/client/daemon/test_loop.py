@@ -23,6 +23,7 @@ from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, Trai
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import DataError, Refused, StateError
 from pfl_common.evaluation import REPORTS
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import (
     OPENING,
     Assignment,
@@ -35,7 +36,7 @@ from pfl_common.spec.messages import (
     Scores,
     header_down,
 )
-from pfl_common.spec.run import Description, Entry, Kind, Model, RunSpec, Task
+from pfl_common.spec.run import Description, Kind, Model, RunSpec, Task
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 
 SITE = "hospital-a"

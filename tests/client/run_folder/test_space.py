@@ -16,7 +16,6 @@ from pfl_client.connection import partial_file
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.daemon import loop as story
 from pfl_client.run_folder import folder as visit
-from pfl_client.run_folder import space as room
 from pfl_client.run_folder.audit import entries
 from pfl_client.run_folder.outbox import Outbox, Upload
 from pfl_client.run_folder.vault import Vault
@@ -25,7 +24,7 @@ from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import Refused
 from pfl_common.files import recycler
 from pfl_common.spec.messages import Joined, Over
-from pfl_common.spec.run import Description, Entry, Header, Kind
+from pfl_common.spec.run import Description, Header, Kind
 from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, put_together
 
 
@@ -57,13 +56,6 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def live(line: Line, trainer: Trainer, state: Path) -> Over:
     """A site's whole life."""
     return await asyncio.wait_for(put_together(line, trainer, state).run(), 20)
-
-
-def test_sizes_are_known_without_a_tensor() -> None:
-    """From the types and shapes of a manifest."""
-    sizes = {"float32": 24, "bfloat16": 12, "int64": 48, "bool": 6, "uint8": 6}
-    assert sizes == {dtype: room.size_of((Entry("x", dtype, (2, 3)),)) for dtype in sizes}
-    assert 4 == room.size_of((Entry("x", "float32", ()),))
 
 
 async def test_a_task_is_declined_before_it_is_begun(tmp_path: Path, disk: list[int]) -> None:

@@ -15,6 +15,7 @@ from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress
 from pfl_common import sealing
 from pfl_common.identity.cards import EnvelopeKeys
 from pfl_common.sealing import FRAME
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
@@ -28,7 +29,7 @@ from pfl_common.spec.messages import (
     header_down,
     header_of_init,
 )
-from pfl_common.spec.run import Description, Entry, Header, Kind, Model, RunSpec, Task
+from pfl_common.spec.run import Description, Header, Kind, Model, RunSpec, Task
 from tests.common.sealing.members import PATTERN, Members
 
 SITE, OTHER = "hospital-a", "hospital-b"

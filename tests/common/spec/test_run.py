@@ -8,18 +8,9 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from pydantic import ValidationError
 
+from pfl_common.spec.manifest import Entry, manifest_hash
 from pfl_common.spec.participation import Participation
-from pfl_common.spec.run import (
-    Description,
-    Entry,
-    Header,
-    Kind,
-    Model,
-    RunSpec,
-    Task,
-    manifest_hash,
-    parcel_key,
-)
+from pfl_common.spec.run import Description, Header, Kind, Model, RunSpec, Task, parcel_key
 
 DOWN = (Entry("encoder.weight", "float32", (2, 3)), Entry("slot0.weight", "float32", (2, 3), group="slot0"))
 

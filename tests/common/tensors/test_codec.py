@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_common.errors import Refused
-from pfl_common.spec.run import Entry
+from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import Up, Weighted, flatten, unflatten

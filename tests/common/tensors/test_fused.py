@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pfl_common.errors import Refused
-from pfl_common.spec.run import Entry
+from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec
 from pfl_common.tensors.check import check_finite, check_update, find_infinite
 from pfl_common.tensors.fused import columns

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pfl_common.errors import Refused
-from pfl_common.spec.run import Entry
+from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import layout
 from pfl_common.tensors.layout import Window, lay_out, open_file
 from tests.common.support.held import Held

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pfl_common.spec.run import Manifest
+from pfl_common.spec.manifest import Manifest
 from pfl_common.tensors import codec, mapped, summing
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum

@@ -13,7 +13,8 @@ from pfl_common import methods
 from pfl_common.app import code_digest
 from pfl_common.learning.method import Averaging, Participant, Settings
 from pfl_common.methods import Method, fedavg
-from pfl_common.spec.run import ClientId, Description, Kind, Manifest, RunSpec, Task
+from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.run import ClientId, Description, Kind, RunSpec, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_server.run import freeze

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from pfl_common.errors import Refused
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Blob, header_down
-from pfl_common.spec.run import Entry, Header, Kind, Task
+from pfl_common.spec.run import Header, Kind, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from pfl_common.errors import StateError
-from pfl_common.spec.run import Entry, Kind, Task
+from pfl_common.spec.manifest import Entry
+from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.store.checkpoints import Checkpoints

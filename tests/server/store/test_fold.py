@@ -62,7 +62,8 @@ import re, sys
 from pathlib import Path
 import torch
 from pfl_common.tensors import layout
-from pfl_common.spec.run import Entry, Kind, Task
+from pfl_common.spec.manifest import Entry
+from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.store.spool import Spool

@@ -13,7 +13,8 @@ import torch
 
 from pfl_common.errors import Refused
 from pfl_common.files import recycler
-from pfl_common.spec.run import Entry, Header, Kind, RunSpec, Task
+from pfl_common.spec.manifest import Entry
+from pfl_common.spec.run import Header, Kind, RunSpec, Task
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.store.spool import Spool

@@ -16,9 +16,10 @@ from pfl_common import methods
 from pfl_common.evaluation import tell, vector
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Blob, Offer, Over, Receipt, header_up
 from pfl_common.spec.participation import Participation
-from pfl_common.spec.run import ClientId, Description, Entry, Header, Kind, Model, RunSpec, Task
+from pfl_common.spec.run import ClientId, Description, Header, Kind, Model, RunSpec, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes

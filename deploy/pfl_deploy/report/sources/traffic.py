@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import prod
 
 from pfl_common.errors import SettingError
 from pfl_common.sealing import sealed_size
-from pfl_common.spec.run import Kind, Manifest, RunSpec, Task
+from pfl_common.spec.manifest import full_size
+from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_deploy.report.sources.coordinator import Record, Tried
-
-_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "uint8": 1,
-    "bool": 1,
-}
 
 
 @dataclass(frozen=True)
@@ -72,11 +61,6 @@ class Traffic:
         return Crossed(times.down * self.charge, times.up * self.charge)
 
 
-def size_of(manifest: Manifest) -> int:
-    """Bytes of a parcel's content."""
-    return sum(prod(entry.shape) * _BYTES[entry.dtype] for entry in manifest)
-
-
 def read_traffic(record: Record) -> Traffic:
     """The first model, which every site takes when it joins, is counted with the first round."""
     measured: dict[int, Crossed] = {}
@@ -113,7 +97,7 @@ def exchanged(record: Record) -> dict[int, float]:
 
 def count_content(spec: RunSpec, phase: str, *, charge: int) -> Crossed:
     """Bytes of one download's and one update's content, as a report counts them."""
-    down, up = (size_of(spec.manifest(Kind.TRAIN, phase, way)) for way in ("down", "up"))
+    down, up = (full_size(spec.manifest(Kind.TRAIN, phase, way)) for way in ("down", "up"))
     return Crossed(down + charge, up + charge)
 
 
@@ -143,7 +127,7 @@ def _pin(record: Record) -> dict[int, Crossed]:
         now = Crossed(tasks * down, tried.received * up)
         rounds[tried.round] = _plus(rounds.get(tried.round), now)
     if rounds:
-        first = len(record.sites) * sealed_size(size_of(record.spec.init_manifest))
+        first = len(record.sites) * sealed_size(full_size(record.spec.init_manifest))
         rounds[min(rounds)] = _plus(rounds[min(rounds)], Crossed(first, 0))
     return rounds
 
@@ -174,7 +158,7 @@ def _tasks(record: Record, tried: Tried) -> int:
 
 def _sizes(spec: RunSpec, phase: str) -> tuple[int, int]:
     down, up = spec.manifest(Kind.TRAIN, phase, "down"), spec.manifest(Kind.TRAIN, phase, "up")
-    return sealed_size(size_of(down)), sealed_size(size_of(up))
+    return sealed_size(full_size(down)), sealed_size(full_size(up))
 
 
 def _phases(spec: RunSpec) -> Callable[[int], str]:

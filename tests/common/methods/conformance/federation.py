@@ -22,7 +22,8 @@ from pfl_client.trainer import tasks
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
-from pfl_common.spec.run import ClientId, Json, Kind, Manifest, Model, RunSpec, Task
+from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.run import ClientId, Json, Kind, Model, RunSpec, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, Weighted, flatten, unflatten

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pfl_common.spec.run import Entry, Model, RunSpec
+from pfl_common.spec.run import Model, RunSpec
 from pfl_deploy.demo import findings
-from pfl_deploy.demo.findings import Findings, Method, read_sent_names, size_of
+from pfl_deploy.demo.findings import Findings, Method, read_sent_names
 from pfl_deploy.demo.following import Follower, Trained, read_curve
 from pfl_deploy.demo.live import Board
 from pfl_deploy.demo.plan import DUALFED, FEDAVG, SAMPLE, Plan
@@ -95,12 +95,6 @@ def test_a_round_is_told_with_what_was_measured_when(
     follower = Follower(DUALFED, plan, board, lambda: folders)
     follower.hear("[info] round closed counted=2 measured_after_round=7 round=1 seconds=1.5")
     assert f"{DUALFED.title}: {words}" == heard.getvalue().strip()
-
-
-def test_bytes_of_a_parcel() -> None:
-    """Shapes and types by hand: 2·3 floats of 4 bytes, one whole number of 8, five bits of a byte each."""
-    manifest = (Entry("a", "float32", (2, 3)), Entry("b", "int64", ()), Entry("c", "bool", (5,)))
-    assert 24 + 8 + 5 == size_of(manifest)
 
 
 def method(name: str, title: str, *final: float) -> Method:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.participation import Participation
-from pfl_common.spec.run import Entry, Model, RunSpec
+from pfl_common.spec.run import Model, RunSpec
 from tests.deploy.support.reported import Book, Page, measured, report
 
 MODEL = Model("cnn", (1, 8, 8), ("x", "y"))

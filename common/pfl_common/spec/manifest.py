@@ -1,0 +1,61 @@
+"""The exact shape of a parcel: its tensors in their order, and their sizes in bytes. Torch-free."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from pfl_common.errors import UserError, nearest
+from pfl_common.spec.memo import remembered
+
+WIDTHS = {
+    "float32": 4,
+    "float64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "uint8": 1,
+    "bool": 1,
+}
+"""The types that numbers of a parcel can have, and the bytes of one number of each."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a parcel. `group` names the optional group it belongs to; empty means always present."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    group: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """The number of its bytes in a parcel."""
+        if self.dtype not in WIDTHS:
+            raise UserError(
+                f"the tensor {self.name} has numbers of type {self.dtype[:60]!r}",
+                expected=nearest(self.dtype[:60], WIDTHS),
+                advice="use the same release of pfl on all machines",
+            )
+        return prod(self.shape) * WIDTHS[self.dtype]
+
+
+Manifest: TypeAlias = tuple[Entry, ...]
+
+
+@remembered
+def full_size(manifest: Manifest) -> int:
+    """Bytes of a parcel with all of these tensors, those of every optional group included."""
+    return sum(entry.nbytes for entry in manifest)
+
+
+@remembered
+def manifest_hash(manifest: Manifest) -> str:
+    """A short fingerprint both ends compare before the first byte is read."""
+    text = json.dumps([[e.name, e.dtype, list(e.shape), e.group] for e in manifest], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
