@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
-from cryptography import x509
 
 from pfl_client.connection import clock_check
 from pfl_client.connection.channel import Stranger
@@ -208,7 +207,7 @@ def _look_around(keyring: Keyring, folder: Path) -> Surroundings:
     """The values of a scrape beside the daemon's own numbers."""
     end = free = None
     with suppress(OSError, IdentityError):
-        end = x509.load_pem_x509_certificate(keyring.certificate_pem).not_valid_after_utc.timestamp()
+        end = keyring.ends.timestamp()
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
     return Surroundings(end, free)

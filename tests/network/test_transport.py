@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from pfl_common.spec.run import Description, Moments
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.network.server import GrpcServer
+from tests.common.support.parses import counted
 from tests.network.cutting_proxy import CuttingProxy
 from tests.network.federation import HASTY, Federation
 from tests.network.file_desk import train, upload
@@ -226,6 +228,61 @@ async def test_a_certificate_is_renewed_before_its_end(federation: Federation) -
     kept = Keyring.open(federation.folder / "keys-hospital_a")
     assert not kept.expired(datetime.now(UTC) + timedelta(days=29))
     assert [("leave", "hospital_a")] == federation.desk.said
+
+
+async def test_a_call_without_an_answer_parses_no_certificate(federation: Federation) -> None:
+    """Each such call asks whether the site's own certificate is at fault: that is known without another look."""
+    patience = replace(HASTY, call_seconds=5, wait_seconds=1)
+    async with GrpcLink("127.0.0.1:1", federation.keyring("hospital_a"), patience=patience) as link:
+        with counted() as parses:
+            for progress in range(3):
+                with pytest.raises(Unreachable):
+                    await link.heartbeat("000001-1-train", progress)
+    assert 0 == parses.count
+
+
+async def test_a_renewed_certificate_is_stored_beside_the_event_loop(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsing and a slow disk hold up no heartbeat."""
+    keyring = federation.keyring("hospital_a", since=federation.now - timedelta(days=25))
+    store, where = Keyring.store, list[int]()
+
+    def stored(self: Keyring, *words: bytes) -> None:
+        where.append(threading.get_ident())
+        store(self, *words)
+
+    async with GrpcLink(federation.addresses.control, keyring, patience=HASTY) as link:
+        monkeypatch.setattr(Keyring, "store", stored)
+        assert await link.renew()
+    assert 1 == len(where)
+    assert threading.get_ident() not in where
+
+
+async def test_a_renewal_that_is_given_up_while_it_is_stored(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line shows the new certificate all the same: otherwise it would end with the old one."""
+    keyring = federation.keyring("hospital_a", since=federation.now - timedelta(days=25))
+    store, storing, go_on = Keyring.store, threading.Event(), threading.Event()
+
+    def stored(self: Keyring, *words: bytes) -> None:
+        storing.set()
+        go_on.wait(20)
+        store(self, *words)
+
+    async with GrpcLink(federation.addresses.control, keyring, patience=HASTY) as link:
+        monkeypatch.setattr(Keyring, "store", stored)
+        before, renewing = link._line.channel, asyncio.create_task(link.renew())
+        await asyncio.to_thread(storing.wait, 20)
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        go_on.set()
+        async with asyncio.timeout(20):
+            while link._line.channel is before:  # noqa: ASYNC110  # a thread's end goes unannounced
+                await asyncio.sleep(0.01)
+        assert not keyring.needs_renewal(federation.now)
+        await link.leave()
 
 
 async def test_a_port_in_use_is_named(federation: Federation) -> None:

@@ -153,16 +153,19 @@ class GrpcLink:
         keyring = self._keyring
         if not keyring.needs_renewal(self._clock()) and keyring.card is not None:
             return False
-        asked = keyring.card_request(keyring.name, keyring.federation_id)
-        request = pb.RenewRequest(csr_pem=keyring.csr(keyring.name), card_request=asked)
+        # Files, locks and parsing: not in the event loop, where heartbeats would wait for a slow disk.
+        request = await asyncio.to_thread(_request_renewal, keyring)
         said = await self._ask("Renew", request, pb.RenewAnswer)
-        keyring.store(said.certificate_pem, keyring.ca_pem)
-        keyring.store_card(said.card)
+        # Not given up halfway: a line that still shows the old certificate would end with it.
+        await asyncio.shield(self._take_up(said))
+        return True
+
+    async def _take_up(self, said: pb.RenewAnswer) -> None:
+        await asyncio.to_thread(_keep, self._keyring, said)
         before = self._line.channel
         self._line.channel = open_channel(self._line.address, self._credentials())
         # What is under way ends on the old line, or begins again on the new one after this time.
         await before.close(grace=self._patience.wait_seconds + self._patience.call_seconds)
-        return True
 
     def _beside_bytes(self) -> int:
         """The largest parcel that goes with a control call now."""
@@ -196,6 +199,16 @@ class GrpcLink:
 
     def _check_certificate(self) -> None:
         self._keyring.check(self._clock())
+
+
+def _request_renewal(keyring: Keyring) -> pb.RenewRequest:
+    asked = keyring.card_request(keyring.name, keyring.federation_id)
+    return pb.RenewRequest(csr_pem=keyring.csr(keyring.name), card_request=asked)
+
+
+def _keep(keyring: Keyring, said: pb.RenewAnswer) -> None:
+    keyring.store(said.certificate_pem, keyring.ca_pem)
+    keyring.store_card(said.card)
 
 
 def _check_size(parcel: Path, expected: int) -> None:

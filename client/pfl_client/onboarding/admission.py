@@ -98,7 +98,7 @@ class Admission:
         self.door = (found.addresses.enrolment, found.ca_pem)
         self._check_new(self._settings.state_folder / found.federation_id)
         folder = self._own_folder(found.federation_id)
-        keyring = self._open_keys(folder)
+        keyring = await asyncio.to_thread(self._open_keys, folder)
         if not keyring.enrolled or keyring.expired(now):
             await _enrolled(enrolment.enrol_same_user(keyring, found, self.name, tell=self._hear))
         return Admitted(found.addresses.control, folder, keyring)
@@ -110,7 +110,7 @@ class Admission:
         self.name = invitation.site
         self.door = (invitation.addresses.enrolment, invitation.ca_pem)
         folder = self._own_folder(invitation.federation_id)
-        keyring = self._open_keys(folder)
+        keyring = await asyncio.to_thread(self._open_keys, folder)
         if not keyring.enrolled:
             self._compare_names()
         if not keyring.enrolled or keyring.expired(now):
@@ -189,7 +189,8 @@ class Admission:
         await _enrolled(_redeem(invitation, before, self._hear))
         aside = _exchange_keys(before.folder)
         log.warning("this site has new keys", old_keys_are_kept_in=str(aside))
-        return Admitted(invitation.addresses.control, before.folder, self._open_keys(before.folder))
+        keyring = await asyncio.to_thread(self._open_keys, before.folder)
+        return Admitted(invitation.addresses.control, before.folder, keyring)
 
     def _find_untried(self, keyring: Keyring) -> Invitation | None:
         """The invitation at hand, read anew; none if these keys came by it, or were refused with it already."""

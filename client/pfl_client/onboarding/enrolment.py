@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 
 from pfl_client.connection.channel import Line, Patience, Tell, open_channel
@@ -69,6 +71,10 @@ async def _enrol(
         raise NotAdmitted(refused.words, refused.code) from refused
     finally:
         await line.channel.close(None)
+    await asyncio.to_thread(_keep, keyring, said, ca_pem)
+
+
+def _keep(keyring: Keyring, said: pb.EnrolAnswer, ca_pem: bytes) -> None:
     keyring.store(said.certificate_pem, ca_pem)
     keyring.store_card(said.card)
 

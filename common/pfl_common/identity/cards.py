@@ -141,11 +141,12 @@ def open_card(signed: bytes, ca_pem: bytes) -> Card:
         card, signature = _read(signed)
     except Unreadable as reason:
         _refuse(f"a card that cannot be read: {reason}", "one as this federation's coordinator writes it")
-    authority = certificates.load_certificates(ca_pem, where="the federation's CA")[0].public_key()
-    genuine = isinstance(authority, ec.EllipticCurvePublicKey) and _holds(
-        authority, signature, _CARD_LABEL + _canonical(card._fields())
+    authority = certificates.load_certificates(ca_pem, where="the federation's CA")[0]
+    key = authority.public_key()
+    genuine = isinstance(key, ec.EllipticCurvePublicKey) and _holds(
+        key, signature, _CARD_LABEL + _canonical(card._fields())
     )
-    if not genuine or card.federation != certificates.federation_id(ca_pem):
+    if not genuine or card.federation != certificates.federation_of(authority):
         _refuse("a card that this federation's CA did not sign", "one of the same federation")
     return card
 

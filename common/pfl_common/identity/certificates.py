@@ -113,13 +113,21 @@ def key_fingerprint(key: ec.EllipticCurvePublicKey) -> str:
 
 def federation_id(ca_pem: bytes) -> str:
     """The short name of a federation: the first digits of its CA certificate's fingerprint."""
-    certificate = load_certificates(ca_pem, where="the federation's CA")[0]
-    return certificate.fingerprint(hashes.SHA256()).hex()[:FEDERATION_ID_DIGITS]
+    return federation_of(load_certificates(ca_pem, where="the federation's CA")[0])
+
+
+def federation_of(authority: x509.Certificate) -> str:
+    """As `federation_id`, from a certificate that is parsed already."""
+    return authority.fingerprint(hashes.SHA256()).hex()[:FEDERATION_ID_DIGITS]
 
 
 def peer_of(certificate_pem: bytes) -> Peer:
     """Who a certificate that TLS has already verified speaks for: its name and role."""
-    certificate = load_certificates(certificate_pem, where="the peer's certificate")[0]
+    return holder_of(load_certificates(certificate_pem, where="the peer's certificate")[0])
+
+
+def holder_of(certificate: x509.Certificate) -> Peer:
+    """As `peer_of`, from a certificate that is parsed already."""
     return Peer(
         name=_only(certificate.subject, NameOID.COMMON_NAME),
         role=_only(certificate.subject, NameOID.ORGANIZATIONAL_UNIT_NAME),

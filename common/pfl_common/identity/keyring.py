@@ -8,7 +8,9 @@ site.card  the federation's word that those two are this site's
 site.tried which invitations these keys have been tried with, each by its id
 """
 
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from cryptography import x509
@@ -34,12 +36,42 @@ _CARD_FILE = "site.card"
 _TRIED_FILE = "site.tried"
 
 
+@dataclass(frozen=True)
+class _Membership:
+    """A site's certificate and its authority's, parsed, with what follows from them."""
+
+    certificate: x509.Certificate
+    authority: x509.Certificate
+
+    @cached_property
+    def certificate_pem(self) -> bytes:
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    @cached_property
+    def ca_pem(self) -> bytes:
+        return self.authority.public_bytes(Encoding.PEM)
+
+    @cached_property
+    def name(self) -> str:
+        return certificates.holder_of(self.certificate).name
+
+    @cached_property
+    def federation_id(self) -> str:
+        return certificates.federation_of(self.authority)
+
+
 class Keyring:
-    """The keys and certificates of one site, in a private folder."""
+    """The keys and certificates of one site, in a private folder.
+
+    Certificates and card are read when they are first asked for and then held until `store` or `store_card`: nobody
+    else may write into the folder meanwhile.
+    """
 
     def __init__(self, folder: Path, key: ec.EllipticCurvePrivateKey) -> None:
         self._folder = folder
         self._key = key
+        self._held: _Membership | None = None
+        self._held_card: bytes | None = None
 
     @classmethod
     def open(cls, folder: Path) -> "Keyring":
@@ -64,22 +96,27 @@ class Keyring:
     @property
     def certificate_pem(self) -> bytes:
         """The site's certificate."""
-        return self._stored()[0].public_bytes(Encoding.PEM)
+        return self._stored().certificate_pem
 
     @property
     def ca_pem(self) -> bytes:
         """The certificate of the federation's authority."""
-        return self._stored()[1].public_bytes(Encoding.PEM)
+        return self._stored().ca_pem
 
     @property
     def federation_id(self) -> str:
         """The federation this site belongs to."""
-        return certificates.federation_id(self.ca_pem)
+        return self._stored().federation_id
 
     @property
     def name(self) -> str:
         """The name the federation knows this site by."""
-        return certificates.peer_of(self.certificate_pem).name
+        return self._stored().name
+
+    @property
+    def ends(self) -> datetime:
+        """When the site's certificate ends."""
+        return self._stored().certificate.not_valid_after_utc
 
     def csr(self, name: str) -> bytes:
         """The request for a certificate of this name; asked again, the same bytes."""
@@ -108,8 +145,9 @@ class Keyring:
             )
         certificates.check_issued(certificate, authority)
         self._check_same_federation(authority)
-        pem = certificate.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM)
-        private.write(self._folder / _CERTIFICATE_FILE, pem)
+        fresh = _Membership(certificate, authority)
+        private.write(self._folder / _CERTIFICATE_FILE, fresh.certificate_pem + fresh.ca_pem)
+        self._held = fresh
 
     def envelope_keys(self) -> EnvelopeKeys:
         """The site's keys to sign and to receive with, made at the first call."""
@@ -128,7 +166,9 @@ class Keyring:
     def card(self) -> bytes | None:
         """The site's card as it travels; None before the first."""
         path = self._folder / _CARD_FILE
-        return private.read(path) if path.exists() else None
+        if self._held_card is None and path.exists():
+            self._held_card = private.read(path)
+        return self._held_card
 
     def store_card(self, signed: bytes) -> None:
         """Keep the card the coordinator gave, after checking that it is ours and this federation's."""
@@ -140,6 +180,7 @@ class Keyring:
                 advice="start pfl-client again; if this repeats, tell the operator",
             )
         private.write(self._folder / _CARD_FILE, signed)
+        self._held_card = signed
 
     def has_tried(self, invitation: str) -> bool:
         """Whether these keys came by the invitation of this id, or were refused with it."""
@@ -156,16 +197,15 @@ class Keyring:
 
     def needs_renewal(self, now: datetime) -> bool:
         """Whether less than a third of the certificate's life is left."""
-        return certificates.life_left(self._stored()[0], now) < RENEWED_BELOW
+        return certificates.life_left(self._stored().certificate, now) < RENEWED_BELOW
 
     def expired(self, now: datetime) -> bool:
         """Whether the certificate is too old for the coordinator to accept."""
-        return now > self._stored()[0].not_valid_after_utc
+        return now > self.ends
 
     def check(self, now: datetime) -> None:
         """Refuse to go on with a certificate that is expired or not valid yet."""
-        certificate, _ = self._stored()
-        start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        start, end = self._stored().certificate.not_valid_before_utc, self.ends
         if now > end:
             raise IdentityError(
                 f"the certificate of {self.name} expired on {end:%Y-%m-%d %H:%M} UTC",
@@ -179,7 +219,12 @@ class Keyring:
                 advice="set this machine's clock",
             )
 
-    def _stored(self) -> tuple[x509.Certificate, x509.Certificate]:
+    def _stored(self) -> _Membership:
+        if self._held is None:
+            self._held = self._read_certificates()
+        return self._held
+
+    def _read_certificates(self) -> _Membership:
         path = self._folder / _CERTIFICATE_FILE
         if not path.exists():
             raise IdentityError(
@@ -194,7 +239,7 @@ class Keyring:
                 expected="two, the site's and its CA's",
                 advice="move the file away and join again with a new invitation",
             )
-        return found[0], found[1]
+        return _Membership(found[0], found[1])
 
     def _is_mine(self, request_pem: bytes, name: str) -> bool:
         try:
@@ -206,8 +251,8 @@ class Keyring:
 
     def _check_same_federation(self, authority: x509.Certificate) -> None:
         # Vault and outbox beside these keys belong to one federation; another must not inherit them unseen.
-        if self.enrolled and self._stored()[1] != authority:
-            seen = certificates.federation_id(authority.public_bytes(Encoding.PEM))
+        if self.enrolled and self._stored().authority != authority:
+            seen = certificates.federation_of(authority)
             raise IdentityError(
                 f"a certificate of federation {seen}",
                 expected=f"one of federation {self.federation_id}, to which this state folder belongs",

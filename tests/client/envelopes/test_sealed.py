@@ -21,12 +21,14 @@ from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common import sealing
 from pfl_common.errors import Refused
 from pfl_common.files import atomic
+from pfl_common.identity import Keyring
 from pfl_common.identity.cards import open_card
-from pfl_common.spec.messages import Joined, Offer, Receipt, header_up
+from pfl_common.spec.messages import Assignment, Joined, Mark, Offer, Over, Receipt, header_up
 from pfl_common.spec.run import Header, Kind, RunSpec, Task
 from tests.client.support.forged_downloads import FORGED
-from tests.client.support.sealed_line import INIT, OTHER, PLAIN, SITE, Line, Place, Post, Trainer, pin
+from tests.client.support.sealed_line import INIT, OTHER, PLAIN, SITE, Line, Place, Post, Sent, Trainer, pin
 from tests.common.sealing.members import PATTERN, Members, find_bytes, vouch
+from tests.common.support.parses import Parses, counted
 
 KEY = "000001-1-train"
 
@@ -383,3 +385,27 @@ async def test_the_coordinators_word_is_kept(place: Place, post: Post) -> None:
     authority = post.members.authority
     card = open_card(authority.coordinator_card(now=post.members.now), authority.ca_pem)
     assert word["digest"] == sealing.verify_down(card, envelope).digest
+
+
+async def test_certificates_are_not_parsed_for_tasks(place: Place, post: Post) -> None:
+    """Its own and its authority's are parsed once: the tasks after the first cost no further look at them."""
+    post.keyrings[SITE] = Keyring.open(post.members.folder / f"keys-{SITE}")
+    tasks = [post.send(task=Task(Kind.TRAIN, number, 5, since=number - 1)) for number in range(1, 5)]
+    joined = post.join()
+    with counted() as parses:
+        line = Counting(joined, tasks, post, parses)
+        await asyncio.wait_for(place.daemon(line, Trainer()).run(), 20)
+    assert 4 == len(line.submitted)
+    assert [line.found[1]] * 4 == line.found[1:], "between the first task's update and the end"
+
+
+class Counting(Line):
+    """Notes how often certificates had been parsed at each call for work."""
+
+    def __init__(self, joined: tuple[Joined, bytes], work: list[Sent], post: Post, parses: Parses) -> None:
+        super().__init__(joined, work, post)
+        self._parses, self.found = parses, list[int]()
+
+    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+        self.found.append(self._parses.count)
+        return await super().next_task(marks)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import stat
 from datetime import datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from cryptography import x509
 
+from pfl_common.files import private
 from pfl_common.identity import Authority, IdentityError, Keyring
+from tests.common.support.parses import counted
 
 DAY = timedelta(days=1)
 
@@ -164,3 +167,36 @@ def test_a_readable_key_is_refused(tmp_path: Path, keyring: Keyring) -> None:
     (tmp_path / "site" / "site.key").chmod(0o640)
     with pytest.raises(IdentityError, match="chmod 600"):
         Keyring.open(tmp_path / "site")
+
+
+def test_certificates_are_parsed_once_and_again_when_renewed(
+    tmp_path: Path, joined: Keyring, authority: Authority, now: datetime
+) -> None:
+    """What is asked for with each task or call costs one look at the file; a renewal is seen at once."""
+    later, keyring = now + 25 * DAY, Keyring.open(tmp_path / "site")
+    renewed = authority.sign_site(keyring.csr("hospital_a"), "hospital_a", now=later)
+
+    def ask() -> tuple[object, ...]:
+        keyring.check(later)
+        told = keyring.name, keyring.federation_id, keyring.ca_pem, keyring.certificate_pem
+        return (*told, keyring.ends, keyring.expired(later), keyring.needs_renewal(later))
+
+    with counted() as parses:
+        before = [ask() for _ in range(3)]
+        assert 1 == parses.count
+        keyring.store(renewed, authority.ca_pem)
+        assert 3 == parses.count, "the answer's two"
+        after = [ask() for _ in range(3)]
+        assert 3 == parses.count
+    assert (before[0][:3], True) == (after[0][:3], before[0][-1])
+    assert (renewed, (later + 30 * DAY).replace(microsecond=0), False, False) == after[0][3:]
+    assert after[0] == after[2]
+    assert renewed == Keyring.open(tmp_path / "site").certificate_pem
+
+
+def test_what_is_not_stored_is_not_held(joined: Keyring, authority: Authority, now: datetime) -> None:
+    """A certificate that is refused changes nothing of what the keyring says."""
+    before, other = joined.certificate_pem, joined.csr("hospital_b")
+    with mock.patch.object(private, "write", side_effect=OSError), pytest.raises(OSError):
+        joined.store(authority.sign_site(other, "hospital_b", now=now), authority.ca_pem)
+    assert ("hospital_a", before) == (joined.name, joined.certificate_pem)
