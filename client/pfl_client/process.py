@@ -8,7 +8,7 @@ import shlex
 import shutil
 import signal
 import sys
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from pfl_client.connection import clock_check
 from pfl_client.connection.channel import Stranger
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import NotAdmitted, Traffic, Unreachable
-from pfl_client.connection.moving_link import MovingLink
 from pfl_client.daemon.exporter import HealthServer, SiteMetrics, Surroundings
 from pfl_client.daemon.loop import Daemon
 from pfl_client.envelopes.sealed import SealedEnvelopes
@@ -130,7 +129,7 @@ class Site:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
         audit = await asyncio.to_thread(Audit, folder)
         self._admission.list_said(audit)
-        async with aclosing(self._link(admitted, traffic, audit)) as link:
+        async with self._link(admitted, traffic, audit) as link:
             daemon = self._put_together(admitted, link, traffic, audit)
             numbers = SiteMetrics(daemon.watch, traffic, lambda: _look_around(keyring, folder))
             health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
@@ -146,7 +145,7 @@ class Site:
                 await asyncio.gather(*beside, return_exceptions=True)
                 health.stop()
 
-    def _put_together(self, admitted: Admitted, link: MovingLink, traffic: Traffic, audit: Audit) -> Daemon:
+    def _put_together(self, admitted: Admitted, link: GrpcLink, traffic: Traffic, audit: Audit) -> Daemon:
         settings, folder = self._settings, admitted.folder
         self._folder = folder
         self._daemon = Daemon(
@@ -163,12 +162,9 @@ class Site:
         )
         return self._daemon
 
-    def _link(self, admitted: Admitted, traffic: Traffic, audit: Audit) -> MovingLink:
+    def _link(self, admitted: Admitted, traffic: Traffic, audit: Audit) -> GrpcLink:
         """The line to the coordinator; one of this user on this machine is found again at another address."""
         keyring = admitted.keyring
-
-        def dial(address: str) -> GrpcLink:
-            return GrpcLink(address, keyring).counting(traffic).telling(audit.tell)
 
         def look() -> str | None:
             if self._settings.join is not None:
@@ -177,7 +173,7 @@ class Site:
                 return discovery.find(keyring.federation_id).addresses.control
             return None
 
-        return MovingLink(admitted.address, dial=dial, look=look)
+        return GrpcLink(admitted.address, keyring).counting(traffic).telling(audit.tell).following(look)
 
     async def _reconsider(self, error: UserError) -> UserError:
         """Explain a refused certificate by the clocks, if they differ. Otherwise a site that was admitted before takes
@@ -213,7 +209,7 @@ def _look_around(keyring: Keyring, folder: Path) -> Surroundings:
     return Surroundings(end, free)
 
 
-async def _renew(link: MovingLink) -> None:
+async def _renew(link: GrpcLink) -> None:
     """Short-lived certificates are renewed long before their end; a coordinator that is away is asked again."""
     while True:
         try:

@@ -20,6 +20,8 @@ from pfl_common.spec.messages import Blob, Receipt
 from pfl_common.spec.run import Kind
 from pfl_common.wire import convert
 
+PLAIN_SECONDS = 600.0
+"""After a call without an answer all parcels go in streams for so long: the line may be too slow for them beside."""
 AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "session"})
 """Refusals of a stream after which a new Offer says how to go on, at once: "no_room" is not one of them."""
 
@@ -31,6 +33,16 @@ class Carrier:
 
     def __init__(self, line: Line, patience: Patience) -> None:
         self._line, self._patience = line, patience
+        self._plain_until = float("-inf")
+
+    @property
+    def beside_bytes(self) -> int:
+        """The largest parcel that goes with a control call now."""
+        return convert.BESIDE_BYTES if asyncio.get_running_loop().time() >= self._plain_until else 0
+
+    def go_plain(self) -> None:
+        """For a while let no parcel go with a control call."""
+        self._plain_until = asyncio.get_running_loop().time() + PLAIN_SECONDS
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""

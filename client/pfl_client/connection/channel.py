@@ -129,6 +129,8 @@ class Line:
     """What crosses is counted there."""
     tell: Tell = lambda *_: None
     """Told of every message before it is sent."""
+    left: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when the coordinator is known to be elsewhere."""
     _met: str = field(default="", init=False)
     """Who was last met in the coordinator's place."""
 

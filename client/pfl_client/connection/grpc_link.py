@@ -1,15 +1,20 @@
-"""The site's line to its coordinator: gRPC over mutual TLS, always dialled by the site."""
+"""The site's link to its coordinator: gRPC over mutual TLS, always dialled by the site.
+
+A coordinator of this machine may have another address after a restart: the line is replaced, the link stays.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
+from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import grpc
+import structlog
 from google.protobuf.message import Message
 
 from pfl_client.connection.bulk import Carrier
@@ -26,12 +31,51 @@ from pfl_common.wire import coordinator_pb2 as pb
 
 HOLD_SECONDS = 1.0
 """The coordinator may keep a heartbeat's answer so long: while a call is open it sees at once that this site goes."""
-PLAIN_SECONDS = 600.0
-"""After a call without an answer all parcels go in streams for so long: the line may be too slow for them beside."""
+LOOK_SECONDS = 2.0
+"""Not more often than this is a coordinator that does not answer looked for."""
+
+log = structlog.get_logger("pfl.site")
+
+Words = ParamSpec("Words")
+Heard = TypeVar("Heard")
+
+
+def _followed(
+    call: Callable[Concatenate[GrpcLink, Words], Coroutine[Any, Any, Heard]],
+) -> Callable[Concatenate[GrpcLink, Words], Coroutine[Any, Any, Heard]]:
+    """Repeat a call that came to nothing where the coordinator is now, if that is another address."""
+
+    @wraps(call)
+    async def follow(link: GrpcLink, /, *words: Words.args, **named: Words.kwargs) -> Heard:
+        line = link._line
+        try:
+            return await _unless_left(line, call(link, *words, **named))
+        except Unreachable:
+            # Every call is safe to repeat: where it is known to be now, it is asked at once.
+            if line is link._line and not await link._move():
+                raise
+        return await _unless_left(link._line, call(link, *words, **named))
+
+    return follow
+
+
+async def _unless_left(line: Line, call: Awaitable[Heard]) -> Heard:
+    """Wait for a call, but do not go on trying where the coordinator is no more."""
+    asked = asyncio.ensure_future(call)
+    left = asyncio.create_task(line.left.wait())
+    try:
+        await asyncio.wait((asked, left), return_when=asyncio.FIRST_COMPLETED)
+        if left.done() and not asked.done():
+            raise Unreachable(f"the coordinator is not at {line.address} any more")
+        return await asked
+    finally:
+        left.cancel()
+        asked.cancel()
+        await asyncio.gather(asked, left, return_exceptions=True)
 
 
 class GrpcLink:
-    """A `Link` to the coordinator at `address` (host:port). Make it inside a running event loop; close it."""
+    """A `Link` to the coordinator, first at `address` (host:port). Make it inside a running event loop; close it."""
 
     def __init__(
         self,
@@ -46,12 +90,11 @@ class GrpcLink:
         # Who is who is then known by the signatures alone.
         self._keyring, self._clock, self._roots = keyring, clock, roots
         self._patience = patience or Patience()
-        self._check_certificate()
-        signer = CallSigner(keyring.envelope_keys(), keyring.name, read_card=self._read_card)
-        channel = open_channel(address, self._credentials())
-        self._line = Line(channel, address, self._check_certificate, signer)
+        self._line = self._dial(address)
         self.carrier = Carrier(self._line, self._patience)
-        self._beside, self._plain_until = dict[str, bytes](), float("-inf")
+        self._beside = dict[str, bytes]()
+        self._look: Callable[[], str | None] | None = None
+        self._looked = float("-inf")
 
     async def __aenter__(self) -> Self:
         return self
@@ -73,6 +116,12 @@ class GrpcLink:
         self._line.tell = tell
         return self
 
+    def following(self, look: Callable[[], str | None]) -> Self:
+        """Go on elsewhere when nobody answers: `look` returns the coordinator's present address, or nothing."""
+        self._look = look
+        return self
+
+    @_followed
     async def join(self, description: Description) -> Joined | Gathering | None:
         """Register with what the data looks like; None while the run is still gathering sites: ask again."""
         try:
@@ -83,14 +132,15 @@ class GrpcLink:
             # The same site with the same data would hear the same.
             raise NotAdmitted(refused.words, refused.code) from refused
 
+    @_followed
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
         """Wait for work, saying which vault generations there are, newest first; None: ask again."""
-        wait = self._patience.wait_seconds
-        request = convert.say_marks(marks, wait_seconds=wait, beside_bytes=self._beside_bytes())
+        wait, carrier = self._patience.wait_seconds, self.carrier
+        request = convert.say_marks(marks, wait_seconds=wait, beside_bytes=carrier.beside_bytes)
         try:
             said = await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait)
         except Unreachable:
-            self._go_plain()
+            carrier.go_plain()
             raise
         work = convert.hear_work(said)
         self._beside.clear()
@@ -98,6 +148,7 @@ class GrpcLink:
             self._beside[work.blob.digest] = content
         return work
 
+    @_followed
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring bytes into a file, but not those it already holds; the digest is checked."""
         content = self._beside.pop(blob.digest, b"")
@@ -106,35 +157,39 @@ class GrpcLink:
         else:
             await self.carrier.fetch(blob, into, kind=kind)
 
+    @_followed
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in; goes on where an interrupted transfer stopped."""
         _check_size(parcel, offer.blob.size)
-        kind = offer.header.kind
+        kind, carrier = offer.header.kind, self.carrier
 
         async def make_offer() -> int | Receipt:
             # Offered once more, the bytes follow in a stream, which a line may be too slow or too bad to do without.
-            content = parcel.read_bytes() if offer.blob.size <= self._beside_bytes() else b""
+            content = parcel.read_bytes() if offer.blob.size <= carrier.beside_bytes else b""
             try:
                 return await self._offer(offer, content)
             except Unreachable:
-                self._go_plain()
+                carrier.go_plain()
                 raise
 
-        receipt = await self.carrier.store(offer.key, parcel, make_offer, kind=kind)
+        receipt = await carrier.store(offer.key, parcel, make_offer, kind=kind)
         if (receipt.key, receipt.digest) != (offer.key, offer.blob.digest):
             raise Refused("other", f"a receipt for {receipt.key}; expected: {offer.key} and its bytes")
         return receipt
 
+    @_followed
     async def report(self, key: str, scores: Scores) -> None:
         """Hand in an evaluation."""
         await self._ask("Report", convert.say_scores(key, scores), pb.Done)
 
+    @_followed
     async def decline(self, key: str, reason: str, words: str) -> None:
         """Say that a task will not be done, with a reason from the fixed list."""
         # Words may quote the name of a file, and such a name need not be text.
         readable = words.encode(errors="replace").decode()
         await self._ask("Decline", pb.DeclineRequest(key=key, reason=reason, words=readable), pb.Done)
 
+    @_followed
     async def heartbeat(self, key: str, progress: int) -> bool:
         """Say how far the task is (samples trained); False: the task is no longer wanted."""
         request = pb.HeartbeatRequest(key=key, progress=progress, hold_seconds=HOLD_SECONDS)
@@ -148,6 +203,7 @@ class GrpcLink:
         """Say goodbye: this site takes no more tasks until it joins again."""
         await self._ask("Leave", pb.LeaveRequest(), pb.Done)
 
+    @_followed
     async def renew(self) -> bool:
         """Get a new certificate if the present one nears its end; whether it did."""
         keyring = self._keyring
@@ -167,12 +223,28 @@ class GrpcLink:
         # What is under way ends on the old line, or begins again on the new one after this time.
         await before.close(grace=self._patience.wait_seconds + self._patience.call_seconds)
 
-    def _beside_bytes(self) -> int:
-        """The largest parcel that goes with a control call now."""
-        return convert.BESIDE_BYTES if asyncio.get_running_loop().time() >= self._plain_until else 0
+    def _dial(self, address: str) -> Line:
+        self._check_certificate()
+        keyring = self._keyring
+        signer = CallSigner(keyring.envelope_keys(), keyring.name, read_card=self._read_card)
+        return Line(open_channel(address, self._credentials()), address, self._check_certificate, signer)
 
-    def _go_plain(self) -> None:
-        self._plain_until = asyncio.get_running_loop().time() + PLAIN_SECONDS
+    async def _move(self) -> bool:
+        """Replace the line if the coordinator is elsewhere now; whether it was replaced."""
+        now = asyncio.get_running_loop().time()
+        if self._look is None or now - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = now
+        before, address = self._line, await asyncio.to_thread(self._look)
+        if before is not self._line or address is None or address == before.address:
+            return before is not self._line
+        log.warning("the coordinator is at another address now", before=before.address, now=address)
+        fresh = self._dial(address)
+        fresh.traffic, fresh.tell = before.traffic, before.tell
+        self._line, self.carrier, self._beside = fresh, Carrier(fresh, self._patience), {}
+        before.left.set()
+        await before.channel.close(None)
+        return True
 
     async def _offer(self, offer: Offer, content: bytes = b"") -> int | Receipt:
         request = convert.say_offer(offer)

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import Traffic
-from pfl_client.connection.moving_link import MovingLink
 from pfl_server.network.server import GrpcServer
 from tests.network.federation import Federation
 from tests.network.file_desk import upload
@@ -72,19 +70,13 @@ async def test_a_line_to_another_address_goes_on_counting(federation: Federation
     """The same books for both lines: no number falls when a coordinator comes back elsewhere."""
     traffic, content = Traffic(), b"first model"
     blob = federation.desk.lay(content)
-    keyring, lines = federation.keyring("hospital_a"), []
-
-    def dial(address: str) -> GrpcLink:
-        lines.append(address)
-        return GrpcLink(address, keyring).counting(traffic)
-
     before = federation.addresses.control
-    link = MovingLink(before, dial=dial, look=lambda: federation.addresses.control)
+    link = federation.link("hospital_a").counting(traffic).following(lambda: federation.addresses.control)
     await link.fetch(blob, tmp_path / "one", kind="train")
     await federation.server.stop(0)
     federation.server = GrpcServer(federation.callers())
     federation.port = await federation.start_control()
     await link.fetch(blob, tmp_path / "two", kind="train")
-    await link.aclose()
-    assert [before, federation.addresses.control] == lines
+    await link.close()
+    assert before != federation.addresses.control == link._line.address
     assert 2 * len(content) == moved(traffic)["down", "train"]
