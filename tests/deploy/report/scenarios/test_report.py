@@ -441,9 +441,9 @@ def test_without_matplotlib_it_says_what_to_install(
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    import pfl_deploy.report
+    import pfl_deploy.report.charts
 
-    monkeypatch.delattr(pfl_deploy.report, "pictures", raising=False)
+    monkeypatch.delattr(pfl_deploy.report.charts, "png", raising=False)
     said = pfl("report", played.run("fedavg"), "--out", tmp_path / "out")
     check_clear(said, 2, "matplotlib", "pip install 'pfl-net[reports]'", "--no-pictures")
     assert not (tmp_path / "out").exists()
