@@ -19,7 +19,7 @@ from pfl_common.spec.messages import Receipt, Scores
 from pfl_common.spec.run import ClientId
 from pfl_server.decisions.sampling import Draw
 from pfl_server.settings import Durability
-from pfl_server.store.journal_schema import SCHEMA
+from pfl_server.store.journal_migration import check_version, migrate
 from pfl_server.store.journal_thread import Page, Scribe, entry
 from pfl_server.telemetry.counter_reading import Reading
 from pfl_server.telemetry.course import Course
@@ -349,9 +349,15 @@ def _write_course(page: Page, course: Course | None) -> None:
 
 def _connect(file: Path, durability: Durability) -> sqlite3.Connection:
     db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    db.execute("pragma journal_mode=truncate")
-    db.execute(f"pragma synchronous={SYNCHRONOUS[durability]}")
-    db.executescript(SCHEMA)
+    try:
+        # Before anything that writes: a journal of a newer release is left as it is.
+        check_version(db, file)
+        db.execute("pragma journal_mode=truncate")
+        db.execute(f"pragma synchronous={SYNCHRONOUS[durability]}")
+        migrate(db)
+    except BaseException:
+        db.close()
+        raise
     return db
 
 

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from pfl_server.store.journal_migration import columns_at, newest, read_columns, read_version
 from pfl_server.store.journal_schema import STRUCTURED
 from pfl_server.telemetry.rejections import readable
 
@@ -33,13 +34,28 @@ def find_damage(file: Path) -> str:
 
 
 def _find_unreadable(db: sqlite3.Connection) -> str:
-    """SQLite checks how its pages hang together; what stands in them is checked here."""
+    """What SQLite does not check: what stands in the pages. That of a newer release is for that one to read."""
+    if (version := read_version(db)) > newest():
+        return ""
+    return f"its version is {version}" if version < 0 else _find_missing(db, version) or _find_no_json(db)
+
+
+def _find_missing(db: sqlite3.Connection, version: int) -> str:
+    # A journal written before there were versions has the first one's tables, or those its release had of them.
+    for table, columns in columns_at(max(version, 1)).items():
+        there = read_columns(db, table)
+        if version and not there:
+            return f"the table {table} is missing"
+        if there and (lacking := columns - there):
+            return f"the table {table} has no column {min(lacking)}"
+    return ""
+
+
+def _find_no_json(db: sqlite3.Connection) -> str:
     tables = db.execute("select name from sqlite_master where type = 'table'").fetchall()
     for (table,) in tables:
         cursor = db.execute(f'select * from "{table}"')
         names = [column[0] for column in cursor.description]
-        if lacking := set(STRUCTURED.get(table, ())) - set(names):
-            return f"the table {table} has no column {min(lacking)}"
         structured = [names.index(name) for name in STRUCTURED.get(table, ()) if name in names]
         for row in cursor:
             if not all(_is_json(row[place]) for place in structured):

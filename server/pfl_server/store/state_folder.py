@@ -19,6 +19,7 @@ from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_check import find_damage
+from pfl_server.store.journal_migration import NewerJournal
 from pfl_server.store.run_store import Books, open_books
 
 ANOTHER = "end it first (pfl stop), or choose another --seed"
@@ -61,7 +62,8 @@ class Runs:
                 raise _damaged(folder, why)
             log.warning("a damaged run is left as it is", run=folder.name, why=why)
             return None
-        journal = self._open(folder, settings)
+        if (journal := self._open_known(folder, settings)) is None:
+            return None
         try:
             text = _text_to_go_on_with(folder, journal, settings)
         except StateError:
@@ -123,6 +125,17 @@ class Runs:
         finally:
             journal.close()
         return draft
+
+    def _open_known(self, folder: Path, settings: ServerSettings) -> Journal | None:
+        """None of a run of a newer release, which is left as it is if another run is asked for."""
+        try:
+            return self._open(folder, settings)
+        except NewerJournal as error:
+            if not settings.new_run:
+                advice = f"{error.advice}; or begin another run with --new-run"
+                raise StateError(error.seen, expected=error.expected, advice=advice) from None
+            log.warning("a run of a newer release is left as it is", run=folder.name, why=error.seen)
+            return None
 
     def _open(self, folder: Path, settings: ServerSettings) -> Journal:
         self._journal = Journal(folder / "journal.sqlite", durability=settings.durability)

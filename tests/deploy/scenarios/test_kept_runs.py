@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,13 +14,17 @@ from safetensors.torch import load_file
 
 from pfl_client.run_folder.audit import entries
 from pfl_common.app.config import settle
+from pfl_common.errors import StateError
 from pfl_common.identity import Authority, Keyring
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.operator import audit
 from pfl_deploy.report.sources.coordinator import read_record
 from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
+from pfl_server.store import journal_schema
 from pfl_server.store.journal import Journal
+from pfl_server.store.journal_check import find_damage
+from pfl_server.store.journal_migration import newest
 
 KEPT = Path(__file__).parents[1] / "support" / "kept_runs"
 SITES = ("clinic_a", "clinic_b")
@@ -53,6 +59,34 @@ def test_a_run_that_was_broken_off_goes_on(kept: Path) -> None:
         assert [1, 2, 3, 4, 5, 6] == sorted({_round_of(line) for line in _updates(sites / site, run)})
 
 
+@pytest.mark.parametrize("where", ["simulated", "real"])
+def test_the_journal_is_brought_to_this_version(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It was written before there were versions: it is whole and read as a copy; opened, it takes every step."""
+    later = ("alter table attempt add column machine text not null default 'unknown'",)
+    monkeypatch.setattr(journal_schema, "STEPS", (*journal_schema.STEPS, later))
+    state = kept / where / "coordinator"
+    run = state / "runs" / (state / "current").read_text()
+    file = run / "journal.sqlite"
+    before, rounds = file.read_bytes(), {tried.round for tried in read_record(run).attempts}
+    assert ("", before, [(0,)]) == (find_damage(file), file.read_bytes(), _look(file, "pragma user_version"))
+    assert rounds >= {1, 2, 3} == {*_read_rounds(run)} - {4}
+    assert [(newest(),)] == _look(file, "pragma user_version")
+    assert dict.fromkeys(rounds, "unknown") == dict(_look(file, "select round, machine from attempt"))
+    assert ("", rounds) == (find_damage(file), {tried.round for tried in read_record(run).attempts})
+
+
+def test_a_newer_journal_is_not_reported(kept: Path) -> None:
+    """The words name the run's own file, not the copy that was read."""
+    state = kept / "real" / "coordinator"
+    run = state / "runs" / (state / "current").read_text()
+    _look(run / "journal.sqlite", "pragma user_version = 99")
+    with pytest.raises(StateError, match=r"99") as error:
+        read_record(run)
+    assert str(run / "journal.sqlite") in error.value.seen
+
+
 def test_the_specification_is_read_to_the_letter(kept: Path) -> None:
     """Its hash names the run's first state: a word more or less would be another run."""
     for spec in kept.rglob("spec.json"):
@@ -84,6 +118,11 @@ def _read_rounds(run: Path) -> dict[int, int]:
         return dict(journal.committed())
     finally:
         journal.close()
+
+
+def _look(file: Path, statement: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as db:
+        return db.execute(statement).fetchall()
 
 
 def _head_of(run: Path) -> torch.Tensor:

@@ -259,6 +259,7 @@ def test_a_journal_of_an_older_release_gets_the_table(file: Path) -> None:
     with closing(sqlite3.connect(file)) as db:
         for table in ("course", "diagnosis", "loss", "opening", "reading"):
             db.execute(f"drop table {table}")
+        db.execute("pragma user_version = 0")
         db.commit()
     journal = Journal(file)
     assert ([], {1: 1}) == (journal.course(), journal.committed())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,22 @@ def test_a_damaged_journal(tmp_path: Path, runs: Runs, damage: str) -> None:
     assert None is runs.unfinished(settings(tmp_path, new_run=True))
     if damage in found:
         assert found[damage] == file.read_bytes()
+
+
+def test_a_run_of_a_newer_release(tmp_path: Path, runs: Runs) -> None:
+    """It is not called damaged; the error names both ways out, and --new-run leaves it as it is."""
+    begun = begin(runs, settings(tmp_path), SITES)
+    begun.journal.close()
+    file = tmp_path / "runs" / begun.spec.id / "journal.sqlite"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("pragma user_version = 99")
+    before = file.read_bytes()
+    with pytest.raises(StateError, match=r"journal\.sqlite is a journal of version 99") as error:
+        runs.unfinished(settings(tmp_path))
+    assert "release that wrote it" in error.value.advice
+    assert "--new-run" in error.value.advice
+    assert None is runs.unfinished(settings(tmp_path, new_run=True))
+    assert before == file.read_bytes()
 
 
 def test_a_new_run_leaves_the_old_one(tmp_path: Path, runs: Runs) -> None:

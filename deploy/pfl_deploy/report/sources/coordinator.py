@@ -19,6 +19,7 @@ from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_server.store.comparable import Subject
 from pfl_server.store.journal import Journal
+from pfl_server.store.journal_migration import check_version
 from pfl_server.telemetry.course import Course
 
 BUSY_SECONDS = 30.0
@@ -109,11 +110,14 @@ def copy_journal(file: Path, into: Path) -> Path:
             # A killed coordinator left a commit half done and nobody is writing: undone in the copy, not in the run.
             shutil.copyfile(file, copy)
             shutil.copyfile(file.with_name(f"{file.name}-journal"), copy.with_name(f"{copy.name}-journal"))
+    with closing(sqlite3.connect(copy)) as db:
+        # Here, or who opens the copy would name that.
+        check_version(db, file)
     return copy
 
 
 def _read_copy(run: Path, copy: Path) -> Record:
-    # Opened as a journal, so tables that an older release did not have are there, and empty.
+    # Opened as a journal: of an older version the copy is migrated, and what that did not have is there, empty.
     journal = Journal(copy, durability="process")
     try:
         text = journal.spec()

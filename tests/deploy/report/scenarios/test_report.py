@@ -393,6 +393,7 @@ def test_an_older_journal_gives_what_it_has(played: Played, tmp_path: Path) -> N
     with closing(sqlite3.connect(old / "journal.sqlite")) as db:
         db.execute("drop table course")
         db.execute("drop table handed")
+        db.execute("pragma user_version = 0")
         db.commit()
     new, _ = report(source, tmp_path / "new")
     numbers, text = report(old, tmp_path / "out")

@@ -1,0 +1,106 @@
+"""A journal of an older version is brought to this one, whole or not at all; a newer one is refused and left alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pfl_server.decisions.sampling import Draw
+from pfl_server.store import journal_schema
+from pfl_server.store.journal import Journal
+from pfl_server.store.journal_migration import NewerJournal, migrate, newest
+from pfl_server.store.journal_schema import STEPS
+
+DRAW = Draw(("a",), frozenset())
+COLUMN = "alter table attempt add column machine text not null default 'unknown'"
+LATER = (*STEPS, (COLUMN,))
+"""The steps of a release to come."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A journal of this release with one round."""
+    place = tmp_path / "journal.sqlite"
+    journal = Journal(place)
+    journal.begin("run-1", "{}")
+    journal.open_attempt(1, ["a"], DRAW)
+    journal.commit(1, 1, ["a"], {})
+    journal.close()
+    return place
+
+
+def look(file: Path, statement: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as db:
+        return db.execute(statement).fetchall()
+
+
+def write(file: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(file)) as db, db:
+        for statement in statements:
+            db.execute(statement)
+
+
+def test_a_new_journal_says_its_version(file: Path) -> None:
+    """It has been through all steps there are."""
+    assert [(len(STEPS),)] == look(file, "pragma user_version")
+
+
+@pytest.mark.parametrize("version", range(len(STEPS) + 1))
+def test_an_older_one_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """Its rows stay, the step that is new is taken once, and rounds follow."""
+    write(file, f"pragma user_version = {version}")
+    monkeypatch.setattr(journal_schema, "STEPS", LATER)
+    for number in (2, 3):
+        journal = Journal(file)
+        assert 1 == journal.open_attempt(number, ["a"], DRAW)
+        journal.commit(number, 1, ["a"], {})
+        journal.close()
+    assert [(len(LATER),)] == look(file, "pragma user_version")
+    assert [(number, "unknown") for number in (1, 2, 3)] == look(file, "select round, machine from attempt")
+
+
+def test_a_journal_of_this_version_is_not_written(file: Path) -> None:
+    """To open it changes nothing in it."""
+    before = file.read_bytes()
+    Journal(file).close()
+    assert before == file.read_bytes()
+
+
+def test_a_migration_that_fails_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what its earlier statements did, nor the version; the error is the one that came."""
+    broken = (COLUMN, "alter table attempt add column machine text")
+    monkeypatch.setattr(journal_schema, "STEPS", (*STEPS, broken))
+    before = look(file, "select sql from sqlite_master")
+    with pytest.raises(sqlite3.OperationalError, match="duplicate column"):
+        Journal(file)
+    assert ([(len(STEPS),)], before) == (
+        look(file, "pragma user_version"),
+        look(file, "select sql from sqlite_master"),
+    )
+
+
+def test_a_migration_is_one_transaction(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between two steps would otherwise leave a journal of a version nobody wrote."""
+    monkeypatch.setattr(journal_schema, "STEPS", (*LATER, ("drop table goodbye",)))
+    asked: list[str] = []
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        db.set_trace_callback(asked.append)
+        migrate(db)
+    marks = [words for words in asked if words in ("begin immediate", COLUMN, "drop table goodbye", "commit")]
+    assert ["begin immediate", COLUMN, "drop table goodbye", "commit"] == marks
+    assert asked.index("pragma user_version = 3") < asked.index("commit")
+
+
+def test_a_newer_one_is_refused_and_left_alone(file: Path) -> None:
+    """The words say which version was seen, which ones are known, and what to do."""
+    write(file, f"pragma user_version = {newest() + 1}", "alter table score rename column scores to sums")
+    before = file.read_bytes()
+    with pytest.raises(NewerJournal) as error:
+        Journal(file)
+    assert f"{file} is a journal of version {newest() + 1}" in error.value.seen
+    assert f"version {newest()}" in error.value.expected
+    assert "release that wrote it" in error.value.advice
+    assert (before, [file]) == (file.read_bytes(), list(file.parent.iterdir()))
