@@ -8,9 +8,9 @@ from typing import Any, Protocol  # a mapping's key type does not vary
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from pfl_common.metric import Number, Value, fill, fill_choice
+from pfl_common.metric import Number, Summed, Value, fill, fill_choice
 from pfl_server.run.attempt import OUTCOMES, Watch
-from pfl_server.telemetry.counters import Meter
+from pfl_server.telemetry.counter_reading import Reading
 from pfl_server.telemetry.history import COMBINED
 
 STATES = ("gathering", "running", "finishing", "finished", "stopped", "failed")
@@ -117,7 +117,8 @@ class Scene(Protocol):
     def watch(self) -> Watch | None: ...
 
     @property
-    def meter(self) -> Meter: ...
+    def counters(self) -> Reading:
+        """Traffic, time and refusals, as they may be told."""
 
     @property
     def named(self) -> tuple[str, str, str]:
@@ -158,7 +159,7 @@ class CoordinatorMetrics(Collector):
         yield fill_choice(_BY_NAME["pfl_run_state"], STATES, scene.state)
         yield _one("pfl_rounds_planned", scene.planned)
         yield fill(_BY_NAME["pfl_sites"], {("here",): here, ("away",): away, ("left",): left})
-        yield from _of_meter(scene.meter)
+        yield from _of_counters(scene.counters)
         yield _by("pfl_certificate_end_timestamp_seconds", scene.ends)
         for name, value in sorted(scene.around.items()):
             yield _one(name, value)
@@ -168,10 +169,11 @@ class CoordinatorMetrics(Collector):
             yield from _of_scores(watch)
 
 
-def _of_meter(meter: Meter) -> Iterable[Metric]:
-    yield _by("pfl_phase_seconds", meter.seconds)
-    yield fill(_BY_NAME["pfl_bytes"], {place: float(count) for place, count in meter.bytes.items()})
-    yield _by("pfl_refusals", meter.refusals)
+def _of_counters(counted: Reading) -> Iterable[Metric]:
+    yield _by("pfl_phase_seconds", {phase: Summed(*spent) for phase, spent in counted.seconds.items()})
+    crossed = {tuple(place.split("/")): float(count) for place, count in counted.bytes.items()}
+    yield fill(_BY_NAME["pfl_bytes"], crossed)
+    yield _by("pfl_refusals", counted.refusals)
 
 
 def _of_round(watch: Watch) -> Iterable[Metric]:

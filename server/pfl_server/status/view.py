@@ -9,7 +9,7 @@ from pfl_common.spec.messages import RunStatus
 from pfl_server.run.attempt import Watch
 from pfl_server.run.host import RunHost
 from pfl_server.status.probe import Ends, Surroundings
-from pfl_server.telemetry.counters import Meter
+from pfl_server.telemetry.counter_reading import Reading
 
 
 class View:
@@ -18,16 +18,14 @@ class View:
     def __init__(self, host: RunHost, find_ends: Ends) -> None:
         self._host = host
         self._surroundings = Surroundings(host.settings.state, find_ends)
-        self._told: Meter | None = None
+        self._told: Reading | None = None
 
     async def look(self) -> None:
         """See to what is slow to look at, if that was not done lately; write down what is about to be told."""
         books, fleet = self._host.books, self._host.fleet
         run = None if books is None else self._host.settings.state / "runs" / books.spec.id
         await self._surroundings.look(run, () if fleet is None else fleet.members())
-        told = Meter()
-        told.go_on(await self._host.tell())
-        self._told = told
+        self._told = await self._host.tell()
 
     @property
     def watch(self) -> Watch | None:
@@ -36,9 +34,9 @@ class View:
         return watch if watch is not None and watch.recalled else None
 
     @property
-    def meter(self) -> Meter:
-        """The counters of traffic, time and refusals, as of the last look."""
-        return self._told or self._host.record.meter
+    def counters(self) -> Reading:
+        """Traffic, time and refusals, as of the last look."""
+        return self._told or self._host.record.meter.read()
 
     @property
     def named(self) -> tuple[str, str, str]:
