@@ -12,15 +12,15 @@ from typing import cast
 
 from pfl_client.run_folder.audit import RECEIPT, UPDATE, entries
 from pfl_common.identity import site_name
-from pfl_common.sealing import sealed_size
-from pfl_common.spec.manifest import Entry, Manifest, full_size
+from pfl_common.spec.manifest import Entry, Manifest
 from pfl_common.spec.run import Json, RunSpec
 from pfl_common.tensors.update import SHOW, SUM
-from pfl_deploy.demo.following import Trained, read_curve
+from pfl_deploy.demo.following import Trained, last_value
 from pfl_deploy.demo.plan import Plan
 from pfl_deploy.demo.samples import Specimens, look
 from pfl_deploy.report.facts import describe
-from pfl_deploy.report.sources.sites import Curve, read_history
+from pfl_deploy.report.sources.sites import Curve, read_history, read_numbers
+from pfl_deploy.report.sources.traffic import sealed_size_of
 from pfl_server.store.comparable import Differences, Subject, find_differences
 
 
@@ -146,8 +146,7 @@ def _differ(real: RunSpec, run: Trained, plan: Plan) -> Differences:
 def read_traffic(folder: Path, spec: RunSpec) -> Traffic:
     """Uploads from the site's own audit; downloads from its tasks and the sizes the run pins for them."""
     kinds = [entry["task"].rpartition("-")[2] for entry in read_history(folder)]
-    plain = [full_size(spec.init_manifest), *(full_size(_down(spec, kind)) for kind in kinds)]
-    received = [sealed_size(size) for size in plain]
+    received = [sealed_size_of(down) for down in (spec.init_manifest, *(_down(spec, kind) for kind in kinds))]
     sent = tuple((str(line["task"]), int(str(line["bytes"]))) for line in _listed(folder, RECEIPT))
     return Traffic(len(sent), sum(size for _, size in sent), len(received), sum(received), sent)
 
@@ -191,7 +190,8 @@ def _listed(folder: Path, kind: str) -> list[dict[str, Json]]:
 
 
 def _method(run: Trained) -> Method:
-    curves = {site: read_curve(folder) for site, folder in run.folders.items()}
+    numbers = {site: read_numbers(folder) for site, folder in run.folders.items()}
+    curves = {site: one.predicting("test") for site, one in numbers.items()}
     spec = _read_spec(run)
     return Method(
         name=run.contestant.method,
@@ -199,14 +199,12 @@ def _method(run: Trained) -> Method:
         sense=run.contestant.sense,
         settings=spec.settings,
         curves=curves,
-        final={site: curve[max(curve)] for site, curve in curves.items()},
+        final={site: last_value(curve) for site, curve in curves.items()},
         round_seconds=tuple(run.round_seconds),
         start_seconds=run.start_seconds,
         seconds=run.seconds,
         processes=run.processes,
         shifted={
-            site: curve[max(curve)]
-            for site, folder in run.folders.items()
-            if (curve := read_curve(folder, "shifted"))
+            site: last_value(curve) for site, one in numbers.items() if (curve := one.predicting("shifted"))
         },
     )

@@ -14,11 +14,10 @@ from time import perf_counter
 from pfl_common.identity import site_name
 from pfl_deploy.demo.live import Board, Measured
 from pfl_deploy.demo.plan import Contestant, Plan
-from pfl_deploy.report.sources.sites import Curve, read_history, split_task
+from pfl_deploy.report.sources.sites import Curve, read_numbers
 
 _ROUND = re.compile(r"\bround closed\b.*\bround=(\d+)\b.*\bseconds=([\d.]+)")
 _OPENED = "round opened"
-_SCORE = re.compile(r"(pre|post)/(\w+)/(\w+)")
 
 
 @dataclass
@@ -57,14 +56,16 @@ class Follower:
     def trained(self, folders: Mapping[str, Path], began: float) -> Trained:
         """The finished run; the board gets its last numbers."""
         now = perf_counter()
-        accuracy = {site: last_value(read_curve(folder)) for site, folder in folders.items()}
+        accuracy = {
+            site: last_value(read_numbers(folder).predicting("test")) for site, folder in folders.items()
+        }
         self._board.finish(self._contestant.title, accuracy, now - began)
         start = (self._opened or now) - began
         return Trained(self._contestant, dict(folders), self._round_seconds, start, now - began)
 
     def _latest(self) -> Measured:
         """The newest round that all sites have measured: some are a round ahead of the log already."""
-        curves = {site: read_curve(folder) for site, folder in self._folders().items()}
+        curves = {site: read_numbers(folder).predicting("test") for site, folder in self._folders().items()}
         common = set.intersection(*map(set, curves.values())) if curves else set()
         after = max(common, default=0)
         return Measured(after, {site: curve[after] for site, curve in curves.items() if after in curve})
@@ -75,24 +76,6 @@ def find_folders(plan: Plan, root: Path, pattern: str) -> dict[str, Path]:
     names = [site_name(path) for path in plan.sites]
     found = {name: sorted(root.glob(pattern.format(site=name))) for name in names}
     return {name: paths[-1] for name, paths in found.items() if paths}
-
-
-def read_curve(folder: Path, part: str = "test") -> Curve:
-    """A site's own curve from its history, on its test data or another part of them.
-
-    A measurement before a round's training shows the state after the round before; one after the training
-    and the last one of all show the state after their own round.
-    """
-    curve: Curve = {}
-    for entry in read_history(folder):
-        task = split_task(entry["task"])
-        assert task, f"{folder}: a task is called {entry['task']!r}"
-        for name, values in entry["scores"].items():
-            score = _SCORE.fullmatch(name)
-            if score and score.groups()[1:] == (part, "combined"):
-                before = score[1] == "pre" and task[1] == "train"
-                curve[task[0] - before] = values["accuracy"]
-    return dict(sorted(curve.items()))
 
 
 def last_value(curve: Curve) -> float:

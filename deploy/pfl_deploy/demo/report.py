@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 from math import sqrt
 
 from pfl_deploy.demo.findings import Findings, Method, Part
 from pfl_deploy.report import formatting
 from pfl_deploy.report.charts import svg
-from pfl_deploy.report.page.html import card, figure, legend, page, pair, paragraph, section, table, tiles
+from pfl_deploy.report.charts.select import bars_by_site, columns_by_round, curves_over_rounds
+from pfl_deploy.report.page.html import (
+    card,
+    figure,
+    folded,
+    legend,
+    page,
+    pair,
+    paragraph,
+    section,
+    table,
+    tiles,
+)
+from pfl_deploy.report.page.page import say_own
 
 _NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
@@ -66,7 +78,7 @@ def say_differences(method: Method) -> str:
     differences = method.differences
     if differences.hindering:
         return f" (not comparable: {'; '.join(differences.hindering)})"
-    return f" (differing in {'; '.join(differences.own)})" if differences.own else ""
+    return say_own(differences)
 
 
 def _beside(title: str) -> str:
@@ -109,7 +121,7 @@ def _result(findings: Findings) -> str:
         "result",
         "What each site has of it",
         legend(names),
-        figure(svg.grouped_bars("accuracy by site and method, in percent", groups)),
+        pair([card("Accuracy by site, in percent", svg.draw(bars_by_site(groups)))]),
         table(head, rows),
         paragraph(_doubt(findings), "soft"),
     )
@@ -143,7 +155,8 @@ def _curves(findings: Findings) -> str:
     cards = []
     for site in findings.sites:
         series = {kind: method.curves[site] for kind, method in findings.kinds.items()}
-        cards.append(card(site, svg.curves(f"{site}: accuracy over rounds", series, findings.rounds)))
+        chart = curves_over_rounds(f"{site}: accuracy over rounds", series, findings.rounds)
+        cards.append(card(site, svg.draw(chart)))
     return section(
         "curves",
         "Round by round",
@@ -222,13 +235,19 @@ def _time(findings: Findings) -> str:
         for method in findings.methods
     ]
     head = ["", "how", "until round 1 (s)", "mean round (s)", "in all (s)", "processes"]
+    seconds = columns_by_round([*enumerate(real.round_seconds, start=1)])
     yardsticks = " and ".join(method.title for method in findings.methods[:-1])
     return section(
         "time",
         "What it took",
-        figure(
-            svg.columns("seconds per round", real.round_seconds, "s"),
-            f"{real.title}: seconds from a round's opening to its closing, by round.",
+        pair(
+            [
+                card(
+                    "Seconds by round",
+                    svg.draw(seconds),
+                    f"{real.title}: from a round's opening to its closing.",
+                )
+            ]
         ),
         table(head, rows, numbers_from=2),
         paragraph(
@@ -246,7 +265,6 @@ def _setup(findings: Findings) -> str:
         [m.title, " ".join(f"{name}={value}" for name, value in sorted(m.settings.items()))]
         for m in findings.methods
     ]
-    spec = json.dumps(findings.spec, indent=1, sort_keys=True)
     return section(
         "setup",
         "How to have it again",
@@ -260,7 +278,7 @@ def _setup(findings: Findings) -> str:
             [[k, v] for k, v in sorted(findings.machine.items())],
             numbers_from=2,
         ),
-        f"<details><summary>The run's specification</summary><pre>{escape(spec)}</pre></details>",
+        folded("The run's specification", findings.spec),
     )
 
 

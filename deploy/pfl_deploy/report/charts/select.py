@@ -11,6 +11,7 @@ from pfl_deploy.report.charts.model import (
     BarChart,
     Chart,
     ColumnChart,
+    Kind,
     Line,
     LineChart,
     Scale,
@@ -164,7 +165,21 @@ def sites(facts: Facts) -> BarChart | None:
         site: {told.kind: told.finals[site] for told in (*order, facts.run) if site in told.finals}
         for site in named
     }
+    return bars_by_site(groups)
+
+
+def bars_by_site(groups: Mapping[str, Mapping[Kind, float]]) -> BarChart:
+    """Accuracy by site and by run."""
     return BarChart("accuracy by site", groups, percent_scale("%"), _in_percent)
+
+
+def curves_over_rounds(title: str, curves: Mapping[Kind, Curve], rounds: int) -> LineChart:
+    """Accuracy over rounds, one line a run; each line's last value stands at its end."""
+    lines = tuple(
+        Line(kind, kind, {float(n): value for n, value in curve.items()}, end=_in_percent(curve[max(curve)]))
+        for kind, curve in curves.items()
+    )
+    return LineChart(title, lines, rounds_scale(rounds), percent_scale())
 
 
 def distribution(run: Told) -> ColumnChart | None:
@@ -202,8 +217,11 @@ def whole_scale(most: int) -> Scale:
 def round_seconds(run: Told) -> ColumnChart | None:
     """From a round's opening to its commit."""
     known = [(t.round, t.course.ended - t.course.opened) for t in run.record.committed if t.course]
-    if not known:
-        return None
+    return columns_by_round(known) if known else None
+
+
+def columns_by_round(known: Sequence[tuple[int, float]]) -> ColumnChart:
+    """Seconds by the number of the round."""
     shown = thin(known)
     return ColumnChart(
         "seconds per round",

@@ -1,4 +1,4 @@
-"""Draws charts as SVG in the colours of the page's style sheet: curves, bars, columns, grouped and divided bars."""
+"""Draws charts as SVG in the colours of the page's style sheet: curves, bars, columns, and a divided bar."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from pfl_deploy.report.charts.model import (
     Line,
     LineChart,
     Scale,
-    percent_scale,
-    rounds_scale,
 )
 
-Points = Mapping[int, float]
 _LETTER = 7.2
 """How wide a letter of a label is taken to be."""
 
@@ -58,20 +55,6 @@ def draw(chart: Chart) -> str:
             return draw_bars(chart)
         case ColumnChart():
             return draw_columns(chart)
-
-
-def curves(label: str, series: Mapping[str, Points], rounds: int) -> str:
-    """Accuracy over rounds, one line a method; each line's last value stands at its end."""
-    lines = tuple(
-        Line(
-            name,
-            name,
-            {float(n): value for n, value in points.items()},
-            end=f"{100 * points[max(points)]:.1f}",
-        )
-        for name, points in series.items()
-    )
-    return draw_lines(LineChart(label, lines, rounds_scale(rounds), percent_scale()))
 
 
 def draw_lines(chart: LineChart) -> str:
@@ -147,24 +130,6 @@ def draw_columns(chart: ColumnChart) -> str:
     return frame.drawing(chart.title, marks)
 
 
-def grouped_bars(label: str, groups: Mapping[str, Mapping[str, float]]) -> str:
-    """One group of bars a site, one bar a method, each with its value on top."""
-    frame = Frame(960, 300, right=8, top=22, bottom=30)
-    marks = _grid(frame, percent_scale())
-    for place, (group, bars) in enumerate(groups.items()):
-        wide = 0.76 / len(groups) / len(bars)
-        for number, (name, value) in enumerate(bars.items()):
-            left = frame.across((place + 0.12) / len(groups) + number * wide)
-            width = frame.across(wide * 0.92) - frame.across(0)
-            marks.append(_bar(left, frame.up(value), width, frame.up(0) - frame.up(value), name))
-            best = " best" if value == max(bars.values()) else ""
-            words = f"{100 * value:.1f}"
-            marks.append(_text(left + width / 2, frame.up(value) - 5, words, f"value middle {name}{best}"))
-        centre = frame.across((place + 0.5) / len(groups))
-        marks.append(_text(centre, frame.height - 8, group, "group middle"))
-    return frame.drawing(label, marks)
-
-
 def divided_bar(label: str, parts: Sequence[tuple[str, float, str]]) -> str:
     """One bar cut into named parts by size; parts too small for their name show it when pointed at."""
     frame = Frame(960, 54, left=0, right=0, top=0, bottom=0)
@@ -183,26 +148,6 @@ def divided_bar(label: str, parts: Sequence[tuple[str, float, str]]) -> str:
             marks.append(_text(left + 12, 42, numbers, "inside small"))
         marks.append("</g>")
         at += size
-    return frame.drawing(label, marks)
-
-
-def columns(label: str, values: Sequence[float], unit: str) -> str:
-    """One thin column a round."""
-    frame = Frame(960, 140, right=8, top=14, bottom=24)
-    most = max(values, default=0.0) or 1.0
-    marks = []
-    for share in (0.0, 0.5, 1.0):
-        marks.append(_line(frame, share))
-        marks.append(_text(frame.left - 6, frame.up(share) + 4, f"{share * most:.1f}", "axis right"))
-    wide = 1 / max(len(values), 1)
-    for number, value in enumerate(values):
-        left = frame.across(number * wide) + 1
-        width = max(frame.across(wide) - frame.across(0) - 2, 1)
-        tall = frame.up(0) - frame.up(value / most)
-        title = f"<title>round {number + 1}: {value:.2f} {unit}</title>"
-        marks.append(f"<g>{title}{_bar(left, frame.up(value / most), width, tall, 'run')}</g>")
-        if number == 0 or (number + 1) % 5 == 0:
-            marks.append(_text(left + width / 2, frame.height - 7, str(number + 1), "axis middle"))
     return frame.drawing(label, marks)
 
 

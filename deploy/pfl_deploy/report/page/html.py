@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from html import escape
 
 MOST_ROWS, FEW_ROWS = 40, 12
@@ -164,6 +165,12 @@ def table(head: list[str], rows: list[list[str]], *, numbers_from: int = 1) -> s
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     made = f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{made}</div>'
+
+
+def folded(summary: str, value: object) -> str:
+    """A value as JSON, shown when its summary is clicked."""
+    words = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    return f"<details><summary>{escape(summary)}</summary><pre>{escape(words)}</pre></details>"
 
 
 def long_table(head: list[str], rows: list[list[str]], what: str, *, numbers_from: int = 1) -> str:

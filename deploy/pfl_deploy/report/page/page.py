@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from html import escape
 
@@ -14,10 +13,11 @@ from pfl_deploy.report.facts import Facts, Told, describe, gains, seconds_until,
 from pfl_deploy.report.fairness import tell_sites
 from pfl_deploy.report.formatting import counted
 from pfl_deploy.report.page.costs import say_bytes, tell_communication, tell_losses, tell_time
-from pfl_deploy.report.page.html import card, legend, page, pair, paragraph, section, table, tiles
+from pfl_deploy.report.page.html import card, folded, legend, page, pair, paragraph, section, table, tiles
 from pfl_deploy.report.page.method import tell_method
 from pfl_deploy.report.sources.evaluations import Point
 from pfl_deploy.report.sources.method import explain
+from pfl_server.store.comparable import Differences
 
 
 def render(facts: Facts) -> str:
@@ -46,7 +46,7 @@ def summarise(facts: Facts) -> str:
         f"{formatting.percent(final.worst_decile)} over the worst tenth of them."
     )
     others = [
-        f"{100 * abs(gain):.1f} points {'above' if gain >= 0 else 'below'} {_words_of(told)}{_say_own(told)}"
+        f"{100 * abs(gain):.1f} points {'above' if gain >= 0 else 'below'} {_words_of(told)}{say_own(told.differences)}"
         for told in facts.beside
         if (gain := gains(facts).get(told.kind)) is not None
     ]
@@ -62,10 +62,9 @@ def summarise(facts: Facts) -> str:
     return words
 
 
-def _say_own(told: Told) -> str:
+def say_own(differences: Differences) -> str:
     """The methods' own settings may differ; which do stands in the same line."""
-    own = told.differences.own
-    return f" (differing in {'; '.join(own)})" if own else ""
+    return f" (differing in {'; '.join(differences.own)})" if differences.own else ""
 
 
 def _say_hindered(told: Told) -> str:
@@ -211,8 +210,7 @@ def _setup(facts: Facts) -> str:
                 f"{table(['', ''], [[n, v] for n, v in versions_here().items()], numbers_from=2)}</div>",
             ]
         ),
-        "<details><summary>The whole specification, without its lists of tensors</summary>"
-        f"<pre>{escape(json.dumps(said, indent=1, sort_keys=True, ensure_ascii=False))}</pre></details>",
+        folded("The whole specification, without its lists of tensors", said),
     )
 
 

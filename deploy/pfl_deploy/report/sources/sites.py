@@ -58,6 +58,15 @@ class History:
         newest = curve[max(curve)] if curve else None
         return self.end.get(f"pre/{measure.split('/')[1]}/combined", newest)
 
+    def predicting(self, part: str) -> Curve:
+        """What the method itself predicts on a part of the data: after training where it is measured there, else
+        before it; the finished model stands at the end.
+        """
+        before, after = f"pre/{part}/combined", f"post/{part}/combined"
+        curve = self.accuracy.get(after if after in self.accuracy else before, {})
+        # A finished model is measured once, as it will predict.
+        return {**curve, self.rounds: self.end[before]} if before in self.end else dict(curve)
+
 
 def read_history(folder: Path) -> list[Entry]:
     """The lines of a history; one that is just being written is left for the next time."""
@@ -83,7 +92,7 @@ def find_histories(places: Iterable[Path], run: str, spec_hash: str) -> dict[Cli
             )
         for file in sorted(place.rglob(f"runs/{run}/history.jsonl")):
             if _spec_hash(file.parent) == spec_hash:
-                found[file.parents[2].name] = _read(file.parent)
+                found[file.parents[2].name] = read_numbers(file.parent)
     return dict(sorted(found.items()))
 
 
@@ -137,7 +146,8 @@ class _Books:
                 self.learning.setdefault(name, {})[number] = value
 
 
-def _read(folder: Path) -> History:
+def read_numbers(folder: Path) -> History:
+    """One site's own numbers from the folder of its run, as far as it has come."""
     books = _Books()
     try:
         for entry in read_history(folder):

@@ -61,6 +61,11 @@ class Traffic:
         return Crossed(times.down * self.charge, times.up * self.charge)
 
 
+def sealed_size_of(manifest: Manifest) -> int:
+    """Bytes of a parcel as it crosses the network."""
+    return sealed_size(full_size(manifest))
+
+
 def read_traffic(record: Record) -> Traffic:
     """The first model, which every site takes when it joins, is counted with the first round."""
     measured: dict[int, Crossed] = {}
@@ -127,7 +132,7 @@ def _pin(record: Record) -> dict[int, Crossed]:
         now = Crossed(tasks * down, tried.received * up)
         rounds[tried.round] = _plus(rounds.get(tried.round), now)
     if rounds:
-        first = len(record.sites) * sealed_size(full_size(record.spec.init_manifest))
+        first = len(record.sites) * sealed_size_of(record.spec.init_manifest)
         rounds[min(rounds)] = _plus(rounds[min(rounds)], Crossed(first, 0))
     return rounds
 
@@ -158,7 +163,7 @@ def _tasks(record: Record, tried: Tried) -> int:
 
 def _sizes(spec: RunSpec, phase: str) -> tuple[int, int]:
     down, up = spec.manifest(Kind.TRAIN, phase, "down"), spec.manifest(Kind.TRAIN, phase, "up")
-    return sealed_size(full_size(down)), sealed_size(full_size(up))
+    return sealed_size_of(down), sealed_size_of(up)
 
 
 def _phases(spec: RunSpec) -> Callable[[int], str]:

@@ -12,11 +12,13 @@ from rich.console import Console
 from pfl_common.spec.run import Model, RunSpec
 from pfl_deploy.demo import findings
 from pfl_deploy.demo.findings import Findings, Method, read_sent_names
-from pfl_deploy.demo.following import Follower, Trained, read_curve
+from pfl_deploy.demo.following import Follower, Trained
 from pfl_deploy.demo.live import Board
 from pfl_deploy.demo.plan import DUALFED, FEDAVG, SAMPLE, Plan
 from pfl_deploy.demo.report import verdict
 from pfl_deploy.report.charts import svg
+from pfl_deploy.report.charts.select import curves_over_rounds
+from pfl_deploy.report.sources.sites import Curve, read_numbers
 from pfl_server.store.comparable import Differences
 
 
@@ -29,6 +31,11 @@ def write(folder: Path, *lines: tuple[str, dict[str, float]]) -> Path:
     ]
     (folder / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return folder
+
+
+def read_curve(folder: Path) -> Curve:
+    """What the demo shows of a site."""
+    return read_numbers(folder).predicting("test")
 
 
 def test_a_measurement_before_training_shows_the_round_before(tmp_path: Path) -> None:
@@ -131,7 +138,7 @@ def test_the_verdict_of_all_or_nothing(real: float, words: str) -> None:
 def test_labels_do_not_lie_on_each_other(ends: tuple[float, ...]) -> None:
     """Three lines that end at one place still have three readable values."""
     series = {name: {0: 0.0, 1: value} for name, value in zip(("a", "b", "c"), ends, strict=True)}
-    drawing = svg.curves("curves", series, 1)
+    drawing = svg.draw(curves_over_rounds("curves", series, 1))
     places = sorted(
         float(mark.split('y="')[1].split('"')[0]) for mark in drawing.split("<text") if 'class="end' in mark
     )
