@@ -1,0 +1,97 @@
+"""`data.json` word by word: what it implies, and what does not go together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pfl_client.data.declaration import Declared, Hashed, read_declared
+from pfl_common.errors import DataError
+
+
+def declare(folder: Path, **said: object) -> Declared:
+    """What a file with these words declares."""
+    (folder / "data.json").write_text(json.dumps(said))
+    return read_declared(folder)
+
+
+def test_without_a_file_nothing_is_declared(tmp_path: Path) -> None:
+    """The program recognises everything itself."""
+    assert Declared() == read_declared(tmp_path)
+
+
+def test_a_word_of_one_kind_names_the_kind(tmp_path: Path) -> None:
+    """A layout that only windows have, columns, a vocabulary; a range leaves it open."""
+    assert Declared("windows", layout="time_channels") == declare(tmp_path, layout="time_channels")
+    assert Declared("table", columns=("age",)) == declare(tmp_path, columns=["age"])
+    assert Declared("tokens", tell_vocabulary=False) == declare(tmp_path, tell_vocabulary=False)
+    assert Declared(None, range=(0.0, 1.0)) == declare(tmp_path, range=[0, 1])
+    assert Declared(None, layout="channels_last") == declare(tmp_path, layout="channels_last")
+
+
+def test_words_are_counted_or_hashed(tmp_path: Path) -> None:
+    """Three numbers at least: padding, unknown, one word."""
+    assert 3 == declare(tmp_path, vocabulary=3).vocabulary
+    assert Hashed(500) == declare(tmp_path, vocabulary={"hashed": 500}).vocabulary
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"range": [1, 1]},
+        {"range": [2, 1]},
+        {"range": [0, True]},
+        {"range": [0, 1, 2]},
+        {"range": [0, float("inf")]},
+        {"range": "0..1"},
+        {"vocabulary": 2},
+        {"vocabulary": True},
+        {"vocabulary": {"hashed": 9, "more": 1}},
+        {"tell_vocabulary": 1},
+        {"columns": []},
+        {"columns": ["age", ""]},
+        {"columns": ["age", "age"]},
+        {"kind": "picture"},
+        {"layout": ["channels_last"]},
+    ],
+)
+def test_a_value_that_is_none(tmp_path: Path, said: dict[str, object]) -> None:
+    """The error names the word it is about."""
+    (name,) = said
+    with pytest.raises(DataError, match="column" if name == "columns" else f"for '{name}'"):
+        declare(tmp_path, **said)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"kind": "table", "range": [0, 1]}, "says 'range' of data of the kind 'table'"),
+        ({"kind": "windows", "layout": "channels_last"}, "'channels_last' for 'layout' of windows"),
+        ({"kind": "image", "layout": "time_channels"}, "'time_channels' for 'layout' of image"),
+        ({"vocabulary": 9, "columns": ["age"]}, "says 'columns' of data of the kind 'tokens'"),
+        ({"layot": "channels_last"}, "says 'layot'"),
+    ],
+)
+def test_words_that_do_not_go_together(tmp_path: Path, said: dict[str, object], words: str) -> None:
+    """A word of another kind, the axes of another kind, a word that nobody knows."""
+    with pytest.raises(DataError, match=words):
+        declare(tmp_path, **said)
+
+
+def test_a_misspelt_word_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    """So that its author need not look it up."""
+    with pytest.raises(DataError) as refused:
+        declare(tmp_path, layot="channels_last")
+    assert "layout" in refused.value.expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(b"{", "cannot be read"), (b"\xff", "cannot be read"), (b"[]", "is no object")]
+)
+def test_a_file_that_is_no_object(tmp_path: Path, text: bytes, words: str) -> None:
+    """Half a file, no text, a list."""
+    (tmp_path / "data.json").write_bytes(text)
+    with pytest.raises(DataError, match=words):
+        read_declared(tmp_path)
