@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pfl_common.errors import SettingError
 from pfl_common.sealing import sealed_size
-from pfl_common.spec.manifest import full_size
+from pfl_common.spec.manifest import Manifest, full_size
 from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_deploy.report.sources.coordinator import Record, Tried
 
