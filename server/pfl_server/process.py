@@ -104,9 +104,7 @@ class Coordinator:
         pair = self.authority.server_certificate([*names, here], now=now)
         ca = self.authority.ca_pem
         self._ends["coordinator"] = _end(pair.certificate_pem)
-        port = await self._grpc.start(
-            self.host.reception, host=settings.host, port=settings.port, pair=pair, ca_pem=ca
-        )
+        port = await self._grpc.start(self.host, host=settings.host, port=settings.port, pair=pair, ca_pem=ca)
         enrol = await self._enrolment.start(host=settings.host, port=settings.enrol_port, pair=pair)
         http = await self._web.start(settings.http_host, settings.http_port)
         page = f"http://{host_and_port(settings.http_name, http)}"
@@ -137,9 +135,9 @@ class Coordinator:
 
     async def _report(self, failure: BaseException) -> None:
         """Tell the sites; what a person can mend then ends the program, so that it can be started again."""
-        self.host.reception.fail(_in_one_line(failure))
+        self.host.fail(_in_one_line(failure))
         if isinstance(failure, UserError):
-            await self.host.reception.farewell(FAREWELL_SECONDS)
+            await self.host.notices.farewell(FAREWELL_SECONDS)
             raise failure
         known = isinstance(failure, PflError)
         log.error("the run failed", why=str(failure), exc_info=None if known else failure)

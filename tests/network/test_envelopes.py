@@ -25,7 +25,7 @@ from pfl_deploy.simulation.simulate import Result, simulate
 from pfl_server.envelopes.sealed import seal_with
 from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
-from pfl_server.sites.service import Desk
+from pfl_server.sites.service import Service
 from pfl_server.store.spool import Spool
 from tests.common.sealing.members import Members
 from tests.deploy.support.processes import write_site
@@ -112,8 +112,8 @@ def windows(raw: bytes, count: int) -> Iterator[bytes]:
 class WatchedLink(LoopbackLink):
     """Looks through the coordinator's folder after each parcel that has crossed."""
 
-    def __init__(self, site: ClientId, desk: Desk, canaries: Canaries) -> None:
-        super().__init__(site, desk)
+    def __init__(self, site: ClientId, service: Service, canaries: Canaries) -> None:
+        super().__init__(site, service)
         self._canaries = canaries
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
@@ -179,7 +179,7 @@ class Federation:
                 for folder in self.data:
                     daemon = Daemon(
                         DataFolder(folder, folder.name, device="cpu"),
-                        link=WatchedLink(folder.name, host.reception, canaries),
+                        link=WatchedLink(folder.name, host, canaries),
                         bench=WatchedBench(turn, canaries, PERSONAL[self.method]),
                         envelopes=SealedEnvelopes(members.keyring(folder.name)),
                         state=self.folder / "sealed" / "sites" / folder.name,

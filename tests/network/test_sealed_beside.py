@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeAlias
 
 import pytest
@@ -47,7 +48,8 @@ async def link(scene: SealedScene) -> AsyncIterator[GrpcLink]:
     authority = members.authority
     server = GrpcServer(Callers(call_book(authority, now=members.now)))
     pair = authority.server_certificate((), now=members.now)
-    port = await server.start(scene.fleet, host="127.0.0.1", port=0, pair=pair, ca_pem=authority.ca_pem)
+    service = SimpleNamespace(desk=scene.fleet)
+    port = await server.start(service, host="127.0.0.1", port=0, pair=pair, ca_pem=authority.ca_pem)
     async with GrpcLink(f"127.0.0.1:{port}", members.keyring("a"), patience=HASTY) as one:
         yield one
     await server.stop(0)

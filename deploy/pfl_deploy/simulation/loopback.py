@@ -35,48 +35,48 @@ from pfl_common.spec.messages import (
 from pfl_common.spec.run import ClientId, Description, Header
 from pfl_common.tensors.layout import Source, open_file
 from pfl_server.envelopes import Posted
-from pfl_server.sites.service import Desk
+from pfl_server.sites.service import Service
 
 WAIT_SECONDS = 3600.0
 
 
 class LoopbackLink:
-    """Passes a site's calls to the coordinator's Desk; files are copied as the network would."""
+    """Passes a site's calls to the coordinator's Desk of the moment; files are copied as the network would."""
 
-    def __init__(self, site: ClientId, desk: Desk) -> None:
-        self._site, self._desk = site, desk
+    def __init__(self, site: ClientId, service: Service) -> None:
+        self._site, self._service = site, service
 
     async def join(self, description: Description) -> Joined | Gathering | None:
         """Register."""
-        return await self._desk.join(self._site, description)
+        return await self._service.desk.join(self._site, description)
 
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
         """Wait for work."""
-        return await self._desk.next_task(self._site, marks, wait=WAIT_SECONDS)
+        return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS)
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Copy the file; nothing is counted, since nothing crosses."""
-        await asyncio.to_thread(shutil.copyfile, self._desk.blob(blob.digest), into)
+        await asyncio.to_thread(shutil.copyfile, self._service.desk.blob(blob.digest), into)
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Offer, copy, and have it verified."""
-        answer = await self._desk.offer(self._site, offer)
+        answer = await self._service.desk.offer(self._site, offer)
         if isinstance(answer, Receipt):
             return answer
         await asyncio.to_thread(shutil.copyfile, parcel, answer.path)
-        return await self._desk.stored(self._site, offer.key)
+        return await self._service.desk.stored(self._site, offer.key)
 
     async def report(self, key: str, scores: Scores) -> None:
         """Hand in an evaluation."""
-        await self._desk.report(self._site, key, scores)
+        await self._service.desk.report(self._site, key, scores)
 
     async def decline(self, key: str, reason: str, words: str) -> None:
         """Say no to a task."""
-        await self._desk.decline(self._site, key, reason, words)
+        await self._service.desk.decline(self._site, key, reason, words)
 
     async def heartbeat(self, key: str, progress: int) -> bool:
         """Say how far the task is."""
-        return self._desk.heartbeat(self._site, key, progress)
+        return self._service.desk.heartbeat(self._site, key, progress)
 
     async def pause(self) -> None:
         """Nobody stops one site of many in one process."""
@@ -84,7 +84,7 @@ class LoopbackLink:
     async def leave(self) -> None:
         """Say goodbye; a desk that never knew the site does not mind."""
         try:
-            await self._desk.leave(self._site)
+            await self._service.desk.leave(self._site)
         except Refused:
             return
 

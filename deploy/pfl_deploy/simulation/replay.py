@@ -202,7 +202,7 @@ def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path) -> 
     settings = ServerSettings(method=spec.method, sites=len(sites), state=state / "coordinator")
     script = Screenplay(recording, sites)
     host = open_host(settings, pinned=patient, script=script)
-    script.end = host.reception.stop
+    script.end = host.stop
     return asyncio.run(play(host, list(sites.values()), state / "sites")).coordinator
 
 

@@ -26,7 +26,7 @@ from pfl_deploy.simulation.loopback import LoopbackBench, LoopbackLink, OpenEnve
 from pfl_server.run.attempt import Script
 from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
-from pfl_server.sites.gathering import UNFIT
+from pfl_server.sites.notices import UNFIT
 
 WAITING: dict[str, Any] = {"quorum": ALL}
 """In one process nobody is ever away, only slow: a busy machine must not change who is counted."""
@@ -89,7 +89,7 @@ async def play(
         daemons = [
             Daemon(
                 DataFolder(folder, site, device="cpu", hold_out=hold_out, blind=blind),
-                link=LoopbackLink(site, host.reception),
+                link=LoopbackLink(site, host),
                 bench=LoopbackBench(turn),
                 envelopes=OpenEnvelopes(),
                 state=state / site,

@@ -24,7 +24,7 @@ from pfl_common.spec.messages import Offer, Receipt
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert
 from pfl_server.network.rpc import Callers, Context, refusing, weigh
-from pfl_server.sites.service import Desk, Incoming
+from pfl_server.sites.service import Incoming, Service
 from pfl_server.telemetry.counters import Freight, Meter
 
 Done = TypeVar("Done")
@@ -60,9 +60,9 @@ class Bulk:
     """Streams whole files in frames and resumes a broken stream where it ended."""
 
     def __init__(
-        self, desk: Desk, meter: Meter, callers: Callers, *, stall_seconds: float = STALL_SECONDS
+        self, service: Service, meter: Meter, callers: Callers, *, stall_seconds: float = STALL_SECONDS
     ) -> None:
-        self._desk, self._meter, self._callers = desk, meter, callers
+        self._service, self._meter, self._callers = service, meter, callers
         self._announced: dict[str, Freight] = {}
         self._stall_seconds = stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
@@ -85,7 +85,7 @@ class Bulk:
             async with self._held(site, offer.key) as lane:
                 lane.turn += 1
                 lane.incoming = None
-                found = await self._desk.offer(site, offer)
+                found = await self._service.desk.offer(site, offer)
                 if isinstance(found, Receipt):
                     return found
                 lane.incoming = found
@@ -103,8 +103,9 @@ class Bulk:
 
     def send_beside(self, site: ClientId, digest: str) -> bytes:
         """All of a small file, to go with the answer to a control call."""
-        content = self._desk.blob(digest).read_bytes()
-        self._desk.fetched(site, digest)
+        desk = self._service.desk
+        content = desk.blob(digest).read_bytes()
+        desk.fetched(site, digest)
         return content
 
     async def take_beside(self, site: ClientId, key: str, *, start: int, content: bytes) -> Receipt:
@@ -127,7 +128,7 @@ class Bulk:
             digest, at = convert.hear_fetch(request)
             # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
             freight = self._announced.get(digest, "train")
-            with _opened(self._desk.blob(digest), os.O_RDONLY) as file:
+            with _opened(self._service.desk.blob(digest), os.O_RDONLY) as file:
                 size = os.fstat(file).st_size
                 if at > size:
                     raise Refused(
@@ -140,7 +141,7 @@ class Bulk:
                         return  # the site has gone; it will ask again from where it stands
                     at += len(frame)
                     meter.moved("down", freight, len(frame))
-            self._desk.fetched(site, digest)
+            self._service.desk.fetched(site, digest)
 
     async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:
         self._meter.moved("up", "calls", weigh(context, convert.STORE_METADATA, convert.SIGNED_METADATA))
@@ -206,7 +207,7 @@ class Bulk:
                 if lane.turn != turn:
                     raise _superseded()
                 lane.incoming = None  # whatever the verdict, the next stream needs a new offer
-                return await self._desk.stored(site, key)
+                return await self._service.desk.stored(site, key)
 
         return await self._to_the_end(verify())
 

@@ -1,6 +1,6 @@
-"""The coordinator's main port: passes calls of sites and of the operator on to a Desk.
+"""The coordinator's main port: passes calls of sites on to the Desk of the moment, the operator's to the Service.
 
-It decides nothing but who is calling; every answer is the Desk's.
+It decides nothing but who is calling; every answer is theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.network.bulk import STALL_SECONDS, Bulk
 from pfl_server.network.rpc import OPTIONS, Callers, answer_operator, answer_site, open_port
-from pfl_server.sites.service import Desk
+from pfl_server.sites.service import Service
 from pfl_server.telemetry.counters import Meter
 
 LONGEST_WAIT_SECONDS = 30.0
@@ -52,14 +52,14 @@ class GrpcServer:
         self._bulk: Bulk | None = None
         self._draining = asyncio.Event()
 
-    async def start(self, desk: Desk, *, host: str, port: int, pair: KeyPair, ca_pem: bytes) -> int:
+    async def start(self, service: Service, *, host: str, port: int, pair: KeyPair, ca_pem: bytes) -> int:
         """Open the port and answer; gives its number. Callers must come from the CA `ca_pem`."""
         self._draining.clear()
-        self._bulk = Bulk(desk, self.meter, self._callers, stall_seconds=self._stall_seconds)
+        self._bulk = Bulk(service, self.meter, self._callers, stall_seconds=self._stall_seconds)
         server = aio.server(options=OPTIONS)
         answer = partial(answer_site, callers=self._callers, meter=self.meter)
-        operator = _operator_calls(desk, self.meter, self._callers)
-        sites = _SiteCalls(desk, self._bulk, answer, draining=self._draining, renew=self._renew)
+        operator = _operator_calls(service, self.meter, self._callers)
+        sites = _SiteCalls(service, self._bulk, answer, draining=self._draining, renew=self._renew)
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(convert.COORDINATOR, sites.handlers()),
@@ -88,12 +88,18 @@ class GrpcServer:
 
 
 class _SiteCalls:
-    """The control calls of a site: each reads the message, asks the Desk and writes the answer."""
+    """The control calls of a site: each reads the message, asks the Desk of the moment and writes the answer."""
 
     def __init__(
-        self, desk: Desk, bulk: Bulk, answer: Answering, *, draining: asyncio.Event, renew: Renewal | None
+        self,
+        service: Service,
+        bulk: Bulk,
+        answer: Answering,
+        *,
+        draining: asyncio.Event,
+        renew: Renewal | None,
     ) -> None:
-        self._desk, self._bulk, self._answer = desk, bulk, answer
+        self._service, self._bulk, self._answer = service, bulk, answer
         self._draining, self._renew = draining, renew
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -113,14 +119,14 @@ class _SiteCalls:
         _check_size("that describe data", said.ByteSize(), most=data_description.MOST_BYTES)
         description = convert.hear_description(said)
         data_description.check(description)
-        joined = await self._desk.join(site, description)
+        joined = await self._service.desk.join(site, description)
         if isinstance(joined, Joined):
             self._bulk.announce(joined.init.digest, "init")
         return convert.say_joined(joined)
 
     async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
         wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
-        asked = self._desk.next_task(site, convert.hear_marks(said), wait=wait)
+        asked = self._service.desk.next_task(site, convert.hear_marks(said), wait=wait)
         work = await _unless(self._draining, asked)
         answer = convert.say_work(work)
         if isinstance(work, Assignment):
@@ -145,26 +151,26 @@ class _SiteCalls:
         return pb.OfferAnswer(room=pb.Room(offset=answer))
 
     async def _report(self, site: ClientId, said: pb.ReportRequest) -> Message:
-        await self._desk.report(site, said.key, convert.hear_scores(said))
+        await self._service.desk.report(site, said.key, convert.hear_scores(said))
         return pb.Done()
 
     async def _decline(self, site: ClientId, said: pb.DeclineRequest) -> Message:
-        await self._desk.decline(site, said.key, said.reason, said.words)
+        await self._service.desk.decline(site, said.key, said.reason, said.words)
         return pb.Done()
 
     async def _heartbeat(self, site: ClientId, said: pb.HeartbeatRequest) -> Message:
-        wanted = self._desk.heartbeat(site, said.key, said.progress)
+        wanted = self._service.desk.heartbeat(site, said.key, said.progress)
         hold = said.hold_seconds if wanted else 0.0
         if hold > 0:
-            held = self._desk.linger(site, said.key, seconds=min(hold, LONGEST_HOLD_SECONDS))
+            held = self._service.desk.linger(site, said.key, seconds=min(hold, LONGEST_HOLD_SECONDS))
             await _unless(self._draining, held)
         return pb.HeartbeatAnswer(wanted=wanted)
 
     async def _leave(self, site: ClientId, said: pb.LeaveRequest) -> Message:
         if said.comes_back:
-            self._desk.pause(site)
+            self._service.desk.pause(site)
         else:
-            await self._desk.leave(site)
+            await self._service.desk.leave(site)
         return pb.Done()
 
     async def _renewed(self, site: ClientId, said: pb.RenewRequest) -> Message:
@@ -175,13 +181,13 @@ class _SiteCalls:
 
 
 def _operator_calls(
-    desk: Desk, meter: Meter, callers: Callers
+    service: Service, meter: Meter, callers: Callers
 ) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
     async def status(_: pb.StatusRequest) -> Message:
-        return convert.say_status(desk.status())
+        return convert.say_status(service.status())
 
     async def stop(_: pb.StopRequest) -> Message:
-        desk.stop()
+        service.stop()
         return pb.Done()
 
     return {

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from pfl_common.files.recycler import throw_away
 from pfl_common.randomness import generators
-from pfl_common.spec.messages import RunStatus
+from pfl_common.spec.messages import Level, Over, RunStatus
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_common.tensors import mapped
 from pfl_server.decisions.class_names import remark
@@ -28,6 +28,7 @@ from pfl_server.settings import ServerSettings
 from pfl_server.sites.changes import warn_of_other_code
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.gathering import Reception, Rules
+from pfl_server.sites.notices import Notices
 from pfl_server.store.baselines import Baseline, find_baselines, look_up
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
@@ -61,6 +62,7 @@ class RunHost:
         throw_away((settings.state / "runs").glob("*/spool/blanks"))
         self.books = self._find_unfinished()
         self.room, self.record = Room(settings.state.absolute()), Record()
+        self.notices = Notices(self.room, self.record.events)
         self._resumed, self._failed = self.books is not None, ""
         self._noting: asyncio.Task[Reading] | None = None
         if self.books is not None:
@@ -72,11 +74,13 @@ class RunHost:
         self._noted = self._told = self.record.meter.read()
         self.reception = Reception(
             settings.method,
-            self.room,
-            record=self.record,
+            self.notices,
             wanted=_describe_wanted(settings),
             rules=Rules(settings.classes, settings.vocabulary, all_here=all_here),
         )
+        self.desk: Reception | Fleet = self.reception
+        """Who answers the sites: the fleet as soon as the run is frozen."""
+        self._stop_asked = asyncio.Event()
         self.fleet: Fleet | None = None
         self.training: Training | None = None
         self._pinned, self._script = pinned, script
@@ -92,7 +96,19 @@ class RunHost:
 
     def status(self) -> RunStatus:
         """What `pfl status` shows."""
-        return self.reception.status()
+        return self.desk.status()
+
+    def stop(self) -> None:
+        """End the run in good order after this round."""
+        self._stop_asked.set()
+
+    def fail(self, words: str) -> None:
+        """The run cannot begin, or cannot go on: every site is told why."""
+        self._end("failed", words, level="error")
+
+    def _end(self, status: str, words: str, *, level: Level) -> None:
+        self.notices.end(status, words, level=level)
+        self.desk.end(Over(status, words))
 
     async def tell(self) -> Reading:
         """What was counted so far, once it is written down; while the disk takes its time, what was told before."""
@@ -145,12 +161,12 @@ class RunHost:
     async def _gather(self) -> Mapping[ClientId, Description] | None:
         """Wait for the sites; None when the operator stopped the run before it had begun."""
         gathering = asyncio.create_task(self.reception.gather(self.settings.sites))
-        stopping = asyncio.create_task(self.reception.stop_asked.wait())
+        stopping = asyncio.create_task(self._stop_asked.wait())
         try:
             await asyncio.wait({gathering, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if gathering.done():
                 return gathering.result()
-            self.reception.call_off("the operator stopped the run before it had begun")
+            self._end("stopped", "the operator stopped the run before it had begun", level="info")
             return None
         finally:
             gathering.cancel()
@@ -168,7 +184,7 @@ class RunHost:
         return await asyncio.to_thread(begin, self.runs, self.settings, sites)
 
     async def _play(self, books: Books) -> None:
-        self.fleet = Fleet(books, self.record, resumed=self._resumed)
+        self.fleet = Fleet(books, self.record, self.notices, resumed=self._resumed)
         self.training = Training(books, self.fleet, script=self._script, room=self.room, record=self.record)
         runs = self.settings.state / "runs"
         baselines = await asyncio.to_thread(find_baselines, runs, books.spec, self._named)
@@ -176,6 +192,7 @@ class RunHost:
         self._tell_differences(baselines)
         self.fleet.status_line, self.fleet.took_part = self.training.status, self.training.watch.took_part
         self.fleet.warnings = await self.room.have(asyncio.to_thread, self._compare_classes, books)
+        self.desk = self.fleet
         self.reception.open(self.fleet)
         stop = asyncio.create_task(self._pass_on_stop(self.training))
         try:
@@ -203,7 +220,7 @@ class RunHost:
         return found
 
     async def _pass_on_stop(self, training: Training) -> None:
-        await self.reception.stop_asked.wait()
+        await self._stop_asked.wait()
         training.stop()
 
 

@@ -48,7 +48,9 @@ from pfl_server.decisions.task_events import (
 from pfl_server.sites import remembered_rounds
 from pfl_server.sites.assignment import Assigned, Prepare, assign
 from pfl_server.sites.changes import DataWatch
+from pfl_server.sites.full_disk import tells_full_disk
 from pfl_server.sites.membership import Member, Membership
+from pfl_server.sites.notices import Notices
 from pfl_server.sites.service import Incoming
 from pfl_server.sites.uploads import Intake
 from pfl_server.telemetry.event_log import Record
@@ -64,8 +66,16 @@ LONGEST_WORDS = 200
 class Fleet:
     """The Desk of one run."""
 
-    def __init__(self, books: Books, record: Record | None = None, *, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        books: Books,
+        record: Record | None = None,
+        notices: Notices | None = None,
+        *,
+        resumed: bool = False,
+    ) -> None:
         self._record = record or Record()
+        self.notices = notices or Notices(events=self._record.events)
         self.spec, self._books, self._journal = books.spec, books, books.journal
         self._data = DataWatch(books.spec, self._record.events)
         self._members = Membership(
@@ -79,7 +89,6 @@ class Fleet:
         """In how many rounds each site was counted, as training sees it."""
         self.warnings: tuple[str, ...] = ()
         """What is odd about the sites' classes."""
-        self.on_stop: Callable[[], None] = lambda: None
 
     # -- what training calls
 
@@ -139,8 +148,14 @@ class Fleet:
 
     # -- what the sites call, through a transport
 
+    @tells_full_disk
     async def join(self, site: ClientId, description: Description) -> Joined | None:
         """Register a site, early or late, if its data fit the run."""
+        with self.notices.joining(site, description):
+            self.notices.check_not_ended(site)
+            return await self._join(site, description)
+
+    async def _join(self, site: ClientId, description: Description) -> Joined:
         fits(description, self.spec.model, site)
         await self._journal.register.soon(site, description.to_json(), late=site not in self.spec.roster)
         self._welcome(site, description)
@@ -155,6 +170,7 @@ class Fleet:
             self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
         self._members.welcome(site, description.warnings)
 
+    @tells_full_disk
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
     ) -> Assignment | Over | None:
@@ -202,14 +218,17 @@ class Fleet:
         if member is not None and member.assigned is not None:
             self.tell(member.assigned, Fetched(digest, self.now()))
 
+    @tells_full_disk
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload, or repeat the receipt of one that is already here."""
         return await self._intake.offer(site, offer)
 
+    @tells_full_disk
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete: verify all of it before any of it counts."""
         return await self._intake.stored(site, key)
 
+    @tells_full_disk
     async def report(self, site: ClientId, key: str, report: Scores) -> None:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
         assigned = self.assigned(site, key)
@@ -261,6 +280,7 @@ class Fleet:
 
     async def leave(self, site: ClientId) -> None:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
+        self.notices.left(site)
         member = self._member(site)
         self._members.leave(member)
         self._record.events.left(site)
@@ -280,11 +300,8 @@ class Fleet:
         line = (
             self.status_line() if self.status_line else RunStatus(self.spec.id, self.spec.method, "", 0, 0, 0)
         )
-        return replace(line, sites=self._members.statuses(self.took_part), warnings=self.warnings)
-
-    def stop(self) -> None:
-        """End the run in good order."""
-        self.on_stop()
+        seen = replace(line, sites=self._members.statuses(self.took_part), warnings=self.warnings)
+        return self.notices.add_to(seen)
 
     # -- what the intake of uploads asks
 

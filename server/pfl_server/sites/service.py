@@ -1,7 +1,8 @@
 """The calls that sites and the operator can make, as an interface that transports call.
 
 Two things call a Desk: the gRPC `network.server`, which knows the site from its certificate, and the loopback of
-`pfl simulate`. `fleet.Fleet` is the Desk.
+`pfl simulate`. There are two Desks, one after the other: `gathering.Reception` and, once the run is frozen,
+`fleet.Fleet`. The Service, which is `run.host.RunHost`, knows whose turn it is.
 """
 
 from __future__ import annotations
@@ -82,6 +83,14 @@ class Desk(Protocol):
 
     async def leave(self, site: ClientId) -> None:
         """A site goes."""
+
+
+class Service(Protocol):
+    """What a transport holds: the Desk of the moment, and the operator's calls."""
+
+    @property
+    def desk(self) -> Desk:
+        """Who answers the sites now; another one when the run has begun, so each call asks anew."""
 
     def status(self) -> RunStatus:
         """The run at a glance (operator)."""

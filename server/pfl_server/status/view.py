@@ -51,7 +51,7 @@ class View:
     def state(self) -> str:
         """How the run stands, in one word."""
         training = self._host.training
-        return self._host.reception.ended or ("gathering" if training is None else training.watch.status)
+        return self._host.notices.ended or ("gathering" if training is None else training.watch.status)
 
     @property
     def planned(self) -> int:
@@ -62,7 +62,7 @@ class View:
     @property
     def heard(self) -> tuple[int, int, int]:
         """Registered sites that are here, those that are away, and those that have said goodbye."""
-        return self._host.reception.heard()
+        return self._host.desk.heard()
 
     @property
     def around(self) -> Mapping[str, float]:

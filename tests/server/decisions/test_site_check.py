@@ -18,6 +18,7 @@ from pfl_server.settings import ServerSettings
 from pfl_server.sites import gathering as reception
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.gathering import Reception, Rules
+from pfl_server.sites.notices import Notices
 from pfl_server.store.run_store import Books
 from tests.server.support.federation import DESCRIPTION, build_spec, open_run
 
@@ -131,7 +132,7 @@ async def test_one_that_goes_or_is_mended_while_it_is_judged(monkeypatch: pytest
 
 async def test_the_odd_one_is_sent_away_and_the_others_wait_on(books: Books) -> None:
     """Three are wanted: the picture is refused in words, the tables wait for a third that fits."""
-    desk = Reception("fedavg")
+    desk = Reception("fedavg", notices := Notices())
     gathering = asyncio.create_task(desk.gather(3))
     odd = asyncio.create_task(desk.join("odd", PICTURE))
     others = [asyncio.create_task(desk.join(site, TABLE)) for site in "ab"]
@@ -143,9 +144,10 @@ async def test_the_odd_one_is_sent_away_and_the_others_wait_on(books: Books) -> 
     assert (2, 0, 0) == desk.heard()
     others.append(asyncio.create_task(desk.join("c", TABLE)))
     assert ["a", "b", "c"] == list(await gathering)
-    desk.open(Fleet(books))
+    fleet = Fleet(books, notices=notices)
+    desk.open(fleet)
     assert all(isinstance(answer, Joined) for answer in await asyncio.gather(*others))
-    assert ["odd"] == list(desk.status().refused)
+    assert ["odd"] == list(fleet.status().refused)
 
 
 async def test_one_that_comes_back_mended_is_taken() -> None:

@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from pfl_common.errors import Refused
+from pfl_common.spec.messages import Joined, Over
 from pfl_common.spec.run import Description
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.run.freeze import begin
@@ -20,15 +21,46 @@ from pfl_server.store.journal import Journal
 from pfl_server.telemetry.counter_reading import Reading
 
 
+async def test_the_desk_is_swapped_when_the_run_is_frozen(tmp_path: Path) -> None:
+    """A site that waits has its answer from the run; from then on the fleet is asked, until the run fails."""
+    host = RunHost(ServerSettings(method="fedavg", sites=1, state=tmp_path / "state"), OpenEnvelopes())
+    gathering, running = host.desk, asyncio.create_task(host.run())
+    description = Description(shape=(4,), classes=("x", "y"), samples=3, kind="array")
+    assert isinstance(await gathering.join("a", description), Joined)
+    assert (gathering, host.fleet) == (host.reception, host.desk)
+    await host.desk.next_task("a", (), wait=10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    host.fail("the disk is broken")
+    assert ("failed", "the disk is broken") == (host.status().status, host.status().words)
+    with pytest.raises(Refused, match="the disk is broken") as refused:
+        await host.desk.join("a", description)
+    assert "run_failed" == refused.value.code
+    host.runs.close()
+
+
+async def test_stopping_reaches_the_run(tmp_path: Path) -> None:
+    """The operator's word is the host's, whoever answers the sites."""
+    host = RunHost(ServerSettings(method="fedavg", sites=1, state=tmp_path / "state"), OpenEnvelopes())
+    running = asyncio.create_task(host.run())
+    await host.desk.join("a", Description(shape=(4,), classes=("x", "y"), samples=3, kind="array"))
+    host.stop()
+    while not isinstance(work := await host.desk.next_task("a", (), wait=10), Over):
+        await host.desk.decline("a", work.task.key, "dropped", "")
+    assert "stopped" == work.status
+    await running
+    host.runs.close()
+
+
 async def test_stopped_before_it_began(tmp_path: Path) -> None:
     """The operator stops while one of two sites is awaited: no run is made, and the site that waits is told."""
     host = RunHost(ServerSettings(method="fedavg", sites=2, state=tmp_path / "state"), OpenEnvelopes())
     running = asyncio.create_task(host.run())
     joining = asyncio.create_task(
-        host.reception.join("a", Description(shape=(4,), classes=("x", "y"), samples=3, kind="array"))
+        host.desk.join("a", Description(shape=(4,), classes=("x", "y"), samples=3, kind="array"))
     )
     await asyncio.sleep(0)
-    host.reception.stop()
+    host.stop()
     with pytest.raises(Refused, match="before it had begun"):
         await joining
     await running

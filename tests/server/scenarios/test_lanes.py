@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,7 +14,7 @@ from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId
 from pfl_server.network.bulk import Bulk
 from pfl_server.network.rpc import Callers
-from pfl_server.sites.service import Desk, Incoming
+from pfl_server.sites.service import Incoming, Service
 from pfl_server.telemetry.counters import Meter
 from tests.network.file_desk import upload
 
@@ -43,7 +44,7 @@ def desk(tmp_path: Path) -> SlowDesk:
 
 @pytest.fixture
 def bulk(desk: SlowDesk) -> Bulk:
-    return Bulk(cast(Desk, desk), Meter(), cast(Callers, None))
+    return Bulk(cast(Service, SimpleNamespace(desk=desk)), Meter(), cast(Callers, None))
 
 
 async def begin(bulk: Bulk, desk: SlowDesk, offer: Offer) -> asyncio.Task[object]:

@@ -1,4 +1,4 @@
-"""The desk before there is a run: it gathers, holds, hands over, and says why when there will be none."""
+"""The Desk before there is a run: it gathers, holds, and says why when there will be none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pfl_common.spec.run import Description
 from pfl_server.sites import gathering as module
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.gathering import Reception
+from pfl_server.sites.notices import Notices
 from pfl_server.store.run_store import Books
 from tests.server.support.federation import DESCRIPTION, build_spec, open_run
 
@@ -39,8 +40,8 @@ async def test_sites_are_held_until_the_run_is_frozen(books: Books) -> None:
     assert [Joined(books.spec.to_json(), books.init.blob)] * 2 == await asyncio.gather(*joining)
 
 
-async def test_a_site_that_comes_later(books: Books) -> None:
-    """After the opening it is registered at once, as a late one."""
+async def test_a_call_that_comes_as_the_run_is_frozen(books: Books) -> None:
+    """It was meant for the gathering and is answered by the run: its site is registered at once, as a late one."""
     desk = Reception("fedavg")
     desk.open(build_fleet(books))
     assert isinstance(await desk.join("z", DESCRIPTION), Joined)
@@ -116,10 +117,11 @@ async def test_a_call_that_waits_is_no_silence(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_a_run_that_cannot_begin() -> None:
     """Who waits and who comes later is told why; the status says it too."""
-    desk = Reception("fedavg")
+    desk = Reception("fedavg", notices := Notices())
     waiting = asyncio.create_task(desk.join("a", DESCRIPTION))
     await desk.gather(1)
-    desk.fail("the whole federation knows 1 class")
+    notices.end("failed", "the whole federation knows 1 class", level="error")
+    desk.end(Over("failed", "the whole federation knows 1 class"))
     for call in (waiting, desk.join("b", DESCRIPTION)):
         with pytest.raises(Refused, match="the whole federation knows 1 class") as refused:
             await call
@@ -163,20 +165,3 @@ async def test_the_status_before_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     status: RunStatus = desk.status()
     assert ("gathering", ["a", "b"]) == (status.status, [site.site for site in status.sites])
     assert (0, 7, 3) == (status.round, status.rounds, status.spec["sites"])
-
-
-async def test_stopping_reaches_the_run(books: Books) -> None:
-    """Whether it is asked of the reception or, through it, of the fleet."""
-    desk, fleet = Reception("fedavg"), build_fleet(books)
-    desk.open(fleet)
-    assert not desk.stop_asked.is_set()
-    fleet.stop()
-    assert desk.stop_asked.is_set()
-
-
-async def test_a_run_that_cannot_go_on_says_so(books: Books) -> None:
-    """The status does not go on to say "running" when nothing is."""
-    desk = Reception("fedavg")
-    desk.open(build_fleet(books))
-    desk.fail("the disk is broken")
-    assert ("failed", "the disk is broken") == (desk.status().status, desk.status().words)

@@ -40,12 +40,13 @@ async def test_a_receipt_is_for_the_bytes_that_came(scene: Scene, monkeypatch: p
     first, raw = scene.prepare_offer()
 
     async def no_room(*words: object, **named: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(scene.books.journal, "receive", SimpleNamespace(soon=no_room))
-        with pytest.raises(sqlite3.OperationalError):
-            await scene.send("a", first, raw)
+        assert "no_room" == await refusal(lambda: scene.send("a", first, raw))
     other, other_raw = scene.prepare_offer("a", TASK, "other numbers")
     (await take_incoming(scene, other)).path.write_bytes(other_raw[:30])
     again = await take_incoming(scene, other)
@@ -86,8 +87,7 @@ async def test_a_verification_that_breaks_off(
 
     with monkeypatch.context() as patch:
         patch.setattr(scene.books.spool, "admit", break_off)
-        with pytest.raises(OSError, match="no space"):
-            await scene.send("a", offer, raw)
+        assert "no_room" == await refusal(lambda: scene.send("a", offer, raw))
     if given_up:
         with pytest.raises(SiteLost, match="deadline"):
             await asked

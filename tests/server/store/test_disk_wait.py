@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from pfl_common.errors import Refused
 from pfl_common.files import recycler
 from pfl_common.files.full import is_full
-from pfl_common.spec.messages import Receipt
 from pfl_common.spec.run import Kind, Task
 from pfl_server.run.training import Training
-from pfl_server.sites.gathering import Reception
 from pfl_server.store import disk_wait
 from pfl_server.store.disk_wait import Room
-from pfl_server.store.journal_thread import Page
 from tests.server.support.federation import ScriptedFleet, build_spec, measure, open_run
-from tests.server.support.scene import Scene, refusal
+from tests.server.support.scene import Scene
 
 FULL = OSError(errno.ENOSPC, "no space left on device")
 
@@ -29,24 +24,6 @@ FULL = OSError(errno.ENOSPC, "no space left on device")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long here."""
     monkeypatch.setattr(disk_wait, "FIRST_PAUSE", 0.001)
-
-
-def limit(scene: Scene, pages: int) -> None:
-    """Let the journal's file have so many pages: beyond them SQLite says that the disk is full."""
-
-    def ask(page: Page) -> None:
-        page.rows(f"pragma max_page_count = {pages}")
-
-    scene.books.journal.scribe.ask(ask).result()
-
-
-def fill(scene: Scene) -> None:
-    """Fill the journal to its last page with receipts of another run's rounds."""
-    limit(scene, 1)
-    with pytest.raises(sqlite3.OperationalError, match="full"):
-        for number in range(100, 1000):
-            receipt = Receipt("run-0", f"{number:06d}-1-train", "c", "0" * 64)
-            scene.books.journal.receive(receipt, number, 1, "none")
 
 
 async def test_what_writes_is_tried_until_there_is_room(tmp_path: Path) -> None:
@@ -113,51 +90,6 @@ async def test_another_trouble_is_not_waited_for(tmp_path: Path, before: list[OS
     with pytest.raises(OSError, match="broken"):
         await Room(tmp_path).have(write)
     assert not is_full(OSError(errno.EIO, "broken"))
-
-
-async def test_a_receipt_waits_for_room_in_the_journal(scene: Scene) -> None:
-    """The update verified, its receipt could not be written: none is given, the bytes stay, nobody is lost for it;
-    offered again when there is room, the receipt comes without a byte sent twice.
-    """
-    desk = Reception("fedavg", place := Room(scene.folder))
-    desk.open(scene.fleet)
-    asked = scene.ask()
-    await scene.take()
-    offer, raw = scene.prepare_offer()
-    incoming = await desk.offer("a", offer)
-    incoming.path.write_bytes(raw)
-    fill(scene)
-    assert "no_room" == await refusal(lambda: desk.stored("a", offer.key))
-    assert place.words.startswith("no room on the disk of")
-    assert not asked.done()
-    limit(scene, 1 << 20)
-    receipt = await desk.offer("a", offer)
-    assert (offer.key, offer.blob.digest) == (receipt.key, receipt.digest)
-    assert "" == place.words
-    assert "000001-1-a" == await asked
-    assert raw == scene.books.spool.open(await asked).path.read_bytes()
-
-
-async def test_a_site_that_is_sent_away_for_want_of_room_is_not_silent(scene: Scene) -> None:
-    """Its lease does not end while it is the coordinator that has no room; the operator reads how much is lacking."""
-    desk = Reception("fedavg", place := Room(scene.folder))
-    desk.open(scene.fleet)
-    scene.ask()
-    await scene.take()
-    scene.fleet._intake._spare = 1 << 60
-    offer, raw = scene.prepare_offer()
-    for _ in range(3):
-        scene.fleet.clock += 10
-        with pytest.raises(Refused, match="MB are free on the coordinator's disk") as refused:
-            await desk.offer("a", offer)
-        assert "no_room" == refused.value.code
-        assert not scene.fleet.expired("a")
-    assert "an update of a needs" in desk.status().words
-    scene.fleet._intake._spare = 0
-    incoming = await desk.offer("a", offer)
-    incoming.path.write_bytes(raw)
-    await desk.stored("a", offer.key)
-    assert "" == place.words == desk.status().words
 
 
 async def test_a_checkpoint_that_only_old_updates_are_in_the_way_of(

@@ -1,0 +1,49 @@
+"""A full disk under a site's call: site and operator are told, and the site is not taken for silent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
+
+from pfl_common.errors import Refused
+from pfl_common.files.full import is_full
+from pfl_common.spec.messages import Receipt
+from pfl_common.spec.run import ClientId
+from pfl_server.sites.notices import Notices
+
+Call = TypeVar("Call", bound=Callable[..., Awaitable[object]])
+
+
+class Bearing(Protocol):
+    """A Desk whose calls write to the disk."""
+
+    notices: Notices
+
+    def bear_with(self, site: ClientId) -> None:
+        """A site was sent away for want of room here: it is not the one that is silent."""
+
+
+def tells_full_disk(call: Call) -> Call:
+    """For a Desk's call that writes: on a full disk it is refused as `no_room`; a receipt shows that there is room."""
+
+    @wraps(call)
+    async def told(desk: Bearing, site: ClientId, *words: Any, **named: Any) -> object:  # those of the call
+        try:
+            answer = await call(desk, site, *words, **named)
+        except Exception as error:
+            lacking = error.words if isinstance(error, Refused) and error.code == "no_room" else ""
+            if not lacking and not is_full(error):
+                raise
+            desk.notices.room.lack(lacking)
+            desk.bear_with(site)
+            if lacking:
+                raise
+            raise Refused(
+                "no_room", "the coordinator's disk is full; its operator has to make room"
+            ) from None
+        if isinstance(answer, Receipt):
+            desk.notices.room.relieve()
+        return answer
+
+    return cast(Call, told)
