@@ -116,7 +116,7 @@ async def test_what_is_wrong_with_it_ends_the_task(
     assert 10_000 < len(raw) < convert.BESIDE_BYTES
     (scene.mail / "up").write_bytes(raw)
     assert code == await refusal(lambda: send(link, offer, scene.mail / "up"))
-    assert {code: 1} == scene.fleet.refusals
+    assert {code: 1} == scene.fleet.tasks.refusals
     with pytest.raises(SiteLost, match=f"refused:{code}"):
         await asked
     assert [] == os.listdir(scene.folder / "incoming")

@@ -1,7 +1,7 @@
 """A task given to one site, with what its state machine leaves outside: its download, its upload's file, the answer.
 
-Events go to the state (`decisions.task_state`), which alone decides; its effects are carried out by `Fleet.tell` and
-here, with no await in between.
+Events go to the state (`decisions.task_state`), which alone decides; its effects are carried out by `OpenTasks.tell`
+and here, with no await in between.
 """
 
 from __future__ import annotations

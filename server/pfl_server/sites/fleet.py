@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pfl_common import evaluation
-from pfl_common.errors import Refused
 from pfl_common.spec.messages import (
     DECLINES,
     OPENING,
@@ -33,24 +32,19 @@ from pfl_common.spec.messages import (
 from pfl_common.spec.run import ClientId, Description, Kind, Task
 from pfl_server.decisions.model_choice import fits
 from pfl_server.decisions.task_events import (
-    Answer,
-    Effect,
-    Event,
     Excused,
     Fetched,
-    GivenUp,
     Lost,
     Progressed,
     Reported,
-    Took,
-    Withdrawn,
 )
 from pfl_server.sites import remembered_rounds
-from pfl_server.sites.assignment import Assigned, Prepare, assign
+from pfl_server.sites.assignment import Prepare, assign
 from pfl_server.sites.changes import DataWatch
 from pfl_server.sites.full_disk import tells_full_disk
-from pfl_server.sites.membership import Member, Membership
+from pfl_server.sites.membership import Membership
 from pfl_server.sites.notices import Notices
+from pfl_server.sites.open_tasks import OpenTasks
 from pfl_server.sites.service import Incoming
 from pfl_server.sites.uploads import Intake
 from pfl_server.telemetry.event_log import Record
@@ -76,14 +70,14 @@ class Fleet:
     ) -> None:
         self._record = record or Record()
         self.notices = notices or Notices(events=self._record.events)
-        self.spec, self._books, self._journal = books.spec, books, books.journal
+        self.spec, self._books = books.spec, books
         self._data = DataWatch(books.spec, self._record.events)
         self._members = Membership(
             books.journal, self.now, lease_seconds=books.spec.lease_seconds, resumed=resumed
         )
         self._over: Over | None = None
-        self.refusals: Counter[str] = Counter()
-        self._intake = Intake(books, self)
+        self.tasks = OpenTasks(books.spec.id, self._members, self._record.meter, self.now)
+        self._intake = Intake(books, self.tasks)
         self.status_line: Callable[[], RunStatus] | None = None
         self.took_part: Counter[ClientId] = Counter()
         """In how many rounds each site was counted, as training sees it."""
@@ -103,7 +97,7 @@ class Fleet:
     async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str:
         """Give a site a task; gives the id of its update in the spool, or raises SiteLost."""
         member = self._members[client]
-        if task.kind is Kind.TRAIN and (held := await self._held(client, task)):
+        if task.kind is Kind.TRAIN and (held := await _find_held(self._books, client, task)):
             return held
         renewed = self.now() if client in self.present() else member.seen
         assigned = member.assigned = assign(client, task, prepare, renewed=renewed)
@@ -114,18 +108,6 @@ class Fleet:
             if member.assigned is assigned:
                 member.assigned = None
 
-    async def _held(self, client: ClientId, task: Task) -> str:
-        """The update a receipt was given for before a restart, if the spool still has it whole."""
-        # Not awaited: whoever asks has assigned the task when it lets go for the first time.
-        receipt = self._journal.receipt(client, task.round, task.attempt)
-        if receipt is None:
-            return ""
-        digest, name, _ = receipt
-        if await asyncio.to_thread(self._books.spool.whole, name, digest):
-            return name
-        await self._journal.forget.soon(client, task.round, task.attempt)
-        return ""
-
     def give_up(self, client: ClientId, reason: str) -> None:
         """Wait no longer for a site. An update whose receipt is out stays counted: a task settles once."""
         assigned = self._members[client].assigned
@@ -133,7 +115,7 @@ class Fleet:
             stage = assigned.state.stage
             log.warning("no longer waited for", site=client, task=assigned.task.key, reason=reason)
             self._record.events.add(f"{client} is no longer waited for ({stage}, {reason})", "warning")
-            self.tell(assigned, Lost(reason))
+            self.tasks.tell(assigned, Lost(reason))
 
     def expired(self, client: ClientId) -> bool:
         """Whether a site has shown no progress for the time of a lease."""
@@ -153,16 +135,14 @@ class Fleet:
         """Register a site, early or late, if its data fit the run."""
         with self.notices.joining(site, description):
             self.notices.check_not_ended(site)
-            return await self._join(site, description)
-
-    async def _join(self, site: ClientId, description: Description) -> Joined:
-        fits(description, self.spec.model, site)
-        await self._journal.register.soon(site, description.to_json(), late=site not in self.spec.roster)
-        self._welcome(site, description)
-        self._data.look(site, description)
-        envelopes, init = self._books.envelopes, self._books.init
-        own = envelopes.address(init, site)
-        return Joined(self.spec.to_json(), init.blob, own, envelopes.card, self.warnings)
+            fits(description, self.spec.model, site)
+            late = site not in self.spec.roster
+            await self._books.journal.register.soon(site, description.to_json(), late=late)
+            self._welcome(site, description)
+            self._data.look(site, description)
+            envelopes, init = self._books.envelopes, self._books.init
+            own = envelopes.address(init, site)
+            return Joined(self.spec.to_json(), init.blob, own, envelopes.card, self.warnings)
 
     def _welcome(self, site: ClientId, description: Description) -> None:
         known = self._members.find(site)
@@ -175,7 +155,7 @@ class Fleet:
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
     ) -> Assignment | Over | None:
         """Hand out the site's open task, the same one again if it asks again, or wait for one."""
-        member = self._member(site)
+        member = self.tasks.member(site)
         with self._members.on_the_line(member):
             try:
                 if member.assigned is None and self._over is None:
@@ -186,17 +166,17 @@ class Fleet:
         assigned = member.assigned
         if assigned is None:
             return self._over_for(site)
-        since = remembered_rounds.newest_committed(marks, committed := self._journal.committed())
+        since = remembered_rounds.newest_committed(marks, committed := self._books.journal.committed())
         remembered_rounds.compare(member, marks, committed, since=since)
         assignment = await assigned.make(since, self.now)
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
-        writing = self._journal.hand_out.soon(assigned.task.key, site, assignment.task.since)
+        writing = self._books.journal.hand_out.soon(assigned.task.key, site, assignment.task.since)
         writing.add_done_callback(remembered_rounds.look_at_handing)
         return assignment
 
     async def linger(self, site: ClientId, key: str, *, seconds: float) -> None:
         """Hold a site's call while it is at work on a task, and while that is wanted."""
-        assigned = (member := self._member(site)).assigned
+        assigned = (member := self.tasks.member(site)).assigned
         wanted = assigned is not None and assigned.task.key == key
         if wanted or key == OPENING:
             with self._members.on_the_line(member):
@@ -214,9 +194,8 @@ class Fleet:
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""
-        member = self._members.find(site)
-        if member is not None and member.assigned is not None:
-            self.tell(member.assigned, Fetched(digest, self.now()))
+        if (assigned := self.tasks.find(site)) is not None:
+            self.tasks.tell(assigned, Fetched(digest, self.now()))
 
     @tells_full_disk
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
@@ -231,23 +210,23 @@ class Fleet:
     @tells_full_disk
     async def report(self, site: ClientId, key: str, report: Scores) -> None:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
-        assigned = self.assigned(site, key)
+        assigned = self.tasks.awaited(site, key)
         try:
             evaluation.check(report)
         except ValueError as error:
             # It stays wrong: a site whose task were not over would hand in the same again and again.
             code = "scores" if evaluation.is_finite(report) else "not_finite"
-            self.tell(assigned, Lost(f"refused:{code}"))
-            raise self.refuse(code, f"{site}: {error}") from None
-        await self._journal.report.soon(key, site, report)
+            self.tasks.tell(assigned, Lost(f"refused:{code}"))
+            raise self.tasks.refuse(code, f"{site}: {error}") from None
+        await self._books.journal.report.soon(key, site, report)
         if not assigned.state.uploads:
-            self.tell(assigned, Reported())
+            self.tasks.tell(assigned, Reported())
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         """A site will not do a task, or was drawn to drop out after it."""
         if reason != "dropped" and reason not in DECLINES:
-            raise self.refuse("reason", f"{reason!r} is no reason a site can give")
-        assigned = self.assigned(site, key)
+            raise self.tasks.refuse("reason", f"{reason!r} is no reason a site can give")
+        assigned = self.tasks.awaited(site, key)
         self._members[site].trouble = ""
         if reason != "dropped":
             (said,) = shorten([words[:LONGEST_WORDS]])
@@ -257,35 +236,35 @@ class Fleet:
         if assigned.task.kind is Kind.FINISH and reason == "disk_full":
             # Nobody is given up at the end: the site asks for the same again when it has room.
             return
-        self.tell(assigned, Lost(reason))
+        self.tasks.tell(assigned, Lost(reason))
 
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
-        member = self._member(site)
+        member = self.tasks.member(site)
         self._members.hear(member)
         assigned = member.assigned
         if key == OPENING and assigned is not None and not assigned.state.asked:
             # A site that reads a large folder has not come for its task yet; that is no silence.
-            self.tell(assigned, Excused(self.now()))
+            self.tasks.tell(assigned, Excused(self.now()))
             return True
         if assigned is None or assigned.task.key != key:
             return False
-        self.tell(assigned, Progressed(progress, self.now()))
+        self.tasks.tell(assigned, Progressed(progress, self.now()))
         return True
 
     def pause(self, site: ClientId) -> None:
         """A site is stopped and will come back: as if its line had closed. What it was asked waits for it."""
-        member = self._member(site)
+        member = self.tasks.member(site)
         member.hang_up(member.calls)
 
     async def leave(self, site: ClientId) -> None:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
         self.notices.left(site)
-        member = self._member(site)
+        member = self.tasks.member(site)
         self._members.leave(member)
         self._record.events.left(site)
         if member.assigned:
-            self.tell(member.assigned, Lost("left"))
+            self.tasks.tell(member.assigned, Lost("left"))
 
     def heard(self) -> tuple[int, int, int]:
         """How many of the registered sites are here, how many are away, and how many have said goodbye."""
@@ -303,56 +282,19 @@ class Fleet:
         seen = replace(line, sites=self._members.statuses(self.took_part), warnings=self.warnings)
         return self.notices.add_to(seen)
 
-    # -- what the intake of uploads asks
-
-    def assigned(self, site: ClientId, key: str) -> Assigned:
-        """What is awaited from a site under this key; everything else comes too late."""
-        member = self._member(site)
-        self._members.hear(member)
-        if member.assigned is None or member.assigned.task.key != key:
-            raise self.refuse("late", f"nothing called {key} is awaited from {site} (any more)")
-        return member.assigned
-
-    def promised(self, but: Assigned) -> int:
-        """Bytes of disk that were promised to the uploads of all tasks but one."""
-        others = (m.assigned for m in self._members if m.assigned is not but)
-        return sum(other.lacking for other in others if other is not None)
-
-    def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
-        """Pass an event to a task and carry out its effects; those of the receipt are left to the intake."""
-        if assigned.answer.cancelled():  # whoever asked has been stopped
-            assigned.state.handle(Withdrawn())
-        effects = assigned.state.handle(event)
-        for effect in effects:
-            match effect:
-                case Took(done, seconds):
-                    self._record.meter.took(done, seconds)
-                case Answer() | GivenUp():
-                    self._members[assigned.client].finish(assigned, effect)
-                case _:
-                    pass
-            assigned.carry_out(effect)
-        return effects
-
-    def refuse(self, code: str, words: str) -> Refused:
-        """Count a refusal."""
-        self.refusals[code] += 1
-        return Refused(code, words)
-
-    def bear_with(self, site: ClientId) -> None:
-        """A site was sent away for want of room here: it is not the one that is silent."""
-        member = self._members.find(site)
-        if member is not None and member.assigned is not None:
-            self.tell(member.assigned, Excused(self.now()))
-
-    # -- inside
-
-    def _member(self, site: ClientId) -> Member:
-        member = self._members.find(site)
-        if member is None:
-            raise self.refuse("not_joined", f"{site} has not joined run {self.spec.id}: join first")
-        return member
-
     def now(self) -> float:
         """The clock that leases are measured by."""
         return asyncio.get_running_loop().time()
+
+
+async def _find_held(books: Books, client: ClientId, task: Task) -> str:
+    """The update a receipt was given for before a restart, if the spool still has it whole."""
+    # Not awaited: whoever asks has assigned the task when it lets go for the first time.
+    receipt = books.journal.receipt(client, task.round, task.attempt)
+    if receipt is None:
+        return ""
+    digest, name, _ = receipt
+    if await asyncio.to_thread(books.spool.whole, name, digest):
+        return name
+    await books.journal.forget.soon(client, task.round, task.attempt)
+    return ""

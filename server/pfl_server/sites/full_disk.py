@@ -11,24 +11,23 @@ from pfl_common.files.full import is_full
 from pfl_common.spec.messages import Receipt
 from pfl_common.spec.run import ClientId
 from pfl_server.sites.notices import Notices
+from pfl_server.sites.open_tasks import OpenTasks
 
 Call = TypeVar("Call", bound=Callable[..., Awaitable[object]])
 
 
-class Bearing(Protocol):
+class Writing(Protocol):
     """A Desk whose calls write to the disk."""
 
     notices: Notices
-
-    def bear_with(self, site: ClientId) -> None:
-        """A site was sent away for want of room here: it is not the one that is silent."""
+    tasks: OpenTasks
 
 
 def tells_full_disk(call: Call) -> Call:
     """For a Desk's call that writes: on a full disk it is refused as `no_room`; a receipt shows that there is room."""
 
     @wraps(call)
-    async def told(desk: Bearing, site: ClientId, *words: Any, **named: Any) -> object:  # those of the call
+    async def told(desk: Writing, site: ClientId, *words: Any, **named: Any) -> object:  # those of the call
         try:
             answer = await call(desk, site, *words, **named)
         except Exception as error:
@@ -36,7 +35,7 @@ def tells_full_disk(call: Call) -> Call:
             if not lacking and not is_full(error):
                 raise
             desk.notices.room.lack(lacking)
-            desk.bear_with(site)
+            desk.tasks.bear_with(site)
             if lacking:
                 raise
             raise Refused(

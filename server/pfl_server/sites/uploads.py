@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Offer, Receipt, header_up
@@ -32,6 +32,7 @@ from pfl_server.decisions.task_events import (
 )
 from pfl_server.envelopes import Letter
 from pfl_server.sites.assignment import Assigned
+from pfl_server.sites.open_tasks import OpenTasks
 from pfl_server.sites.service import Incoming
 from pfl_server.store.spool import upward
 
@@ -42,30 +43,11 @@ SPARE_BYTES = 256 << 20
 """Disk that uploads never fill, beside room for one more model: journal and checkpoints are written there too."""
 
 
-class Front(Protocol):
-    """The fleet, as far as uploads need it."""
-
-    def assigned(self, site: ClientId, key: str) -> Assigned:
-        """What is awaited from a site under this key."""
-
-    def promised(self, but: Assigned) -> int:
-        """Bytes of disk that were promised to the uploads of all tasks but one."""
-
-    def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
-        """Pass an event to a task; gives its effects, which are carried out but for those of the receipt."""
-
-    def refuse(self, code: str, words: str) -> Refused:
-        """Count a refusal."""
-
-    def now(self) -> float:
-        """The clock that leases are measured by."""
-
-
 class Intake:
     """The folder of partial uploads, and their way from offer to receipt."""
 
-    def __init__(self, books: Books, front: Front) -> None:
-        self._books, self._front = books, front
+    def __init__(self, books: Books, tasks: OpenTasks) -> None:
+        self._books, self._tasks = books, tasks
         self._spec, self._journal, self._blanks = books.spec, books.journal, books.spool.blanks
         self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
@@ -87,31 +69,31 @@ class Intake:
         held = await self._journal.receipt.soon(site, header.round, header.attempt)
         if held and _key(header) == offer.key:
             if held[0] != offer.blob.digest:
-                raise self._front.refuse(
+                raise self._tasks.refuse(
                     "different", f"another update of {site} for {offer.key} is already here"
                 )
             return self._receipt(site, offer)
-        assigned = self._front.assigned(site, offer.key)
+        assigned = self._tasks.awaited(site, offer.key)
         if assigned.state.is_verified(offer):
             return await self._promise(assigned, ReceiptAsked(), offer)
         expected, letter = await self._accepted(site, assigned, offer)
         path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
         under_way = assigned.state.upload
         if under_way is not None and under_way.path != path:
-            self._front.tell(assigned, Discarded())
+            self._tasks.tell(assigned, Discarded())
         offset = await asyncio.to_thread(letter.genuine, path) if path.exists() else 0
         lacking = await self._make_room(assigned, path, expected)
-        now, late = self._front.now(), "room was made for its update"
+        now, late = self._tasks.now(), "room was made for its update"
         self._tell(assigned, Offered(offer, path, offset, expected, lacking, now), late=late)
         return cast(Incoming, assigned.incoming)
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete: verify all of it before any of it counts."""
-        assigned = self._front.assigned(site, key)
+        assigned = self._tasks.awaited(site, key)
         offer, upload = assigned.state.offer, assigned.state.upload
         if offer is None or upload is None:
-            raise self._front.refuse("not_offered", f"{site} sent {key} without offering it")
-        self._tell(assigned, Stored(self._front.now()), late=f"{key} came in")
+            raise self._tasks.refuse("not_offered", f"{site} sent {key} without offering it")
+        self._tell(assigned, Stored(self._tasks.now()), late=f"{key} came in")
         verified = await self._verified(assigned, offer, upload.path)
         return await self._promise(assigned, verified, offer)
 
@@ -131,15 +113,15 @@ class Intake:
         try:
             await self._journal.receive.soon(receipt, task.round, task.attempt, spooled, signature=signature)
         except BaseException:
-            self._front.tell(assigned, ReceiptFailed(self._front.now()))
+            self._tasks.tell(assigned, ReceiptFailed(self._tasks.now()))
             raise
-        self._front.tell(assigned, ReceiptWritten(self._front.now()))
+        self._tasks.tell(assigned, ReceiptWritten(self._tasks.now()))
 
     def _tell(self, assigned: Assigned, event: Event, *, late: str) -> list[Effect]:
         """Go on with an upload, unless its task was settled meanwhile."""
-        effects = self._front.tell(assigned, event)
+        effects = self._tasks.tell(assigned, event)
         if TooLate() in effects:
-            raise self._front.refuse("late", f"{assigned.client} was given up while {late}")
+            raise self._tasks.refuse("late", f"{assigned.client} was given up while {late}")
         return effects
 
     async def _accepted(self, site: ClientId, assigned: Assigned, offer: Offer) -> tuple[int, Letter]:
@@ -148,13 +130,13 @@ class Intake:
         """
         if assigned.state.header is None and assigned.state.uploads:
             # A restarted coordinator has not handed this task out itself.
-            self._front.tell(assigned, Recalled((await assigned.prepare(assigned.task)).header))
+            self._tasks.tell(assigned, Recalled((await assigned.prepare(assigned.task)).header))
         try:
             expected = self._measure(site, assigned, offer)
             return expected, self._books.envelopes.accept(site, offer)
         except Refused as refused:
-            self._front.tell(assigned, Lost(f"refused:{refused.code}"))
-            raise self._front.refuse(refused.code, refused.words) from None
+            self._tasks.tell(assigned, Lost(f"refused:{refused.code}"))
+            raise self._tasks.refuse(refused.code, refused.words) from None
 
     def _measure(self, site: ClientId, assigned: Assigned, offer: Offer) -> int:
         """The header says of an upload what its task says, and the manifest its size, or it is not taken."""
@@ -190,24 +172,24 @@ class Intake:
         spare, free = self._spare, self._free(assigned)
         if lacking + spare > free:
             needed = f"{(lacking + spare) / 1e6:.0f} MB (of them {spare / 1e6:.0f} MB to spare)"
-            raise self._front.refuse(
+            raise self._tasks.refuse(
                 "no_room",
                 f"an update of {assigned.client} needs {needed}, "
                 f"{free / 1e6:.0f} MB are free on the coordinator's disk",
             )
-        self._front.tell(assigned, Reserved(lacking))
+        self._tasks.tell(assigned, Reserved(lacking))
 
     def _free(self, assigned: Assigned) -> int:
-        return shutil.disk_usage(self._inbox).free - self._front.promised(assigned)
+        return shutil.disk_usage(self._inbox).free - self._tasks.promised(assigned)
 
     async def _verified(self, assigned: Assigned, offer: Offer, path: Path) -> Verified:
         try:
             return Verified(await asyncio.to_thread(self._books.spool.admit, assigned.client, path, offer))
         except Refused as refused:
-            self._front.tell(assigned, Rejected(refused.code))
-            raise self._front.refuse(refused.code, refused.words) from None
+            self._tasks.tell(assigned, Rejected(refused.code))
+            raise self._tasks.refuse(refused.code, refused.words) from None
         except BaseException:
-            self._front.tell(assigned, Unverified(self._front.now()))
+            self._tasks.tell(assigned, Unverified(self._tasks.now()))
             raise
 
     def _receipt(self, site: ClientId, offer: Offer) -> Receipt:

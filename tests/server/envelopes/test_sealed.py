@@ -56,7 +56,7 @@ async def test_an_offer_that_is_not_this_sites_for_this_task(
     """It is refused before its first byte and counted by its code; the next attempt's honest one is taken."""
     offer, _ = forge(scene)
     assert code == await refusal(lambda: scene.fleet.offer("a", offer))
-    assert {code: 1} == scene.fleet.refusals
+    assert {code: 1} == scene.fleet.tasks.refusals
     assert [] == list((scene.folder / "incoming").iterdir())
     assert scene.untouched()
     with pytest.raises(SiteLost, match=f"refused:{code}"):
@@ -97,7 +97,7 @@ async def test_bytes_that_changed_on_their_way(
     assert "seal" == await refusal(lambda: scene.fleet.stored("a", TASK.key))
     with pytest.raises(SiteLost, match="refused:seal"):
         await asked
-    assert {"seal": 1} == scene.fleet.refusals
+    assert {"seal": 1} == scene.fleet.tasks.refusals
     assert [] == list((scene.folder / "incoming").iterdir())
     assert scene.untouched()
     assert "000001-2-a" == await try_again(scene)
@@ -175,7 +175,7 @@ async def test_two_updates_under_one_key(scene: SealedScene, asked: asyncio.Task
     assert "different" == await refusal(lambda: scene.fleet.offer("a", second))
     again, _ = scene.offer(words="one")
     assert "different" == await refusal(lambda: scene.fleet.offer("a", again)), "sealed anew it is another"
-    assert {"different": 2} == scene.fleet.refusals
+    assert {"different": 2} == scene.fleet.tasks.refusals
     assert receipt == await scene.fleet.offer("a", first)
     assert raw == scene.books.spool.open(await asked).path.read_bytes()
 
@@ -209,7 +209,7 @@ async def test_a_site_without_a_good_card(
     offer, _ = scene.offer()
     trouble(scene.members)
     assert "card" == await refusal(lambda: scene.fleet.offer("a", offer))
-    assert {"card": 1} == scene.fleet.refusals
+    assert {"card": 1} == scene.fleet.tasks.refusals
     assert scene.untouched()
     with pytest.raises(SiteLost, match="refused:card"):
         await asked

@@ -32,6 +32,9 @@ async def test_the_desk_is_swapped_when_the_run_is_frozen(tmp_path: Path) -> Non
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     host.fail("the disk is broken")
+    waiting = asyncio.create_task(host.notices.farewell(100))
+    await host.desk.leave("a")
+    await asyncio.wait_for(waiting, 10)
     assert ("failed", "the disk is broken") == (host.status().status, host.status().words)
     with pytest.raises(Refused, match="the disk is broken") as refused:
         await host.desk.join("a", description)

@@ -90,7 +90,7 @@ async def test_what_is_written_over_is_not_promised_again(
     scene.ask("b")
     scene.ask()
     await scene.take()
-    other = scene.fleet.assigned("b", TASK.key)
+    other = scene.fleet.tasks.awaited("b", TASK.key)
     (scene.folder / "old").write_bytes(b"o" * 30)
     assert scene.books.spool.blanks.give(scene.folder / "old")
     incoming = await scene.fleet.offer("a", scene.prepare_offer()[0])
@@ -98,7 +98,7 @@ async def test_what_is_written_over_is_not_promised_again(
     size = incoming.size
     for came in (0, 29, 31, size):
         incoming.came = came
-        promised.append(scene.fleet.promised(other))
+        promised.append(scene.fleet.tasks.promised(other))
     assert [size - 30, size - 30, size - 31, 0] == promised
 
 
@@ -107,14 +107,14 @@ async def test_what_came_before_is_taken_off_a_promise_once(scene: Scene) -> Non
     scene.ask("b")
     scene.ask()
     await scene.take()
-    other, (offer, raw) = scene.fleet.assigned("b", TASK.key), scene.prepare_offer()
+    other, (offer, raw) = scene.fleet.tasks.awaited("b", TASK.key), scene.prepare_offer()
     (await scene.fleet.offer("a", offer)).path.write_bytes(raw[:30])
     incoming = await scene.fleet.offer("a", offer)
     scene.fleet.expired("a")
-    assert len(raw) - 30 == scene.fleet.promised(other)
+    assert len(raw) - 30 == scene.fleet.tasks.promised(other)
     incoming.came = 8
     scene.fleet.expired("a")
-    assert len(raw) - 38 == scene.fleet.promised(other)
+    assert len(raw) - 38 == scene.fleet.tasks.promised(other)
 
 
 async def test_who_is_given_up_while_room_is_made_leaves_nothing(
@@ -150,7 +150,7 @@ async def test_an_offer_of_the_wrong_size(scene: Scene, difference: int) -> None
     wrong = replace(offer, blob=replace(offer.blob, size=offer.blob.size + difference))
     assert "size" == await refusal(lambda: scene.fleet.offer("a", wrong))
     assert [] == list((scene.folder / "incoming").iterdir())
-    assert {"size": 1} == scene.fleet.refusals
+    assert {"size": 1} == scene.fleet.tasks.refusals
     with pytest.raises(SiteLost, match="refused:size"):
         await asked
     assert None is await scene.fleet.next_task("a", (), wait=0), "it would offer the same for ever"

@@ -105,12 +105,12 @@ async def test_room_is_not_promised_to_what_was_taken_away(scene: Scene) -> None
     await scene.take()
     first, _ = scene.prepare_offer()
     await take_incoming(scene, first)
-    waiting = scene.fleet.assigned("b", TASK.key)
-    assert first.blob.size == scene.fleet.promised(waiting)
+    waiting = scene.fleet.tasks.awaited("b", TASK.key)
+    assert first.blob.size == scene.fleet.tasks.promised(waiting)
     scene.fleet._intake._spare = 1 << 60
     other, _ = scene.prepare_offer("a", TASK, "other numbers")
     assert "no_room" == await refusal(lambda: scene.fleet.offer("a", other))
-    assert ([], 0) == (part_names(scene), scene.fleet.promised(waiting))
+    assert ([], 0) == (part_names(scene), scene.fleet.tasks.promised(waiting))
 
 
 async def test_one_receipt_is_written_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
