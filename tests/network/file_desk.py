@@ -32,6 +32,8 @@ class FileDesk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.desk = self
+        """It is the Service too, until a test lays another desk here."""
         self.gathering = False
         self.joined: dict[ClientId, Description] = {}
         self.marks: dict[ClientId, tuple[Mark, ...]] = {}
@@ -51,11 +53,6 @@ class FileDesk:
         self._work: dict[ClientId, asyncio.Queue[Assignment | Over]] = defaultdict(asyncio.Queue)
         self._offers: dict[tuple[ClientId, str], Offer] = {}
         self._receipts: dict[tuple[ClientId, str], Receipt] = {}
-
-    @property
-    def desk(self) -> FileDesk:
-        """Itself, at any time: it is the Service too."""
-        return self
 
     def lay(self, content: bytes) -> Blob:
         """Make bytes fetchable."""

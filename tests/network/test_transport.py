@@ -25,7 +25,7 @@ from pfl_server.network.server import GrpcServer
 from tests.common.support.parses import counted
 from tests.network.cutting_proxy import CuttingProxy
 from tests.network.federation import HASTY, Federation
-from tests.network.file_desk import train, upload
+from tests.network.file_desk import FileDesk, train, upload
 
 DIGITS = Description((1, 28, 28), ("0", "1"), 120)
 
@@ -51,6 +51,22 @@ async def test_a_task_from_joining_to_its_receipt(federation: Federation, tmp_pa
     assert b"shared state" == (tmp_path / "down").read_bytes()
     assert b"update" == desk.kept("hospital_a", offer.key)
     assert ("hospital_a", offer.key, offer.blob.digest) == (receipt.site, receipt.key, receipt.digest)
+
+
+async def test_each_call_goes_to_the_desk_of_the_moment(federation: Federation, tmp_path: Path) -> None:
+    """When a run begins the sites are answered by another desk, on the lines that are open already."""
+    (tmp_path / "later").mkdir()
+    later, parcel = FileDesk(tmp_path / "later"), tmp_path / "parcel"
+    parcel.write_bytes(b"update")
+    async with federation.link("hospital_a") as link:
+        await link.leave()
+        federation.desk.desk = later
+        await link.join(DIGITS)
+        await link.fetch(later.lay(b"shared state"), tmp_path / "down")
+        await link.submit(offer := upload("hospital_a", b"update"), parcel)
+    assert ([("leave", "hospital_a")], {}) == (federation.desk.said, federation.desk.joined)
+    assert {"hospital_a": DIGITS} == later.joined
+    assert b"update" == later.kept("hospital_a", offer.key)
 
 
 async def test_small_words_arrive(federation: Federation) -> None:
