@@ -178,6 +178,8 @@ async def test_a_run_of_an_older_release(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
         for table in ("reading", "loss", "opening"):
             db.execute(f"drop table {table}")
+        # A journal of that time carries no version.
+        db.execute("pragma user_version = 0")
         db.commit()
     second = Life(tmp_path)
     assert (3 * ASKED, Meter().seconds) == (
