@@ -14,6 +14,7 @@ from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import Kind, Task
 from pfl_server.sites.assignment import SiteLost
 from pfl_server.sites.service import Incoming
+from pfl_server.sites.uploads import Intake
 from tests.server.support.scene import TASK, Scene, refusal
 
 FULL = OSError(errno.ENOSPC, "no space left on device")
@@ -136,3 +137,23 @@ async def test_one_receipt_is_written_once(scene: Scene, monkeypatch: pytest.Mon
     gate.set()
     assert await storing == await offering
     assert "000001-1-a" == await asked
+
+
+async def test_only_partial_uploads_of_an_open_attempt_are_kept(scene: Scene) -> None:
+    """What a coordinator that was killed left of attempts that are over is taken away; what is no upload stays."""
+    incoming = scene.folder / "incoming"
+    open_now = [
+        {"status": "committed", "round": 1, "attempt": 1},
+        {"status": "open", "round": 1, "attempt": 2},
+    ]
+    books = SimpleNamespace(
+        spec=scene.books.spec,
+        spool=scene.books.spool,
+        shelf=scene.books.shelf,
+        journal=SimpleNamespace(rounds=lambda: open_now),
+    )
+    names = ["000001-1-train-a.part", "000001-2-train-a.part", "000001-21-train-a.part", "note.txt"]
+    for name in names:
+        (incoming / name).touch()
+    Intake(books, scene.fleet)
+    assert [names[1], names[3]] == part_names(scene)
