@@ -31,7 +31,10 @@ PANELS = "panels as plain data: every query and unit is looked through"
 PROGRAMS = "starts the programs of the demo and follows them: played as a whole"
 PAGE = "a part of the page, put together of text: read as its readers see it"
 SHOWN_WHOLE = {
-    "client/pfl_client/trainer/__main__.py": ("calls the loop", "client/trainer_process/test_process.py"),
+    "client/pfl_client/trainer/__main__.py": (
+        "one call of the loop",
+        "client/trainer_process/test_process.py",
+    ),
     "common/pfl_common/models/backbone.py": (NETWORK, "common/models/scenarios/test_backbones.py"),
     "common/pfl_common/models/convolutional.py": (NETWORK, "common/models/scenarios/test_backbones.py"),
     "common/pfl_common/models/perceptron.py": (NETWORK, "common/models/scenarios/test_backbones.py"),
@@ -39,9 +42,12 @@ SHOWN_WHOLE = {
     "deploy/pfl_deploy/demo/baselines.py": (PROGRAMS, "deploy/demo/scenarios/test_demo.py"),
     "deploy/pfl_deploy/demo/federation.py": (PROGRAMS, "deploy/demo/scenarios/test_demo.py"),
     "deploy/pfl_deploy/demo/processes.py": (PROGRAMS, "deploy/demo/scenarios/test_ending.py"),
-    "deploy/pfl_deploy/demo/samples.py": (PROGRAMS, "deploy/demo/scenarios/test_sample.py"),
+    "deploy/pfl_deploy/demo/samples.py": (
+        "a picture of samples: looked at",
+        "deploy/demo/scenarios/test_demo.py",
+    ),
     "deploy/pfl_deploy/monitoring/dashboards/__main__.py": (
-        "writes the files",
+        "one call of `write_all`",
         "deploy/monitoring/test_dashboards.py",
     ),
     "deploy/pfl_deploy/monitoring/dashboards/comparison.py": (PANELS, "deploy/monitoring/test_dashboards.py"),
@@ -49,12 +55,9 @@ SHOWN_WHOLE = {
     "deploy/pfl_deploy/monitoring/dashboards/site.py": (PANELS, "deploy/monitoring/test_dashboards.py"),
     "deploy/pfl_deploy/monitoring/dashboards/upkeep.py": (PANELS, "deploy/monitoring/test_dashboards.py"),
     "deploy/pfl_deploy/report/charts/png.py": (PAGE, "deploy/report/scenarios/test_report.py"),
-    "deploy/pfl_deploy/report/fairness.py": (PAGE, "deploy/report/scenarios/test_report_fair.py"),
     "deploy/pfl_deploy/report/page/costs.py": (PAGE, "deploy/report/scenarios/test_report.py"),
-    "deploy/pfl_deploy/report/page/html.py": (PAGE, "deploy/report/scenarios/test_report_look.py"),
     "deploy/pfl_deploy/report/page/method.py": (PAGE, "deploy/report/scenarios/test_report_method.py"),
     "deploy/pfl_deploy/report/page/page.py": (PAGE, "deploy/report/scenarios/test_report.py"),
-    "deploy/pfl_deploy/report/sources/method.py": (PAGE, "deploy/report/scenarios/test_report_method.py"),
 }
 """Modules that no test imports: why not, and the test under `tests` that shows them with others."""
 

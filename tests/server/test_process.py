@@ -23,7 +23,7 @@ def coordinator(tmp_path: Path) -> Coordinator:
 
 def test_every_code_of_a_refusal_is_there_before_the_first(coordinator: Coordinator) -> None:
     """A series that begins with its first burst has not grown, as Prometheus sees it."""
-    refusals = coordinator.view.meter.refusals
+    refusals = coordinator.view.counters.refusals
     assert {0} == set(refusals.values())
     assert {"late", "seal", "bad_request", "not_a_site", WrongProof.reason} <= refusals.keys()
     assert "session" not in refusals, "that is how every line begins"

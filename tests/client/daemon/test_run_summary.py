@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pfl_client.daemon.run_summary import tell_end, tell_hindrances
-from pfl_common.spec.messages import Gathering, Joined, Over
+from pfl_common.spec.messages import Blob, Gathering, Joined, Over
 
 
 def end(
@@ -65,9 +65,7 @@ def test_a_run_that_failed_is_no_fault_of_the_site() -> None:
 
 def test_a_hindrance_is_said_once_while_it_holds() -> None:
     """Once it is gone and comes back it is said again."""
-    gathering, known = object.__new__(Gathering), object.__new__(Joined)
-    object.__setattr__(gathering, "words", ("b", "a"))
-    object.__setattr__(known, "warnings", ("c",))
+    gathering, known = Gathering(("b", "a")), Joined("", Blob("", 0), warnings=("c",))
     with capture_logs() as said:
         held = tell_hindrances(gathering, {"a"})
         assert {"a", "b"} == held

@@ -21,7 +21,7 @@ def given(method: str | None = None) -> Any:
 
 def test_methods_are_files() -> None:
     """Those of a beginning, and no file that is none."""
-    assert ["fedper", "fedphp", "fedpick", "fedprox", "fedproto"] == completion.complete_methods("fedp")
+    assert ["fedper", "fedphp", "fedpick", "fedproto", "fedprox"] == completion.complete_methods("fedp")
     assert [] == completion.complete_methods("_")
 
 

@@ -16,6 +16,7 @@ from pfl_common.evaluation import add, summary, vector
 from pfl_common.spec.messages import Point, RunStatus, SiteStatus
 from pfl_server.run.attempt import Watch
 from pfl_server.status.http import WebServer, _listen
+from pfl_server.telemetry.counter_reading import Reading
 from pfl_server.telemetry.counters import Meter
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -34,6 +35,10 @@ class Scene:
     around: dict[str, float] = field(default_factory=dict)
     ends: dict[str, float] = field(default_factory=dict)
     looked: int = 0
+
+    @property
+    def counters(self) -> Reading:
+        return self.meter.read()
 
     async def look(self) -> None:
         self.looked += 1
