@@ -66,7 +66,6 @@ PROGRAMS = {
     "pfl_client.cli",
     "pfl_client.connection.clock_check",
     "pfl_client.daemon.exporter",
-    "pfl_client.connection.moving_link",
     "pfl_client.settings",
     "pfl_client.process",
     "pfl_server.process",
