@@ -69,7 +69,7 @@ class Unavailable(UserError):
     """Something needed is missing for now, most often a coordinator; the same command may succeed later."""
 
     exit_code = 75
-    """What the BSDs' sysexits.h calls a temporary failure: whoever starts programs for others knows it."""
+    """What the BSDs' sysexits.h calls a temporary failure; service managers know it."""
 
 
 class Refused(PflError):

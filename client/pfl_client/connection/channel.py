@@ -88,7 +88,7 @@ class Patience:
     """A stream in which nothing moves for this long is given up."""
     attempts: int = 3
     """A transfer that has failed this many times without any progress is given up. These are quick attempts: how long
-    to wait for a coordinator that is away is for whoever knows the run's lease.
+    to wait for a coordinator that is away is decided where the run's lease is known.
     """
     first_pause_seconds: float = 0.5
     """The pause before the second attempt; each further one doubles, and all are varied at random."""

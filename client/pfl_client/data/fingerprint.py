@@ -1,6 +1,7 @@
 """A digest of all files of a data folder, which depends only on their names and contents.
 
-It never leaves the site as it is: the daemon keys it first, or whoever has the same files could tell who else has them.
+It never leaves the site as it is: the daemon keys it first, or a site with the same files
+could tell who else has them.
 """
 
 from __future__ import annotations

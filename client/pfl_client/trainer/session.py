@@ -80,7 +80,7 @@ class Workbench:
 
     def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""
-        # Before the run knows this site: whoever named a device that is not here corrects the word and starts again.
+        # Before the run knows this site: the user who named a device that is not here corrects it and starts again.
         choose_device(folder.device)
         return data.describe(folder)
 

@@ -1,6 +1,7 @@
 """Keeps large files that are no longer needed, to overwrite them: fresh pages on a disk cost five times as much.
 
-What a blank holds is of no meaning. Whoever writes over one must know by other means than its length how far they are.
+What a blank holds is of no meaning, and its length does not tell how far a writer has come: the writer keeps that
+elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cards: signed statements that two public keys, one to verify with and one to seal for, belong to a site.
 
 A site asks with both public keys, signed by the signing key and by the key of its certificate request; so
-whoever was let in with that certificate request, and nobody between, names the keys. The authority answers
-with a card: canonical JSON and its signature over it. A card is no secret.
+only the site that was let in with that certificate request can name the keys, nobody between. The authority
+answers with a card: canonical JSON and its signature over it. A card is no secret.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Ledger:
         """Let a site in on its invitation, once; a refusal says why.
 
         The same key may come again until the invitation expires: the answer may have been lost on the way,
-        and whoever has the key and the secret is the site that came first.
+        and only the site that came first has both the key and the secret.
         """
         applicant = _fingerprint(csr_pem)
         with private.locked(self._folder):

@@ -3,7 +3,7 @@
     key   = HKDF-SHA256(secret, salt = federation id, info = label and site name)
     proof = HMAC-SHA256(key, label, federation id, site name, SHA-256 of the certificate request)
 
-The coordinator keeps the key only: whoever reads it there can use this one invitation and nothing else. The
+The coordinator keeps the key only: a thief who reads it there can use this one invitation and nothing else. The
 secret itself stands in the join file alone.
 """
 

@@ -49,7 +49,7 @@ def phase(config: Config, round: int, rounds: int) -> str:
 
 
 class Client(Participant):
-    """Train encoder and head together, whoever keeps them."""
+    """Train encoder and head together, though only one of them travels."""
 
     def travels(self, phase: str) -> Iterable[str]:
         """The model before the switch, the head after it."""
@@ -74,7 +74,7 @@ class Server(Averaging):
         return "full"
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
-        """The head, and the encoder for whoever has not trained since the switch."""
+        """The head, and the encoder for a site that has not trained since the switch."""
         if task.phase == "full" or task.since <= self.config.pretrain_rounds:
             return state
         return state.only(name for name in state if not name.startswith("encoder."))

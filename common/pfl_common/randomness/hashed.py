@@ -1,7 +1,7 @@
 """Random draws as pure functions: the same words give the same number on any machine.
 
-No generator state is carried along: whoever needs chance names what it is for (run seed, site, round,
-purpose). Without torch, so that the clockless parts of the coordinator can use it.
+No generator state is carried along: each draw names what it is for (run seed, site, round, purpose).
+Without torch, so that the clockless parts of the coordinator can use it.
 """
 
 from __future__ import annotations

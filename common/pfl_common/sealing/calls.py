@@ -54,7 +54,7 @@ class CallSigner:
 
     def __init__(self, keys: EnvelopeKeys, site: ClientId, *, read_card: Callable[[bytes], Card]) -> None:
         self._keys, self._site, self._read_card = keys, site, read_card
-        # Not from 1: a site that starts again may be given an old session by whoever stands between, and were its
+        # Not from 1: an attacker in between may give an old session to a site that starts again, and were its
         # calls the same to the bit, an answer to one of its former life would do for the new one.
         self._session, self._numbers = b"", itertools.count(secrets.randbits(62) + 1)
         self._coordinator: Card | None = None

@@ -1,8 +1,8 @@
 """Signatures over parcels in both directions, and over the coordinator's receipts.
 
 Going up one recipient knows the key, and the hash of all frame tags stands for the bytes. Going down many
-sites know it, and whoever knows a GCM key can make other bytes with the same tags: there the SHA-256 of the
-sealed bytes themselves is signed. Both ways the recipient's wrap is signed too: whoever knows the key can make
+sites know it, and with a GCM key one can make other bytes with the same tags: there the SHA-256 of the
+sealed bytes themselves is signed. Both ways the recipient's wrap is signed too: with the key one can make
 a wrap for anybody, and so hand on what was sealed for one site to another that expects the same header.
 """
 

@@ -49,7 +49,7 @@ class Terms:
     check: object = None
     """What pydantic is to check in a value that is asked for."""
     why: str = ""
-    """Why it has its bounds, said to whoever is refused."""
+    """Why it has its bounds, said where a value is refused."""
 
 
 def rule(default: T, sentence: str, check: object = None, *, why: str = "") -> T:

@@ -1,6 +1,6 @@
 """Named tensors: a `State` is whatever crosses the network, lies in a vault or makes a checkpoint.
 
-A State has no order: names are the only address. Whoever needs one vector calls `flat`, which sorts.
+A State has no order: names are the only address. For one vector call `flat`, which sorts.
 """
 
 from __future__ import annotations

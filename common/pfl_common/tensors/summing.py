@@ -1,6 +1,6 @@
 """The weighted sum of many sites' updates.
 
-The law: adding the same updates gives the same bits, whoever adds them. Inside everything is float64; a weight is
+The law: adding the same updates gives the same bits, in any process. Inside everything is float64; a weight is
 an integer or a float32 and a value a float32, so each product is exact and only the additions round. Their order is
 fixed by the caller (site order), so the order of arrival cannot matter.
 

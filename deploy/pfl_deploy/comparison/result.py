@@ -160,7 +160,7 @@ def _compare(row: Row, base: Row, checked: Checked) -> Row:
     against = {}
     for part in REPORTED:
         ours, theirs = row.means(part), base.means(part)
-        # Over fewer seeds than were asked for a difference would favour whoever fails where it is hard.
+        # Over fewer seeds than were asked for, a difference would favour a method that fails where it is hard.
         if not (row.failed or base.failed) and ours.keys() == theirs.keys() and ours:
             against[part] = pair(ours, theirs)
     return replace(row, differences=differences, against=against)

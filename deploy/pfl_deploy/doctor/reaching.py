@@ -70,7 +70,7 @@ def examine_invitation(file: Path) -> Iterator[Check]:
     days = (invitation.expires - now).days
     yield ok(about, f"for the site {invitation.site}, good for {days} more day{'s' if days != 1 else ''}")
     if file.stat().st_mode & 0o077:
-        advice = f"chmod 600 {file}: whoever reads it can come in once in this site's name"
+        advice = f"chmod 600 {file}: a person who reads it can come in once in this site's name"
         yield warning(about, "others of this machine can read the file", advice=advice)
     addresses = invitation.addresses
     for port, address in (("enrolment", addresses.enrolment), ("control", addresses.control)):

@@ -139,7 +139,7 @@ def _find_changes(record: Record, folders: Sequence[Path], pinned: RunSpec | Non
     else:
         found += _changed_data(record, sites)
     now = versions()
-    # A specification of another machine says so: whoever names it wants it played here.
+    # A specification of another machine says so: a user who names it wants it played here.
     known = {} if pinned is not None else spec.versions
     found += [
         f"{words} has changed" for name, words in DECIDING.items() if known and known.get(name) != now[name]

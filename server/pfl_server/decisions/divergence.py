@@ -42,7 +42,7 @@ class Outcome:
         cls, draw: Draw, quorum: Quorum, counted: int, losses: Mapping[ClientId, str], *, committed: bool
     ) -> Self:
         """The outcome from a round's end."""
-        # Whoever was drawn to drop out is not among the expected: one that diverged beside them is no half of two.
+        # A site drawn to drop out is not among the expected: one that diverged beside it is no half of two.
         lost = {site: reason for site, reason in losses.items() if site not in draw.drops}
         diverged = tuple(sorted(site for site, reason in lost.items() if reason in DIVERGED))
         expected = len(draw.cohort) - len(draw.drops)
@@ -57,7 +57,7 @@ class Outcome:
         cohort, drops = cast(list[ClientId], row["cohort"]), cast(list[ClientId], row["drops"])
         counted, losses = cast(list[ClientId], row["counted"]), cast(dict[ClientId, str], row["losses"])
         committed = status == "committed"
-        # The journal keeps no counted sites of what was abandoned: whoever was expected and not lost had answered.
+        # The journal keeps no counted sites of what was abandoned: one that was expected and not lost had answered.
         answered = len(counted) if committed else len(set(cohort) - set(drops) - losses.keys())
         return cls.of(Draw(tuple(cohort), frozenset(drops)), quorum, answered, losses, committed=committed)
 

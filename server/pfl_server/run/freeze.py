@@ -49,7 +49,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         words=settings.vocabulary,
         length=settings.length,
     )
-    # A list that was fixed is every site's list: whoever has another class was not let in.
+    # A list that was fixed is every site's list: a site with another class was not let in.
     listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
     model = agree(listed, wish)
     method = methods.load(settings.method)

@@ -289,7 +289,7 @@ class Fleet:
 
 async def _find_held(books: Books, client: ClientId, task: Task) -> str:
     """The update a receipt was given for before a restart, if the spool still has it whole."""
-    # Not awaited: whoever asks has assigned the task when it lets go for the first time.
+    # Not awaited: the caller must have assigned the task before it gives way for the first time.
     receipt = books.journal.receipt(client, task.round, task.attempt)
     if receipt is None:
         return ""

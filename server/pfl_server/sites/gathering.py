@@ -94,7 +94,7 @@ class Reception:
 
     async def gather(self, count: int) -> Mapping[ClientId, Description]:
         """Wait until enough sites are here whose data go together; a site that does not fit the others is sent away."""
-        # Whoever asks for work now is of another run: told so, or it would wait for us as we wait for it.
+        # A site that asks for work now is of another run: told so, or it would wait for us as we wait for it.
         self._looked.set()
         while True:
             self._arrival.clear()

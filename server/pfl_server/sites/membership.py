@@ -198,7 +198,7 @@ class Membership:
     def leave(self, member: Member) -> None:
         """A site has said goodbye."""
         member.seen, member.left_at = float("-inf"), self._clock()
-        # Not waited for: whoever goes has no time, and a goodbye that is lost is a silence.
+        # Not waited for: a site that ends has no time, and a lost goodbye looks like a silent site.
         self._journal.leave.soon(member.site, time()).add_done_callback(_look_at_goodbye)
 
     @contextmanager

@@ -49,7 +49,7 @@ class OpenTasks:
 
     def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
         """Pass an event to a task and carry out its effects; those of the receipt are left to the intake."""
-        if assigned.answer.cancelled():  # whoever asked has been stopped
+        if assigned.answer.cancelled():  # the caller has been stopped
             assigned.state.handle(Withdrawn())
         effects = assigned.state.handle(event)
         for effect in effects:

@@ -91,7 +91,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        # At once, and not when uvicorn comes to it: whoever has been told the port is let in from now on.
+        # At once, and not when uvicorn comes to it: people who have been told the port are let in from now on.
         listener.listen()
     except OSError as error:
         listener.close()

@@ -20,7 +20,7 @@ log = structlog.get_logger("pfl.surroundings")
 LOOK_SECONDS = 30.0
 """A look is good for so long: however often somebody asks, the disk is not kept busy."""
 FIRST_LOOK_SECONDS = 2.0
-"""Whoever asks first about a run waits so long at most for what is seen of it."""
+"""The first question about a run waits at most so long for what is seen of it."""
 
 Ends = Callable[[Sequence[ClientId]], Mapping[str, float]]
 """When certificates end, by whose they are, given the registered sites."""

@@ -1,7 +1,7 @@
 """The coordinator's state after each round, on disk: two generations with hashes, never half written.
 
 A state that was read looks into its file: what is large lies on the disk, not in memory. A file is replaced and in the
-end removed, never changed, so whoever still looks into it sees what it was.
+end removed, never changed, so a state that still looks into it sees what it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one thread that writes a journal; requests made at the same time share a commit.
 
 While a transaction waits for the disk, others ask; all they asked together is the next transaction. Nobody has an
-answer before what was asked is on disk, and whoever asks to read sees all that was asked to be written before.
+answer before what was asked is on disk, and a read sees all that was asked to be written before it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Scribe:
             if not self._closed:
                 self._closed = True
                 self._asked.put(None)
-        # Whoever forgot to close is closed when its memory is let go of, and that may happen in any thread.
+        # A journal nobody closed is closed when its memory is let go of, and that may happen in any thread.
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -117,7 +117,7 @@ class Scribe:
             page.write("begin")
             outcomes = [page.attempt(work) for work, _ in deeds]
             page.write("commit")
-        except BaseException as error:  # told to whoever asked: they must not wait for ever
+        except BaseException as error:  # told to the callers: they must not wait for ever
             if self._db.in_transaction:
                 self._db.rollback()
             outcomes = [partial(Future.set_exception, exception=error)] * len(deeds)

@@ -36,8 +36,8 @@ log = structlog.get_logger("pfl.runs")
 class Runs:
     """The folders `runs/<id>/`, each with a journal; `current` names the one begun last.
 
-    A run is prepared whole under another name. It is begun at the moment `current` names it; whoever is killed
-    before has begun nothing, and what is left to do after that moment is done by the next one who comes.
+    A run is prepared whole under another name. It is begun at the moment `current` names it: a coordinator
+    killed before has begun nothing, and what is left to do after that moment is done by the next one.
     """
 
     def __init__(self, state: Path, envelopes: Envelopes, *, federation: str = "") -> None:
@@ -183,7 +183,7 @@ def _text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings
     text, asked = journal.spec(), unsaid | (said := json.loads((folder / "asked.json").read_text()))
     wanted = json.loads(json.dumps(settings.run_part()))
     if "classes" not in said and said.get("quorum") == QUORUM_BEFORE and wanted["quorum"] == MAJORITY:
-        # Both are what whoever names none has got: the same command after an upgrade asks for the same run.
+        # Both are the default of their release: the same command after an upgrade asks for the same run.
         asked["quorum"] = MAJORITY
     changed = _tell_changes(asked, wanted)
     over = journal.status()[0] not in ("running", "failed")

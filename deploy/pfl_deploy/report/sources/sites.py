@@ -1,6 +1,7 @@
 """Reads the sites' own histories: accuracy and training numbers, task by task.
 
-A coordinator never has these. They are read where whoever asks for a report owns the sites' folders or was given them.
+A coordinator never has these. They are read where the person who asks for a report owns the
+sites' folders or was given them.
 """
 
 from __future__ import annotations

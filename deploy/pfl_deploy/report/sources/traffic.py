@@ -128,7 +128,7 @@ def _pin(record: Record) -> dict[int, Crossed]:
     for tried in record.attempts:
         down, up = _sizes(record.spec, phase(tried.round))
         tasks = _tasks(record, tried)
-        # Whoever only measures takes the same download as those that train.
+        # A site that only measures takes the same download as those that train.
         now = Crossed(tasks * down, tried.received * up)
         rounds[tried.round] = _plus(rounds.get(tried.round), now)
     if rounds:
