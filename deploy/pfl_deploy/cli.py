@@ -68,11 +68,10 @@ def status(server: Server = None, as_json: AsJson = False) -> None:
     """Show the run: round, sites, accuracy."""
     from pfl_deploy.operator import commands
 
-    found = commands.status(server)
     if as_json:
-        console.print_json(json.dumps(asdict(found)))
+        typer.echo(commands.status_as_json(server))
     else:
-        commands.show(found, console)
+        commands.show(commands.status(server), console)
 
 
 @app.command()

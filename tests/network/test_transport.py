@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -17,6 +18,7 @@ from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.connection.operator_link import OperatorLink
 from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import KeyPair, Keyring
+from pfl_common.spec import status_json
 from pfl_common.spec.messages import Mark, Over
 from pfl_common.spec.run import Description, Moments
 from pfl_common.wire import convert
@@ -188,7 +190,7 @@ async def test_site_and_operator_have_their_own_calls(federation: Federation) ->
     keyring = federation.keyring("hospital_a")
     site = KeyPair(keyring.key_pem, keyring.certificate_pem)
     async with OperatorLink(address, operator, ca_pem=ca_pem, patience=HASTY) as link:
-        assert federation.desk.status() == await link.status()
+        assert status_json.write(federation.desk.status()) == await link.status()
         with pytest.raises(NotAdmitted, match="a call by the operator"):
             await link._line.ask(f"{convert.COORDINATOR}/Leave", pb.LeaveRequest(), pb.Done, seconds=10)
         async with OperatorLink(address, site, ca_pem=ca_pem, patience=HASTY) as wrong:
@@ -200,6 +202,30 @@ async def test_site_and_operator_have_their_own_calls(federation: Federation) ->
         await link.stop()
     assert federation.desk.stopped
     assert [] == federation.desk.said
+
+
+async def test_a_status_that_cannot_be_carried_or_read(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is too large is refused in words and not by the line; so is an answer that is no message at all."""
+    operator = federation.authority.operator_certificate(now=federation.now)
+    address, told = federation.addresses.control, federation.desk.status()
+    async with OperatorLink(address, operator, ca_pem=federation.authority.ca_pem, patience=HASTY) as link:
+        most = len(status_json.write(told))
+        monkeypatch.setattr(
+            federation.desk, "status", lambda: replace(told, words="x" * status_json.MOST_BYTES)
+        )
+        with pytest.raises(
+            Refused, match=rf"^too_large: {status_json.MOST_BYTES + most} bytes in the status"
+        ):
+            await link.status()
+        room = status_json.MOST_BYTES - most
+        monkeypatch.setattr(federation.desk, "status", lambda: replace(told, words="x" * room))
+        assert status_json.MOST_BYTES == len(await link.status())
+        garbage = SimpleNamespace(SerializeToString=lambda: b"\xff")
+        monkeypatch.setattr("pfl_server.network.server.pb", SimpleNamespace(StatusAnswer=lambda **_: garbage))
+        with pytest.raises(Refused, match=r"^bad_request: an answer to Status that cannot be read"):
+            await link.status()
 
 
 async def test_the_port_is_closed_to_whom_the_authority_does_not_know(

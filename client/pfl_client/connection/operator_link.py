@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Self
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
-from pfl_client.connection.channel import Line, Patience, open_channel
+from pfl_client.connection.channel import Answer, Line, Patience, open_channel
+from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
-from pfl_common.spec.messages import RunStatus
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
 
@@ -33,17 +34,22 @@ class OperatorLink:
         """Hang up."""
         await self._line.channel.close(None)
 
-    async def status(self) -> RunStatus:
-        """The run at a glance."""
-        call = f"{convert.OPERATOR}/Status"
-        return convert.hear_status(
-            await self._line.ask(call, pb.StatusRequest(), pb.RunStatus, seconds=self._seconds)
-        )
+    async def status(self) -> bytes:
+        """The run at a glance, as JSON that nobody has checked yet: `status_json.read` does."""
+        return (await self._ask("Status", pb.StatusRequest(), pb.StatusAnswer)).json
 
     async def stop(self) -> None:
         """End the run in good order after the round at work."""
-        call = f"{convert.OPERATOR}/Stop"
-        await self._line.ask(call, pb.StopRequest(), pb.Done, seconds=self._seconds)
+        await self._ask("Stop", pb.StopRequest(), pb.Done)
+
+    async def _ask(self, call: str, request: Message, answer: type[Answer]) -> Answer:
+        try:
+            return await self._line.ask(f"{convert.OPERATOR}/{call}", request, answer, seconds=self._seconds)
+        except DecodeError:
+            words = (
+                f"an answer to {call} that cannot be read; expected one of this release: compare the versions"
+            )
+            raise Refused("bad_request", words) from None
 
 
 def _no_check() -> None:

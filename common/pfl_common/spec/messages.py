@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import ConfigDict, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from pfl_common.spec.manifest import manifest_hash
 from pfl_common.spec.run import ClientId, Header, Kind, RunSpec, Task
@@ -142,6 +142,10 @@ class Receipt:
 
 SitePhase: TypeAlias = Literal["called", "working", "uploading", "waiting", "away", "left"]
 Level: TypeAlias = Literal["info", "warning", "error"]
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 64)]
+Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Seconds: TypeAlias = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
+"""Also a Unix time. Bounds hold for what is read: whatever is computed with such numbers stays finite."""
 
 
 NOT_SINCE = -1.0
@@ -154,11 +158,11 @@ class SiteStatus:
 
     site: ClientId
     state: str
-    seen_seconds: float
+    seen_seconds: Seconds
     """Since it was last heard, or NOT_SINCE."""
     doing: str = ""
     phase: SitePhase = "waiting"
-    counted: int = 0
+    counted: Count = 0
     """In how many rounds an update of it was counted."""
     warnings: tuple[str, ...] = ()
     """What the site itself found odd about its data."""
@@ -173,19 +177,19 @@ class Point:
     half of the method told of the round, by name.
     """
 
-    round: int
-    ended: float
-    seconds: float
-    cohort: int
-    counted: int
-    lost: int
-    accuracy: float | None = None
-    spread: float | None = None
-    worst_decile: float | None = None
-    bytes_down: int = 0
-    bytes_up: int = 0
-    diagnostics: dict[str, float] = field(default_factory=dict)
-    measured: int = 0
+    round: Count
+    ended: Seconds
+    seconds: Seconds
+    cohort: Count
+    counted: Count
+    lost: Count
+    accuracy: Number | None = None
+    spread: Number | None = None
+    worst_decile: Number | None = None
+    bytes_down: Count = 0
+    bytes_up: Count = 0
+    diagnostics: dict[str, Number] = field(default_factory=dict)
+    measured: Count = 0
     """Sites that the accuracies are over; 0 also where the coordinator is of an older release, which does not say."""
 
 
@@ -193,7 +197,7 @@ class Point:
 class Event:
     """Something that happened in a run, for people."""
 
-    at: float
+    at: Seconds
     level: Level
     words: str
 
@@ -205,30 +209,30 @@ class RunStatus:
     run: str
     method: str
     status: str
-    round: int
-    rounds: int
-    attempt: int
+    round: Count
+    rounds: Count
+    attempt: Count
     words: str = ""
     awaited: tuple[ClientId, ...] = ()
     """Sites the round waits for; once the run is over, those that have not got its last model."""
     sites: tuple[SiteStatus, ...] = ()
-    scores: dict[str, float] = field(default_factory=dict)
-    started: float = 0.0
+    scores: dict[str, Number] = field(default_factory=dict)
+    started: Seconds = 0.0
     """When the run began; 0 before."""
-    now: float = 0.0
+    now: Seconds = 0.0
     spec: dict[str, JsonValue] = field(default_factory=dict)
     """What a person may want to know of the run's specification."""
     curve: tuple[Point, ...] = ()
     """Committed rounds, oldest first; of very many a part, evenly chosen, with the first and the last."""
-    phases: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, Number] = field(default_factory=dict)
     """Mean seconds by phase over the last rounds: of one site for what sites do, of the round for the rest."""
     events: tuple[Event, ...] = ()
     """What happened last, newest first."""
-    opened: float = 0.0
+    opened: Seconds = 0.0
     """When the attempt under way was opened, and below how many of it were asked, are in and are lost; 0 between."""
-    cohort: int = 0
-    counted: int = 0
-    lost: int = 0
+    cohort: Count = 0
+    counted: Count = 0
+    lost: Count = 0
     warnings: tuple[str, ...] = ()
     """What is odd about the sites' classes."""
     refused: dict[ClientId, str] = field(default_factory=dict)

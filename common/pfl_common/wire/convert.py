@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -24,7 +23,6 @@ from pfl_common.spec.messages import (
     Offer,
     Over,
     Receipt,
-    RunStatus,
     Scores,
     shorten,
 )
@@ -320,64 +318,6 @@ def say_scores(key: str, scores: Scores) -> pb.ReportRequest:
 def hear_scores(said: pb.ReportRequest) -> Scores:
     """An evaluation."""
     return {name: list(vector.values) for name, vector in sorted(said.scores.items())}
-
-
-def say_status(status: RunStatus) -> pb.RunStatus:
-    """The run at a glance."""
-    return pb.RunStatus(
-        run=status.run,
-        method=status.method,
-        status=status.status,
-        round=status.round,
-        rounds=status.rounds,
-        attempt=status.attempt,
-        words=status.words,
-        awaited=status.awaited,
-        sites=[pb.SiteStatus(**asdict(line)) for line in status.sites],
-        scores=status.scores,
-        started=status.started,
-        now=status.now,
-        spec=json.dumps(status.spec, sort_keys=True).encode(),
-        # What is None is left out.
-        curve=[pb.Point(**asdict(point)) for point in status.curve],
-        phases=status.phases,
-        events=[pb.Event(**asdict(event)) for event in status.events],
-        opened=status.opened,
-        cohort=status.cohort,
-        counted=status.counted,
-        lost=status.lost,
-        warnings=status.warnings,
-        refused=status.refused,
-    )
-
-
-def hear_status(said: pb.RunStatus) -> RunStatus:
-    """The run at a glance."""
-    with _as_bad_request("a status"):
-        return RunStatus(
-            run=said.run,
-            method=said.method,
-            status=said.status,
-            round=said.round,
-            rounds=said.rounds,
-            attempt=said.attempt,
-            words=said.words,
-            awaited=tuple(said.awaited),
-            sites=tuple(parts.hear_site(one) for one in said.sites),
-            scores=dict(sorted(said.scores.items())),
-            started=said.started,
-            now=said.now,
-            spec=parts.hear_facts(said.spec),
-            curve=tuple(parts.hear_point(one) for one in said.curve),
-            phases=dict(sorted(said.phases.items())),
-            events=tuple(parts.hear_event(one) for one in said.events),
-            opened=said.opened,
-            cohort=said.cohort,
-            counted=said.counted,
-            lost=said.lost,
-            warnings=tuple(said.warnings),
-            refused=dict(sorted(said.refused.items())),
-        )
 
 
 def _chosen(said: pb.JoinAnswer | pb.NextTaskAnswer | pb.OfferAnswer, group: Literal["answer"]) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar, get_args
 
-from pydantic import JsonValue, TypeAdapter
-
-from pfl_common.spec.messages import Event, Level, Over, Point, Seal, SitePhase, SiteStatus
+from pfl_common.spec.messages import Over, Seal
 from pfl_common.spec.run import (
     Description,
     Direction,
@@ -24,8 +22,6 @@ from pfl_common.spec.run import (
 )
 from pfl_common.wire import coordinator_pb2 as pb
 
-SITE_PHASES: tuple[SitePhase, ...] = get_args(SitePhase)
-LEVELS: tuple[Level, ...] = get_args(Level)
 VALUES: tuple[Values, ...] = get_args(Values)
 NUMBERINGS: tuple[Numbering, ...] = get_args(Numbering)
 
@@ -33,7 +29,6 @@ MOST_GROUPS, LONGEST_GROUP = 64, 255
 """A group is a branch of what a method sends: it has a few, with names of its own."""
 
 _DIRECTIONS: dict[int, Direction] = {pb.DIRECTION_DOWN: "down", pb.DIRECTION_UP: "up"}
-_FACTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 Word = TypeVar("Word", bound=str)
 
@@ -42,50 +37,6 @@ def hear_over(said: pb.Over) -> Over:
     """The end of a run."""
     counted = said.counted if said.HasField("counted") else None
     return Over(word(pb.Ending.Name(said.ending), "ENDING_"), said.words, counted)
-
-
-def hear_site(said: pb.SiteStatus) -> SiteStatus:
-    """One line of the list of sites."""
-    phase = choose(said.phase, SITE_PHASES)
-    return SiteStatus(
-        said.site,
-        said.state,
-        said.seen_seconds,
-        said.doing,
-        phase,
-        counted=said.counted,
-        warnings=tuple(said.warnings),
-    )
-
-
-def hear_point(said: pb.Point) -> Point:
-    """A committed round; what is absent is not known."""
-    return Point(
-        said.round,
-        said.ended,
-        said.seconds,
-        said.cohort,
-        said.counted,
-        said.lost,
-        accuracy=said.accuracy if said.HasField("accuracy") else None,
-        spread=said.spread if said.HasField("spread") else None,
-        worst_decile=said.worst_decile if said.HasField("worst_decile") else None,
-        bytes_down=said.bytes_down,
-        bytes_up=said.bytes_up,
-        diagnostics=dict(sorted(said.diagnostics.items())),
-        measured=said.measured,
-    )
-
-
-def hear_event(said: pb.Event) -> Event:
-    """Something that happened."""
-    return Event(said.at, choose(said.level, LEVELS), said.words)
-
-
-def hear_facts(said: bytes) -> dict[str, JsonValue]:
-    """Facts of a specification for people."""
-    facts: dict[str, JsonValue] = _FACTS.validate_json(said or b"{}")
-    return facts
 
 
 def choose(word: str, known: tuple[Word, ...]) -> Word:

@@ -15,6 +15,7 @@ from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.connection.operator_link import OperatorLink
 from pfl_common.errors import SettingError, Unavailable, UserError, nearest
 from pfl_common.identity import Authority, Found, Ledger, check_site_name, discovery, write_join_file
+from pfl_common.spec import status_json
 from pfl_common.spec.messages import RunStatus
 from pfl_deploy.operator.status_text import (
     NAMED,
@@ -59,9 +60,16 @@ def invite(name: str, *, server: str | None, under: str | None, out: Path | None
     return path
 
 
+def status_as_json(server: str | None) -> str:
+    """The run at a glance as JSON, exactly as the status page reads it."""
+    content = asyncio.run(_ask_status(discovery.find(server)))
+    status_json.read(content)  # nothing is passed on that is no status
+    return content.decode("ascii")
+
+
 def status(server: str | None) -> RunStatus:
     """The run at a glance."""
-    return asyncio.run(_ask_status(discovery.find(server)))
+    return status_json.read(asyncio.run(_ask_status(discovery.find(server))))
 
 
 def stop(server: str | None) -> str:
@@ -87,7 +95,7 @@ def _check_place(path: Path, *, again: bool) -> None:
         )
 
 
-async def _ask_status(found: Found) -> RunStatus:
+async def _ask_status(found: Found) -> bytes:
     async with _link(found) as link:
         try:
             return await link.status()
@@ -99,7 +107,7 @@ async def _ask_stop(found: Found) -> RunStatus:
     """How the run stood when it was stopped."""
     async with _link(found) as link:
         try:
-            now = await link.status()
+            now = status_json.read(await link.status())
             if now.status in OVER:
                 raise UserError(
                     f"{f'run {now.run}' if now.run else 'the run'} is over ({now.status}): there is nothing to stop",
@@ -130,21 +138,25 @@ def _silent(found: Found, error: Exception) -> UserError:
 def show(status: RunStatus, console: Console) -> None:
     """The status as a person reads it."""
     begun = (status.run or "no run yet", status.method, (status.status, "bold"), tell_place(status))
-    console.print(Text("  ").join(Text(part) if isinstance(part, str) else Text(*part) for part in begun))
+    console.print(Text("  ").join(_plain(part) if isinstance(part, str) else _plain(*part) for part in begun))
     lines = [status.words, tell_sentence(status)]
     if len(status.awaited) > NAMED:
         lines.append("awaited: " + ", ".join(status.awaited))
     for line in filter(None, [*lines, *tell_rounds(status.curve)]):
-        console.print(line, markup=False, highlight=False)
+        console.print(_plain(line))
     for remarks, style in ((tell_troubles(status), "bold red"), (tell_warnings(status), "yellow")):
         for words in remarks:
-            console.print(Text(words, style=style))
+            console.print(_plain(words, style))
     table = Table("site", "state", "phase", "last heard", "counted", Column("doing", overflow="fold"))
     for site in status.sites:
-        # A peer's own words are among them: shown as they are, and never as a markup.
         doing = "" if site.doing == site.phase else site.doing
         cells = (site.site, site.state, site.phase, tell_ago(site.seen_seconds), str(site.counted), doing)
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(_plain, cells))
     console.print(table)
     for line in tell_rest(status):
-        console.print(line, markup=False, highlight=False)
+        console.print(_plain(line))
+
+
+def _plain(words: str, style: str = "") -> Text:
+    # A peer's own words are among them: never a markup, and no control characters, which a terminal would obey.
+    return Text("".join(sign if sign.isprintable() or sign == "\n" else " " for sign in words), style)

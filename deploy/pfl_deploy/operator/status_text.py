@@ -184,7 +184,8 @@ def _tell_beginning(status: RunStatus) -> str:
     run = f"The run of {_count(status.rounds, 'round')}" if status.rounds else "The run"
     if status.words:
         return f"{run} does not begin yet."
-    if _count_here(status) >= float(str(status.spec.get("sites", "inf"))):
+    wanted = status.spec.get("sites")
+    if isinstance(wanted, int) and _count_here(status) >= wanted:
         return f"All have come. {run} is being made ready."
     return f"{run} begins by itself when all have come."
 

@@ -17,7 +17,7 @@ from grpc import aio
 
 from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
-from pfl_common.spec import data_description
+from pfl_common.spec import data_description, status_json
 from pfl_common.spec.messages import Assignment, Joined, Receipt
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert
@@ -184,7 +184,9 @@ def _operator_calls(
     service: Service, meter: Meter, callers: Callers
 ) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
     async def status(_: pb.StatusRequest) -> Message:
-        return convert.say_status(service.status())
+        content = status_json.write(service.status())
+        _check_size("in the status", len(content), most=status_json.MOST_BYTES)
+        return pb.StatusAnswer(json=content)
 
     async def stop(_: pb.StopRequest) -> Message:
         service.stop()

@@ -15,15 +15,11 @@ from pfl_common.errors import Refused
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
-    Event,
     Joined,
     Mark,
     Offer,
     Over,
-    Point,
     Receipt,
-    RunStatus,
-    SiteStatus,
 )
 from pfl_common.spec.run import Description, Header, InputKind, Kind, Moments, Task, Values
 from pfl_common.wire import convert, refusal_pb2
@@ -67,59 +63,6 @@ texts = st.builds(
     columns=names,
 )
 reals = st.floats(allow_nan=False)
-lines = st.builds(
-    SiteStatus,
-    words,
-    words,
-    reals,
-    words,
-    st.sampled_from(["called", "working", "uploading", "waiting", "away", "left"]),
-)
-ratios = st.none() | reals
-told = st.dictionaries(words, reals, max_size=3)
-points = st.builds(
-    Point,
-    numbers,
-    reals,
-    reals,
-    numbers,
-    numbers,
-    numbers,
-    ratios,
-    ratios,
-    ratios,
-    sizes,
-    sizes,
-    told,
-    numbers,
-)
-events = st.builds(Event, reals, st.sampled_from(["info", "warning", "error"]), words)
-facts = st.dictionaries(
-    words, st.none() | words | st.integers(-5, 5) | st.lists(words, max_size=2), max_size=3
-)
-statuses = st.builds(
-    RunStatus,
-    words,
-    words,
-    words,
-    numbers,
-    numbers,
-    numbers,
-    words,
-    names,
-    st.lists(lines, max_size=3).map(tuple),
-    st.dictionaries(words, reals, max_size=3),
-    reals,
-    reals,
-    facts,
-    st.lists(points, max_size=3).map(tuple),
-    st.dictionaries(words, reals, max_size=3),
-    st.lists(events, max_size=3).map(tuple),
-    reals,
-    numbers,
-    numbers,
-    numbers,
-)
 
 
 def over_the_wire(said: Message) -> Message:
@@ -182,12 +125,6 @@ def test_scores_are_heard_to_the_last_bit(value: dict[str, list[float]]) -> None
     assert value == convert.hear_scores(over_the_wire(convert.say_scores("key", value)))
 
 
-@given(statuses)
-def test_a_status_is_heard_as_said(value: RunStatus) -> None:
-    """What the operator sees is what the coordinator meant."""
-    assert value == convert.hear_status(over_the_wire(convert.say_status(value)))
-
-
 @given(words, sizes)
 def test_the_heads_of_streams_are_heard_as_said(key: str, offset: int) -> None:
     """Where a stream begins, and of what."""
@@ -218,9 +155,6 @@ def test_long_words_of_a_refusal_are_cut() -> None:
 @pytest.mark.parametrize(
     "hear",
     [
-        lambda: convert.hear_status(pb.RunStatus(sites=[pb.SiteStatus(phase="asleep")])),
-        lambda: convert.hear_status(pb.RunStatus(events=[pb.Event(level="whisper")])),
-        lambda: convert.hear_status(pb.RunStatus(spec=b"[1]")),
         lambda: convert.hear_work(pb.NextTaskAnswer()),
         lambda: convert.hear_work(pb.NextTaskAnswer(over=pb.Over())),
         lambda: convert.hear_work(pb.NextTaskAnswer(assignment=pb.Assignment())),

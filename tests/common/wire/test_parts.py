@@ -51,13 +51,6 @@ def test_what_an_older_site_does_not_say() -> None:
     assert "" == parts.hear_numbering(pb.NUMBERING_UNSPECIFIED)
 
 
-def test_a_point_tells_zero_from_unknown() -> None:
-    """An accuracy of 0 is one; numbers of a method come in the order of their names."""
-    point = parts.hear_point(pb.Point(round=1, accuracy=0.0, diagnostics={"b": 2.0, "a": 1.0}))
-    assert (0.0, None, None) == (point.accuracy, point.spread, point.worst_decile)
-    assert ["a", "b"] == list(point.diagnostics)
-
-
 def test_an_end_that_counted_nobody_says_so() -> None:
     """No number is another word than 0."""
     ending = pb.Ending.values()[1]
@@ -65,11 +58,3 @@ def test_an_end_that_counted_nobody_says_so() -> None:
         parts.hear_over(said).counted for said in (pb.Over(ending=ending), pb.Over(ending=ending, counted=0))
     ]
     assert [None, 0] == counts
-
-
-def test_a_word_that_is_not_known() -> None:
-    """A level of an event is one of ours."""
-    level = parts.LEVELS[0]
-    assert level == parts.hear_event(pb.Event(level=level)).level
-    with pytest.raises(ValueError, match="tuple"):
-        parts.hear_event(pb.Event(level="shout"))

@@ -7,12 +7,14 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
 from pydantic import JsonValue
 from rich.console import Console
 
 from pfl_common.spec.messages import NOT_SINCE, Event, Point, RunStatus, SiteStatus
 from pfl_deploy.operator.commands import show
 from pfl_deploy.operator.status_text import tell_ago, tell_rounds, tell_sentence, tell_stop
+from tests.common.support.statuses import statuses
 
 SITES = tuple(SiteStatus(name, "here", 0.0, "waiting") for name in ("a", "b"))
 GATHERING = RunStatus("", "dualfed", "gathering", 0, 5, 0, sites=SITES[:1], spec={"sites": 2})
@@ -94,6 +96,20 @@ def test_where_the_time_goes_what_was_asked_for_and_what_happened() -> None:
         *(f"{place + 1} s ago: warning: [b]{place}[/b]" for place in range(1, 5)),
         "asked for: sites=2, seed=0",
     ] == printed(replace(told, spec={"sites": 2, "backbone": "", "seed": 0}))[-7:]
+
+
+@given(statuses)
+def test_whatever_can_be_read_can_be_shown(status: RunStatus) -> None:
+    """However odd the numbers and the facts: no error, and nothing that a terminal would obey."""
+    shown = [*printed(status), tell_stop(status)]
+    assert [] == [line for line in shown[:-1] if not line.isprintable()]
+
+
+@pytest.mark.parametrize("sites", ["many", None, [2], {}])
+def test_a_number_of_sites_that_is_none(sites: JsonValue) -> None:
+    """Facts of a specification may be anything: then nobody knows whether all have come."""
+    told = replace(GATHERING, spec={"sites": sites})
+    assert "The run of 5 rounds begins by itself when all have come." == tell_sentence(told)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from html.parser import HTMLParser
 
 import httpx
@@ -14,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from pfl_common.spec import status_json
 from pfl_common.spec.messages import Event, Point, RunStatus, SiteStatus
 from pfl_server.status import page
 
@@ -159,7 +158,7 @@ def test_no_script_makes_markup_from_text(name: str, content: bytes) -> None:
 
 async def test_the_facts_are_the_same_as_everywhere(client: httpx.AsyncClient) -> None:
     """What the page draws is what `pfl status --json` prints."""
-    assert json.loads(json.dumps(asdict(STATUS))) == (await client.get("/status.json")).json()
+    assert status_json.write(STATUS) == (await client.get("/status.json")).content
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import re
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 
-from pydantic import TypeAdapter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pfl_common.spec import status_json
 from pfl_common.spec.messages import RunStatus
 
 KINDS = {
@@ -43,7 +43,6 @@ HEADERS = {
 FOR_ANYBODY = ("/metrics", "/healthz", "/readyz")
 """Asked for by machines under whatever name they know; they tell nothing of sites."""
 
-_STATUS = TypeAdapter(RunStatus)
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d*)?")
 
 
@@ -57,7 +56,7 @@ def routes(status: Callable[[], RunStatus]) -> list[Route]:
     """The page, its files, and the facts it shows."""
 
     async def tell(_: Request) -> Response:
-        return Response(_STATUS.dump_json(status()), media_type="application/json")
+        return Response(status_json.write(status()), media_type="application/json")
 
     held = assets()
     shown = [Route("/", _serving("index.html", held.pop("index.html"))), Route("/status.json", tell)]
