@@ -83,7 +83,7 @@ class Coordinator:
     async def _play(self) -> int:
         story = asyncio.create_task(self.host.run())
         stopped = asyncio.create_task(self._stopping.wait())
-        noting = asyncio.create_task(self.host.keep_noting())
+        noting = asyncio.create_task(self.host.counter_journal.keep_noting())
         try:
             await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
             failure = story.exception() if story.done() else None
@@ -149,7 +149,7 @@ class Coordinator:
         await self._grpc.stop(DRAIN_SECONDS)
         await self._enrolment.stop(DRAIN_SECONDS)
         await self._web.stop()
-        await self.host.note()
+        await self.host.counter_journal.note()
         self.host.runs.close()
         log.info("stopped")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import subprocess
 import sys
@@ -36,6 +37,26 @@ REHEARSAL = (sys.executable, "-P", "-m", "pfl_server.run.rehearsal")
 def begin(runs: Runs, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
     """Freeze a new run with these sites and begin it."""
     return runs.adopt(freeze(settings, sites, run=runs.next_id(settings, sites)), sites, settings)
+
+
+class Beginning:
+    """Begins a run with the sites that have gathered; after a full disk it can be asked once more."""
+
+    def __init__(self, runs: Runs, settings: ServerSettings, pinned: RunSpec | None) -> None:
+        self._runs, self._settings, self._pinned = runs, settings, pinned
+        self._begun = False
+
+    async def begin(self, sites: Mapping[ClientId, Description]) -> Books:
+        """Freeze a new run, or take the specification that was given."""
+        if self._pinned is not None:
+            return await asyncio.to_thread(self._runs.adopt, self._pinned, sites, self._settings)
+        if self._begun:
+            # The disk was full in the middle: what has its name already is gone on with.
+            found = await asyncio.to_thread(self._runs.unfinished, self._settings)
+            if found is not None:
+                return found
+        self._begun = True
+        return await asyncio.to_thread(begin, self._runs, self._settings, sites)
 
 
 def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:

@@ -19,10 +19,8 @@ from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
 from pfl_server.decisions.round import Round
 from pfl_server.run.attempt import OUTCOMES, Opened, Watch
 from pfl_server.store.disk_wait import Room
-from pfl_server.store.journal import Journal
 from pfl_server.store.run_store import Books
-from pfl_server.telemetry.counter_reading import Reading
-from pfl_server.telemetry.counters import Meter
+from pfl_server.telemetry.counters import Phase
 from pfl_server.telemetry.course import Course
 from pfl_server.telemetry.event_log import Record
 from pfl_server.telemetry.history import COMBINED, Curve
@@ -125,6 +123,10 @@ class Observer:
         again = f", attempt {task.attempt}" if task.attempt > 1 else ""
         # An attempt that a restarted coordinator goes on with was opened before.
         self._events.add(f"round {task.round}{again} opened: {len(cohort)} sites asked", at=opened.at)
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        """A round has been through a phase."""
+        self._meter.took(phase, seconds)
 
     def course(self, opened: Opened) -> Course:
         """How an attempt went, to be written with its end."""
@@ -257,17 +259,6 @@ class Observer:
         if course.reading is not None:
             # Only now that it is written down: a note on the way must not show the attempt as both over and open.
             self._meter.closed = course.reading
-
-
-def count_on(meter: Meter, journal: Journal) -> None:
-    """Let a meter count on from what was noted of the run; what an older release played is known by attempts alone."""
-    readings, moved = journal.readings(), Counter[str]()
-    for course in journal.course():
-        moved.update(course.bytes)
-    ended = Reading(moved)
-    closed = readings.get("closed", ended)
-    meter.go_on(readings.get("now", closed).or_more(closed))
-    meter.closed = closed
 
 
 def describe(spec: RunSpec) -> dict[str, JsonValue]:

@@ -22,15 +22,15 @@ class View:
 
     async def look(self) -> None:
         """See to what is slow to look at, if that was not done lately; write down what is about to be told."""
-        books, fleet = self._host.books, self._host.fleet
+        books, played = self._host.books, self._host.played
         run = None if books is None else self._host.settings.state / "runs" / books.spec.id
-        await self._surroundings.look(run, () if fleet is None else fleet.members())
-        self._told = await self._host.tell()
+        await self._surroundings.look(run, () if played is None else played.fleet.members())
+        self._told = await self._host.counter_journal.tell()
 
     @property
     def watch(self) -> Watch | None:
         """The run's numbers, once there is a run and all of it is known again that was before."""
-        watch = self._host.training.watch if self._host.training else None
+        watch = self._host.played.training.watch if self._host.played else None
         return watch if watch is not None and watch.recalled else None
 
     @property
@@ -50,8 +50,8 @@ class View:
     @property
     def state(self) -> str:
         """How the run stands, in one word."""
-        training = self._host.training
-        return self._host.notices.ended or ("gathering" if training is None else training.watch.status)
+        played = self._host.played
+        return self._host.notices.ended or ("gathering" if played is None else played.training.watch.status)
 
     @property
     def planned(self) -> int:

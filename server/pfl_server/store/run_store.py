@@ -13,7 +13,7 @@ from pfl_common.learning.method import Participant, ServerHalf
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
 from pfl_common.spec.messages import header_of_init
-from pfl_common.spec.run import RunSpec
+from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_common.tensors import mapped
 from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes, Posted
@@ -41,6 +41,11 @@ class Books:
     def envelopes(self) -> Envelopes:
         """How parcels are closed and opened."""
         return self.shelf.envelopes
+
+    def task(self, kind: Kind, number: int, attempt: int) -> Task:
+        """A task of this run, in the phase that its method is in then."""
+        config, rounds = self.method.settle(self.spec.settings), self.spec.rounds
+        return Task(kind, number, rounds, attempt, self.method.phase(config, number, rounds))
 
     def settle(self, number: int, state: State, told: Callable[[str], None] = lambda digest: None) -> State:
         """Make the state after a round last; a large one is then looked at in its file and not held in memory."""

@@ -144,7 +144,7 @@ def test_a_diverging_run_ends_after_three_attempts(tmp_path: Path) -> None:
     assert "" == next(words for attempt, words in seen if attempt == 1)
     words = next(words for attempt, words in seen if attempt == 2)
     assert "training diverges: in round 1, attempt 1 3 of 3 updates" in words
-    errors = [event.words for event in training._record.events.newest() if event.level == "error"]
+    errors = [event.words for event in training._observer._events.newest() if event.level == "error"]
     assert 3 == len(errors)
     books.journal.close()
 

@@ -1,12 +1,9 @@
 """A run in the life of a coordinator, before it has begun."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import structlog
 
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Joined, Over
@@ -17,8 +14,6 @@ from pfl_server.run.host import RunHost
 from pfl_server.run.observer import describe
 from pfl_server.settings import ServerSettings
 from pfl_server.status.view import View
-from pfl_server.store.journal import Journal
-from pfl_server.telemetry.counter_reading import Reading
 
 
 async def test_the_desk_is_swapped_when_the_run_is_frozen(tmp_path: Path) -> None:
@@ -27,7 +22,7 @@ async def test_the_desk_is_swapped_when_the_run_is_frozen(tmp_path: Path) -> Non
     gathering, running = host.desk, asyncio.create_task(host.run())
     description = Description(shape=(4,), classes=("x", "y"), samples=3, kind="array")
     assert isinstance(await gathering.join("a", description), Joined)
-    assert (gathering, host.fleet) == (host.reception, host.desk)
+    assert (gathering, host.played.fleet) == (host.reception, host.desk)
     await host.desk.next_task("a", (), wait=10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -91,28 +86,6 @@ def test_every_rule_is_told_before_and_during_a_run(tmp_path: Path) -> None:
         assert rules == {name: told.get(name) for name in rules}
     assert rules.items() >= chosen.items()
     books.journal.close()
-    host.runs.close()
-
-
-async def test_a_full_disk_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is counted is noted every few seconds; that it cannot be is one line, until it can be again."""
-    host = RunHost(ServerSettings(method="fedavg", sites=1, state=tmp_path / "state"), OpenEnvelopes())
-    host.books = begin(host.runs, host.settings, {"a": Description((4,), ("x", "y"), 3, "array")})
-
-    async def refuse(reading: Reading) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    with structlog.testing.capture_logs() as said:
-        for round_ in (1, 2):
-            with monkeypatch.context() as broken:
-                broken.setattr(Journal, "note", SimpleNamespace(soon=refuse))
-                for _ in range(3):
-                    host.record.meter.moved("up", "train", 7)
-                    await host.note()
-            await host.note()
-            assert round_ == len([line for line in said if "not written down" in line["event"]])
-    assert {"now": host.record.meter.read()} == host.books.journal.readings()
-    host.books.journal.close()
     host.runs.close()
 
 

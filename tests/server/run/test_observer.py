@@ -14,6 +14,7 @@ from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import Kind, Task
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run.observer import Observer
+from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.run.training import Training
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
@@ -70,23 +71,23 @@ async def test_honest_sums_are_as_they_are(tmp_path: Path, reports: tuple[Scores
     assert {name.removeprefix("pre/").removeprefix("post/") for name in evaluations(total)} == shown
 
 
-class Watched(Training):
-    """Remembers who is shown as awaited when an attempt has ended."""
-
-    async def _sweep(self) -> None:
-        self.seen = (*getattr(self, "seen", ()), self.watch.awaited)
-        await super()._sweep()
-
-
-def test_nobody_is_awaited_after_an_abandoned_attempt(tmp_path: Path) -> None:
+def test_nobody_is_awaited_after_an_abandoned_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever answered or was lost last, and with that ended it, is not shown as awaited until the next one."""
-    books = open_run(tmp_path, build_spec(rounds=1, quorum=1.0))
-    fleet = ScriptedFleet(books, {("b", 1, 1): "left"})
-    training = Watched(books, fleet, tick=TICK)
+    books, seen = open_run(tmp_path, build_spec(rounds=1, quorum=1.0)), []
+    training = Training(books, ScriptedFleet(books, {("b", 1, 1): "left"}), tick=TICK)
+    sweep = SpoolSweep.sweep
+
+    async def look(own: SpoolSweep) -> None:
+        seen.append(training.watch.awaited)
+        await sweep(own)
+
+    monkeypatch.setattr(SpoolSweep, "sweep", look)
     asyncio.run(training.run())
     books.journal.close()
     assert {"abandoned": 1, "committed": 1} == training.watch.outcomes
-    assert ((), ()) == training.seen
+    assert [(), ()] == seen
 
 
 async def test_a_restart_knows_how_far_and_how_good(tmp_path: Path) -> None:

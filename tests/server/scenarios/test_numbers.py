@@ -20,7 +20,7 @@ from pfl_common.app.config import settle
 from pfl_common.spec.messages import RunStatus
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_deploy.simulation.simulate import play
-from pfl_server.run import host as hosting
+from pfl_server.run import counter_journal
 from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
 from pfl_server.status.exporter import NUMBERS, CoordinatorMetrics
@@ -197,7 +197,7 @@ async def test_what_crossed_before_the_run_is_in_no_round(played: tuple[RunHost,
 async def test_no_counter_begins_at_nothing_and_jumps(played: tuple[RunHost, View]) -> None:
     """Until the journal was read there is none of the run's; a jump would be taken for as many rounds at once."""
     host, view = played
-    host.training.watch.recalled = False
+    host.played.training.watch.recalled = False
     found = read(view)
     assert not {"pfl_rounds_total", "pfl_round_seconds_count", "pfl_losses_total"} & found.keys()
     assert 1.0 == value(found, "pfl_run_state", state="finished")
@@ -218,8 +218,8 @@ async def test_it_is_written_down_now_and_then(
 ) -> None:
     """Where nobody looks, a kill costs no more than what was counted in the last seconds."""
     host, _ = played
-    monkeypatch.setattr(hosting, "NOTED_SECONDS", 0.001)
-    noting = asyncio.create_task(host.keep_noting())
+    monkeypatch.setattr(counter_journal, "NOTED_SECONDS", 0.001)
+    noting = asyncio.create_task(host.counter_journal.keep_noting())
     try:
         for number in (1, 2):
             host.record.meter.moved("down", "finish", 7)
@@ -251,7 +251,7 @@ async def test_a_slow_disk_stops_no_scrape(
 ) -> None:
     """What the disk has not taken yet is not told yet, what was told before is told again, and then all of it."""
     host, view = played
-    monkeypatch.setattr(hosting, "NOTE_SECONDS", 0.05)
+    monkeypatch.setattr(counter_journal, "NOTE_SECONDS", 0.05)
     before = value(read(view), "pfl_bytes_total", direction="down", kind="finish")
     moves = threading.Event()
     host.books.journal.scribe.ask(lambda page: moves.wait(60))
@@ -260,7 +260,7 @@ async def test_a_slow_disk_stops_no_scrape(
         await asyncio.wait_for(view.look(), 30)
         assert before == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
     moves.set()
-    monkeypatch.setattr(hosting, "NOTE_SECONDS", 30)
+    monkeypatch.setattr(counter_journal, "NOTE_SECONDS", 30)
     await view.look()
     assert before + 7 == value(read(view), "pfl_bytes_total", direction="down", kind="finish")
     assert before + 7 == host.books.journal.readings()["now"].bytes["down/finish"]

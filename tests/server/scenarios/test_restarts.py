@@ -14,7 +14,7 @@ import pytest
 from pfl_common.spec.run import Task
 from pfl_server.run import training as training_module
 from pfl_server.run.attempt import OUTCOMES
-from pfl_server.run.observer import count_on
+from pfl_server.run.counter_journal import count_on
 from pfl_server.run.training import Training
 from pfl_server.store.journal import Journal
 from pfl_server.store.run_store import Books

@@ -13,7 +13,7 @@ import pytest
 from pfl_common.metric import Summed
 from pfl_common.spec.messages import Receipt
 from pfl_server.decisions.sampling import Draw
-from pfl_server.run.observer import count_on
+from pfl_server.run.counter_journal import count_on
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_thread import Page
 from pfl_server.telemetry.counter_reading import Reading

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from pfl_common.spec.run import Kind, RunSpec
 from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
+from pfl_common.tensors.update import Weighted
 from pfl_server.run.training import Training
 from pfl_server.store.run_store import Books
-from tests.server.support.federation import ScriptedFleet, open_run
+from tests.server.support.federation import ScriptedFleet, make_update, open_run
 
 TICK = 0.001
 
@@ -44,3 +46,27 @@ def rounds(folder: Path, spec: RunSpec) -> list[dict[str, object]]:
     found = books.journal.rounds()
     books.journal.close()
     return found
+
+
+def expected(spec: RunSpec, first: State, counted: list[str], number: int) -> State:
+    """A round of averaging as its definition says."""
+    total = Sum()
+    for site in sorted(counted):
+        up = make_update(spec, site, number, around=first)
+        total.add({name: Weighted(up[f"sum.{name}"], up[f"weight.{name}"]) for name in first})
+    return total.mean(first)
+
+
+def stop_after(folder: Path, spec: RunSpec, number: int, script: Script) -> None:
+    """Kill the coordinator when it opens the round after this one."""
+    books = open_run(folder, spec)
+    fleet = ScriptedFleet(books, script)
+
+    async def run() -> None:
+        training = asyncio.create_task(Training(books, fleet, tick=TICK).run())
+        fleet.on_ask = lambda site, task: training.cancel() if task.round > number else None
+        await asyncio.gather(training, return_exceptions=True)
+
+    asyncio.run(run())
+    assert number == max(books.journal.committed())
+    books.journal.close()

@@ -1,0 +1,179 @@
+"""Plays one attempt at a round: asks its cohort, follows the round's orders, then commits or abandons it.
+
+`decisions/round.py` decides which of the two; `round_retries.py` what comes after an attempt that was abandoned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import time
+
+import structlog
+
+from pfl_common.learning.method import Closed
+from pfl_common.spec.messages import Assignment
+from pfl_common.spec.run import ClientId, Kind, Task
+from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
+from pfl_server.decisions.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round
+from pfl_server.run.attempt import Fleet, Opened
+from pfl_server.run.divergence_guard import Guard
+from pfl_server.run.lease_watch import LeaseWatch
+from pfl_server.run.observer import Observer
+from pfl_server.run.spool_sweep import SpoolSweep
+from pfl_server.sites.assignment import SiteLost
+from pfl_server.sites.downloads import Ahead
+from pfl_server.store.disk_wait import Room
+from pfl_server.store.fold import PlainTally
+from pfl_server.store.journal import Attempt
+from pfl_server.store.run_store import Books
+from pfl_server.telemetry.counters import Spell
+
+log = structlog.get_logger("pfl.training")
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What a run is played with from its first round to its last: its folder, its sites, its disk, its observer."""
+
+    books: Books
+    fleet: Fleet
+    room: Room
+    observer: Observer
+
+
+class AttemptPlay:
+    """Plays the attempts of a run, one at a time."""
+
+    def __init__(self, parts: RunParts, guard: Guard, leases: LeaseWatch, sweep: SpoolSweep) -> None:
+        self._books, self._fleet, self._room = parts.books, parts.fleet, parts.room
+        self._observer, self._guard, self._leases, self._sweep = parts.observer, guard, leases, sweep
+        self._sum, self._ahead = Sum(), Ahead(parts.books)
+        self._evaluations: set[asyncio.Task[None]] = set()
+
+    async def play(self, found: Attempt, state: State) -> State | None:
+        """Ask a cohort and settle with each of its sites; None when the attempt was abandoned."""
+        number, draw = found.round, found.draw
+        self.clear_shelf(number, found.attempt)
+        round_ = Round(draw.cohort, quorum=draw.quorum(self._books.spec.quorum))
+        task = self._books.task(Kind.TRAIN, number, found.attempt)
+        opened = self.open(task, state, round_, after=number - 1, at=found.opened)
+        self._observer.opened(opened, draw.cohort)
+        if not draw.cohort:
+            # Only a script says so: whoever was asked had been lost before training.
+            return await self._close(opened, ())
+        asks = {
+            site: asyncio.create_task(self.ask(site, replace(opened.task, drop=site in draw.drops), opened))
+            for site in draw.cohort
+        }
+        leases = asyncio.create_task(self._leases.during_round(opened, asks.values()))
+        self._evaluate_others(opened, draw.cohort)
+        try:
+            closed = await self._settle(opened)
+        finally:
+            for job in (*asks.values(), leases):
+                job.cancel()
+        await self._guard.judge(task, draw, round_, committed=closed is not None)
+        return closed
+
+    def open(self, task: Task, state: State, round_: Round, *, after: int, at: float | None = None) -> Opened:
+        """Begin to ask for tasks of one kind: what is handed out and what comes back belong to it."""
+        books, self._observer.watch.awaited = self._books, round_.awaited
+        downloads = self._ahead.downloads(task, books.digest_after(after))
+        clock, now = asyncio.get_running_loop().time, time()
+        # Not in the future, whatever was done to this machine's clock.
+        at = now if at is None else min(at, now)
+        return Opened(
+            task,
+            state,
+            downloads,
+            round_,
+            PlainTally(books.spool, self._sum),
+            began=clock() - (now - at),
+            at=at,
+            sealing=Spell(clock),
+            folding=Spell(clock),
+        )
+
+    async def _settle(self, opened: Opened) -> State | None:
+        """Follow the round's orders to its end; None when it was abandoned."""
+        while True:
+            for order in opened.round.handle(await opened.events.get()):
+                match order:
+                    case Fold(client, update):
+                        with opened.folding.going_on():
+                            await asyncio.to_thread(opened.tally.add, client, update)
+                    case Refuse(client, code):
+                        log.error("an update came for a site that had settled", site=client, code=code)
+                    case Close(counted):
+                        return await self._close(opened, counted)
+                    case Abandon(reason):
+                        await self._abandon(opened, reason)
+                        return None
+            self._observer.watch.awaited = opened.round.awaited
+
+    async def ask(self, site: ClientId, task: Task, opened: Opened) -> None:
+        """Place a task with a site; how it ended is an event of the attempt."""
+
+        async def prepare(asked: Task) -> Assignment:
+            with opened.sealing.going_on():
+                return await opened.downloads.assignment(opened.state, site, asked)
+
+        try:
+            update = await self._fleet.ask(site, task, prepare)
+            self._observer.watch.unserved.discard(site)
+            opened.events.put_nowait(Arrived(site, update))
+        except SiteLost as lost:
+            opened.stages[site] = lost.stage
+            opened.events.put_nowait(Lost(site, lost.reason))
+
+    def _evaluate_others(self, opened: Opened, cohort: Sequence[ClientId]) -> None:
+        """Sites that are not asked to train still measure the current model, in evaluation rounds."""
+        if (opened.task.round - 1) % self._books.spec.evaluate_every:
+            return
+        task = replace(opened.task, kind=Kind.EVALUATE)
+        aside = replace(opened, events=asyncio.Queue())
+        for site in sorted(set(self._fleet.present()) - set(cohort)):
+            job = asyncio.create_task(self.ask(site, task, aside))
+            self._evaluations.add(job)
+            job.add_done_callback(self._evaluations.discard)
+
+    async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> State:
+        task, clock = opened.task, asyncio.get_running_loop().time
+        with opened.folding.going_on():
+            closed, told = await self._room.have(asyncio.to_thread, self._conclude, opened, counted)
+        following = None if task.round == task.rounds else self._books.task(Kind.TRAIN, task.round + 1, 1)
+        began = clock()
+        closed = await self._room.have(self._ahead.settle, task.round, closed, following)
+        self._observer.took("commit", clock() - began)
+        losses, course = opened.round.losses, replace(self._observer.course(opened), diagnostics=told)
+        commit = self._books.journal.commit.soon
+        await self._room.have(commit, task.round, task.attempt, counted, losses, course=course)
+        await self._observer.closed(opened, counted, course)
+        await self._sweep.sweep()
+        return closed
+
+    def _conclude(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:
+        """The state after a round, and what the method tells of it; a round of nobody changes and tells nothing."""
+        if not counted:
+            return Closed(opened.state, {})
+        method, half = self._books.method, self._books.half
+        return method.close(half, opened.state, arrivals=opened.tally.arrivals(), task=opened.task)
+
+    async def _abandon(self, opened: Opened, reason: str) -> None:
+        task, course = opened.task, self._observer.course(opened)
+        abandon = self._books.journal.abandon.soon
+        await self._room.have(abandon, task.round, task.attempt, opened.round.losses, reason, course=course)
+        self._observer.abandoned(opened, reason, course)
+        # Updates of an attempt that is over are counted nowhere: the next one needs their room.
+        await self._sweep.sweep()
+
+    def clear_shelf(self, number: int, attempt: int) -> None:
+        """Only now are the last attempt's parcels of no use: sites that measure were still fetching them. Those of
+        the attempt that begins stay: a coordinator that was killed in it serves the very same bytes on.
+        """
+        for evaluation in self._evaluations:
+            evaluation.cancel()
+        self._books.shelf.keep_only(number, attempt)

@@ -1,0 +1,40 @@
+"""Brings a run's last model to every site; one that is away gets it when it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pfl_common.spec.run import Kind
+from pfl_common.tensors.state import State
+from pfl_server.decisions.round import Round
+from pfl_server.run.attempt_play import AttemptPlay, RunParts
+from pfl_server.run.lease_watch import LeaseWatch
+
+
+class LastModel:
+    """Asks every site to finish, and goes on asking those that are away."""
+
+    def __init__(self, parts: RunParts, attempts: AttemptPlay, leases: LeaseWatch) -> None:
+        self._books, self._fleet, self._room = parts.books, parts.fleet, parts.room
+        self._observer, self._attempts, self._leases = parts.observer, attempts, leases
+        self._asks: list[asyncio.Task[None]] = []
+
+    async def bring(self, number: int, state: State) -> Round:
+        """Give the state after this round to all; ends when nobody is waited for any more, and tells who was away."""
+        sites, watch = self._fleet.roster(), self._observer.watch
+        task = self._books.task(Kind.FINISH, max(1, number), 1)
+        opened = self._attempts.open(task, state, Round(sites, quorum=0), after=number)
+        watch.status, watch.round = "finishing", number
+        # Served once more, a run does not miss those who were given the model in an earlier life.
+        given = await self._room.have(self._books.journal.handed_to.soon, task.key)
+        watch.unserved = set(sites) - set(given)
+        self._asks = [asyncio.create_task(self._attempts.ask(site, opened.task, opened)) for site in sites]
+        leases = asyncio.create_task(self._leases.at_end(opened))
+        while opened.round.awaited:
+            opened.round.handle(await opened.events.get())
+            watch.awaited = opened.round.awaited
+        leases.cancel()
+        if not await self._room.have(self._books.journal.is_summed.soon, opened.task.key):
+            # Served once more, a finished run keeps its sum: a site that comes again is not the whole of it.
+            await self._observer.sum_scores(opened.task)
+        return opened.round

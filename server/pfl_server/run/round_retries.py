@@ -1,0 +1,90 @@
+"""Decides how often a round is tried: when an attempt may begin, when one that was abandoned is tried again, and when
+the run is given up.
+
+Whether an attempt is abandoned follows from who was counted: `decisions/round.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import time
+
+from pfl_common.errors import RunFailed
+from pfl_common.spec.run import ClientId
+from pfl_common.tensors.state import State
+from pfl_server.decisions import sampling
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.attempt import Script
+from pfl_server.run.attempt_play import AttemptPlay, RunParts
+
+ATTEMPTS = 20
+"""Abandoned attempts at one round before the run is given up: nothing hangs for ever."""
+
+
+class RoundRetries:
+    """Plays rounds, each in as many attempts as it takes."""
+
+    def __init__(
+        self,
+        parts: RunParts,
+        attempts: AttemptPlay,
+        *,
+        script: Script | None,
+        tick: float,
+        stop: asyncio.Event,
+    ) -> None:
+        self._books, self._fleet, self._room = parts.books, parts.fleet, parts.room
+        self._observer, self._attempts = parts.observer, attempts
+        self._script, self._tick, self._stop = script, tick, stop
+
+    async def play(self, number: int, state: State) -> State | None:
+        """One round, in as many attempts as it takes; None when the run was stopped before one succeeded."""
+        for tried in range(ATTEMPTS):
+            began = asyncio.get_running_loop().time()
+            drawn = await self._draw(number, again=tried > 0)
+            self._observer.took("wait", asyncio.get_running_loop().time() - began)
+            if drawn is None:
+                return None
+            candidates, draw = drawn
+            journal, now = self._books.journal, time()
+            attempt = await self._room.have(journal.open_attempt.soon, number, candidates, draw, at=now)
+            found = await self._room.have(journal.attempt.soon, number, attempt)
+            closed = await self._attempts.play(found, state)
+            if closed is not None:
+                return closed
+        raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
+
+    async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw] | None:
+        """Draw a cohort once somebody of it is here; after an abandoned attempt, once so many are that another
+        can succeed: without them, every attempt would only burn its number. None when the run is stopped.
+        """
+        if self._script is not None:
+            return self._script.draw(number)
+        clock, spec, rule = asyncio.get_running_loop(), self._books.spec, self._books.spec.participation
+        end = clock.time() + spec.round_seconds
+        while not self._stop.is_set():
+            present = self._fleet.present()
+            candidates = present if spec.candidates == "present" else self._fleet.roster()
+            if spec.candidates == "present" and rule.fixed and not set(rule.fixed) & set(candidates):
+                candidates = ()  # those who are here are not asked, and those who are may come
+            if candidates:
+                draw = sampling.draw(rule, seed=spec.seed, number=number, candidates=candidates)
+                wanted = draw.quorum(spec.quorum) if again else 0
+                here = set(draw.cohort) & set(present)
+                if here and len(here - draw.drops) >= wanted:
+                    return candidates, draw
+            if clock.time() > end:
+                waited = f"{spec.round_seconds:.0f} s"
+                seen = "too few sites of the cohort were" if again else "no site of the cohort was"
+                raise RunFailed(f"{seen} heard for {waited} before round {number}")
+            await asyncio.sleep(self._tick)
+        return None
+
+    async def abandon_open(self) -> None:
+        """What a coordinator that was killed had open is not left so when the run ends: its receipts count no more."""
+        for row in await self._room.have(self._books.journal.rounds.soon):
+            if row["status"] == "open":
+                number, attempt = int(str(row["round"])), int(str(row["attempt"]))
+                why = "the run was stopped"
+                await self._room.have(self._books.journal.abandon.soon, number, attempt, {}, why)
+                self._observer.watch.outcomes["abandoned"] += 1

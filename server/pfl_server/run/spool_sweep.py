@@ -1,0 +1,39 @@
+"""Frees the updates in the spool that no kept checkpoint needs any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pfl_server.store.checkpoints import GENERATIONS
+from pfl_server.store.disk_wait import Room
+from pfl_server.store.run_store import Books
+
+
+class SpoolSweep:
+    """Sweeps the spool whenever an attempt has ended, one sweep at a time."""
+
+    def __init__(self, books: Books, room: Room) -> None:
+        self._books, self._room = books, room
+        self._sweeping: asyncio.Task[int] | None = None
+
+    async def sweep(self) -> None:
+        """Let go of updates that no kept checkpoint needs; the last round's stay, to make its checkpoint again."""
+        if self._sweeping is not None:
+            await self._sweeping
+        generations = self._books.checkpoints.generations()
+        kept = {name for checkpoint in generations for name in checkpoint.kept}
+        committed = self._books.journal.committed()
+        last = max(committed, default=0)
+        # While the first state is not far, all since then: it can be begun from again.
+        for number in range(1 if last <= GENERATIONS else last, last + 1):
+            receipts = await self._room.have(self._books.journal.receipts.soon, number, committed[number])
+            kept |= {name for _, name in receipts.values()}
+        # What goes is named now, before the next round brings more; taking it away need not be waited for.
+        doomed = self._books.spool.unwanted(kept)
+        self._sweeping = asyncio.create_task(asyncio.to_thread(self._books.spool.free, doomed))
+
+    async def give_back(self) -> None:
+        """No round is to come: what was kept for its uploads to be written over would lie there for good."""
+        if self._sweeping is not None:
+            await self._sweeping
+        await asyncio.to_thread(self._books.spool.blanks.clear)

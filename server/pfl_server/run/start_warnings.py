@@ -1,0 +1,34 @@
+"""Warns the operator, before a run's first round, of class names and baselines that do not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import structlog
+
+from pfl_server.decisions.class_names import remark
+from pfl_server.store.baselines import Baseline
+from pfl_server.store.run_store import Books
+from pfl_server.telemetry.event_log import Events
+
+log = structlog.get_logger("pfl.run")
+
+
+def warn_of_baselines(baselines: Mapping[str, Baseline], events: Events) -> None:
+    """A run that was named may be of other settings or data: the gain over it is no merit of the method alone."""
+    for method, one in baselines.items():
+        if one.differences.hindering:
+            words = f"the gain over {method} ({one.run}) is not comparable: {'; '.join(one.differences.hindering)}"
+            log.warning(words)
+            events.add(words, "warning")
+
+
+def warn_of_classes(books: Books, events: Events, *, fixed: bool) -> tuple[str, ...]:
+    """What people should know of the sites' class names; said to the operator, and given for the sites."""
+    sites = {site: json.loads(text)["classes"] for site, text in books.journal.sites().items()}
+    found = remark(sites, fixed=fixed)
+    for words in found:
+        log.warning("classes", warning=words)
+        events.add(words, "warning")
+    return found
