@@ -24,7 +24,7 @@ from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.onboarding import preflight
 from pfl_client.onboarding.admission import Admission, Admitted, find_data
 from pfl_client.run_folder.audit import Audit
-from pfl_client.run_folder.vault import ServingModel
+from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.settings import ClientSettings
 from pfl_client.trainer_process.api import DataFolder, TrainerLost
 from pfl_client.trainer_process.process import TrainerProcess

@@ -17,7 +17,7 @@ from pfl_client.connection.channel import Tell
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.onboarding import enrolment
 from pfl_client.run_folder.audit import Audit
-from pfl_client.run_folder.vault import FolderLock
+from pfl_client.run_folder.folder_lock import FolderLock
 from pfl_client.settings import ClientSettings
 from pfl_common.errors import DataError, Refused, SettingError, StateError, Unavailable, UserError
 from pfl_common.files import atomic

@@ -11,7 +11,8 @@ from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.run_folder import space
 from pfl_client.run_folder.audit import Audit, Left
 from pfl_client.run_folder.outbox import Outbox
-from pfl_client.run_folder.vault import Owner, ServingModel, Vault
+from pfl_client.run_folder.serving_model import ServingModel
+from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_client.trainer_process import api
 from pfl_client.trainer_process.api import Done, Job, Parcel
 from pfl_client.trainer_process.task_errors import DiskFull, Tampered, disk_full

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pfl_client.run_folder.folder import Visit
-from pfl_client.run_folder.vault import Owner, Vault
+from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_common.errors import StateError
 from pfl_common.spec.messages import Mark
 from pfl_common.spec.run import RunSpec

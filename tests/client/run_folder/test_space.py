@@ -18,7 +18,7 @@ from pfl_client.daemon import loop as story
 from pfl_client.run_folder import folder as visit
 from pfl_client.run_folder.audit import entries
 from pfl_client.run_folder.outbox import Outbox, Upload
-from pfl_client.run_folder.vault import Vault
+from pfl_client.run_folder.vault_generations import Vault
 from pfl_client.trainer_process.api import Parcel, Progress
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import Refused

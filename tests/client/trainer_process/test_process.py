@@ -240,7 +240,7 @@ def test_a_socket_lies_in_a_private_folder_with_a_short_path(tmp_path: Path) -> 
 
 def test_the_daemons_half_is_light() -> None:
     """Neither torch nor numpy nor the trainer is loaded with it."""
-    light = ("trainer_process.process", "run_folder.vault", "run_folder.outbox")
+    light = ("trainer_process.process", "run_folder.vault_generations", "run_folder.outbox")
     imports = ", ".join(f"pfl_client.{module}" for module in light)
     program = f"import {imports}, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -98,7 +98,7 @@ CORE = {
     "pfl_client.run_folder.outbox",
     "pfl_client.trainer.tasks",
     "pfl_client.trainer.session",
-    "pfl_client.run_folder.vault",
+    "pfl_client.run_folder.vault_generations",
     "pfl_common.tensors.codec",
     "pfl_common.methods.dualfed",
     "pfl_server.store.checkpoints",

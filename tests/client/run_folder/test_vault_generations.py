@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,18 +11,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pfl_client.run_folder.vault import FolderLock, Owner, ServingModel, Vault
+from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import StateError
 from pfl_common.files import atomic
 from pfl_common.spec.messages import Mark
+from tests.client.support.file_steps import STEPS, Crash, break_after
 
 OWNER = Owner("run-1", "abc", "hospital-a")
-STEPS = ("fill", "sync", "settle", "move", "remove")
-
-
-class Crash(BaseException):
-    """The process ends here."""
 
 
 def put(vault: Vault, mark: Mark, words: str, *, since: int, upload: str | None = None) -> None:
@@ -38,30 +30,6 @@ def put(vault: Vault, mark: Mark, words: str, *, since: int, upload: str | None 
 def read(vault: Vault) -> dict[int, str]:
     """What is in force, by round."""
     return {mark.round: vault.at(mark.round).read_text() for mark in vault.marks()}
-
-
-def break_after(monkeypatch: pytest.MonkeyPatch, steps: int, error: BaseException) -> Callable[[], int]:
-    """Let so many file operations succeed, and none after them; gives how many were asked for."""
-    asked = 0
-
-    def wrap(name: str) -> None:
-        genuine = getattr(atomic, name)
-
-        def step(*arguments: object) -> None:
-            nonlocal asked
-            asked += 1
-            if asked <= steps:
-                genuine(*arguments)
-                return
-            if name == "fill":  # a torn file is worse than none
-                arguments[0].write_bytes(arguments[1][: len(arguments[1]) // 2])
-            raise error
-
-        monkeypatch.setattr(atomic, name, step)
-
-    for name in STEPS:
-        wrap(name)
-    return lambda: asked
 
 
 def test_a_new_vault_is_empty(tmp_path: Path) -> None:
@@ -243,44 +211,6 @@ def test_two_daemons_cannot_use_one_folder(tmp_path: Path) -> None:
         Vault(tmp_path, OWNER)
     vault.close()
     Vault(tmp_path, OWNER).close()
-
-
-def test_a_killed_daemon_leaves_no_lock(tmp_path: Path) -> None:
-    """The system gives the lock back when its process ends, however it ends."""
-    program = (
-        "import sys, pathlib; from pfl_client.run_folder.vault import FolderLock\n"
-        "lock = FolderLock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, os.fspath(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert b"held\n" == other.stdout.readline()
-        with pytest.raises(StateError):
-            FolderLock(tmp_path)
-        other.kill()
-        other.wait()
-        FolderLock(tmp_path).release()
-
-
-def test_a_serving_model_keeps_the_one_before(tmp_path: Path) -> None:
-    """The current one and one previous; a crash at any operation leaves a whole model in service."""
-    for steps in range(20):
-        model = ServingModel(tmp_path / str(steps))
-        for words in ("one", "two"):
-            model.draft.write_text(words)
-            model.commit()
-        assert ("two", "one") == (model.current.read_text(), model.previous.read_text())
-        model.draft.write_text("three")
-        with pytest.MonkeyPatch.context() as patch:
-            asked = break_after(patch, steps, Crash())
-            with suppress(Crash):
-                model.commit()
-        pair = (model.current.read_text(), model.previous.read_text())
-        assert pair in {("two", "one"), ("two", "two"), ("three", "two")}
-        if asked() <= steps:
-            assert ("three", "two") == pair
-            break
-    assert steps == 5
 
 
 def test_a_state_of_nothing_is_not_worth_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A site's own state, which downloads do not replace, and its serving model.
+"""The vault: the generations of a site's own state, which downloads do not replace, and the pointer to those in force.
 
     vault.json            the pointer: whose state this is, which generations and which upload are in force
     generations/          safetensors files the pointer names; anything else there is swept
@@ -12,16 +12,15 @@ generations and the old upload are in force, or the new generation and the new u
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from pfl_client.run_folder.folder_lock import FolderLock
 from pfl_client.trainer_process.task_errors import disk_full
 from pfl_common.errors import StateError
-from pfl_common.files import atomic, locks
+from pfl_common.files import atomic
 from pfl_common.spec.messages import Mark
 from pfl_common.spec.run import ClientId
 
@@ -56,31 +55,12 @@ class Pointer:
 _POINTER: TypeAdapter[Pointer] = TypeAdapter(Pointer)
 
 
-class FolderLock:
-    """An exclusive lock on a state folder: a second daemon is refused, and a killed one leaves no lock behind."""
-
-    def __init__(self, folder: Path, name: str = "vault.lock", *, advice: str = "stop the other one") -> None:
-        atomic.make_folder(folder)
-        handle = locks.take(folder / name)
-        if handle is None:
-            raise StateError(
-                f"the state folder {folder} is in use by another pfl-client",
-                expected="one daemon per site and state folder",
-                advice=advice,
-            )
-        self._handle = handle
-
-    def release(self) -> None:
-        """Let others have it."""
-        os.close(self._handle)
-
-
 class Vault:
     """A site's own state for one run. Only one process may have it open."""
 
     def __init__(self, folder: Path, owner: Owner) -> None:
         self._folder, self._store = folder, folder / "generations"
-        self._lock = FolderLock(folder)
+        self._lock = FolderLock(folder, "vault.lock")
         try:
             atomic.make_folder(self._store)
             self._pointer = _read_pointer(folder, owner)
@@ -148,6 +128,7 @@ class Vault:
         )
 
     def _point(self, pointer: Pointer, *, lasting: bool) -> None:
+        """Write the pointer: it is exchanged in one step."""
         fresh = self._folder / "vault.json.part"
         words = json.dumps(asdict(pointer), sort_keys=True).encode()
         if lasting:
@@ -174,42 +155,6 @@ class Vault:
         leftovers = [path for path in self._store.iterdir() if path.name not in named]
         for path in (*leftovers, self._folder / "vault.json.part", self._folder / "next.safetensors.part"):
             atomic.remove(path)
-
-
-class ServingModel:
-    """The complete model a site predicts with, and the one it had before."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        atomic.make_folder(folder)
-
-    @property
-    def draft(self) -> Path:
-        """Where the trainer writes a new one."""
-        return self._folder / "serving.new.safetensors"
-
-    @property
-    def previous(self) -> Path:
-        """Where the one before lies."""
-        return self._folder / "serving.previous.safetensors"
-
-    @property
-    def current(self) -> Path:
-        """Where `predict`, `evaluate` and `export` find it."""
-        return self._folder / "serving.safetensors"
-
-    def commit(self) -> None:
-        """Bring the draft into service. At each instant a whole model is in service, the old or the new."""
-        with disk_full(self._folder):
-            if self.current.exists():
-                part = self.previous.with_name(self.previous.name + ".part")
-                # A copy, not a link: not every file system knows links.
-                shutil.copyfile(self.current, part)
-                atomic.sync(part)
-                atomic.move(part, self.previous)
-            atomic.sync(self.draft)
-            atomic.move(self.draft, self.current)
-            atomic.settle(self._folder)
 
 
 def _holds_nothing(file: Path) -> bool:
