@@ -22,7 +22,7 @@ from pfl_client.daemon.run_summary import tell_end, tell_hindrances
 from pfl_client.daemon.status import Watch
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.run_folder.audit import Audit
-from pfl_client.run_folder.folder import Visit
+from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
 from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
 from pfl_common.app.backoff import BackOff
@@ -105,24 +105,24 @@ class Daemon:
         """
         self._envelopes.meet(joined.card)
         self._audit.meet(spec.id, joined.card)
-        visit = await self._with_room(lambda: self._open(spec))
+        folder = await self._with_room(lambda: self._open(spec))
         try:
             tell_joined(spec)
             self._compare_data(spec)
             key = OPENING
             while True:
-                await self._enter(visit, spec, joined, key=key)
-                over = await self._serve(visit)
+                await self._enter(folder, spec, joined, key=key)
+                over = await self._serve(folder)
                 if not self._stays:
                     return over
-                key = await self._rest(visit)
+                key = await self._rest(folder)
         except Refused as refused:
             if refused.code != "not_joined":
                 raise
             log.warning("the coordinator does not know this site any more, joining again")
             return None
         finally:
-            visit.close()
+            folder.close()
 
     def _compare_data(self, spec: RunSpec) -> None:
         """Warn if the data differ from those the run was begun with: a disk may not be mounted, for example."""
@@ -132,9 +132,9 @@ class Daemon:
                 "the data are others than those the run was begun with; it goes on with these", run=spec.id
             )
 
-    async def _open(self, spec: RunSpec) -> Visit:
-        folder, site = self._state / "runs" / spec.id, self._folder.site
-        return Visit(folder, spec, site, envelopes=self._envelopes, audit=self._audit, tells=self._tells)
+    async def _open(self, spec: RunSpec) -> RunFolder:
+        path, site = self._state / "runs" / spec.id, self._folder.site
+        return RunFolder(path, spec, site, envelopes=self._envelopes, audit=self._audit, tells=self._tells)
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""
@@ -160,71 +160,71 @@ class Daemon:
                 await asyncio.sleep(self._longest_pause)
         return joined
 
-    async def _enter(self, visit: Visit, spec: RunSpec, joined: Joined, *, key: str) -> None:
+    async def _enter(self, folder: RunFolder, spec: RunSpec, joined: Joined, *, key: str) -> None:
         """Get everything ready for the first task, or for the one with this key."""
-        self.watch.enter(spec, visit.left)
-        letter = visit.first(joined)
-        async with Heart(self._link, key, visit.download(joined.init), at_work=key != OPENING):
+        self.watch.enter(spec)
+        letter = folder.first_model.accept(joined)
+        async with Heart(self._link, key, folder.downloads.file(joined.init), at_work=key != OPENING):
             if letter is not None:
-                await self._with_room(partial(self._bring_init, visit, joined, letter), visit)
+                await self._with_room(partial(self._bring_init, folder, joined, letter), folder)
             self.watch.doing = "reading data"
-            await self._twice(lambda: self._bench.open(self._folder, joined.spec, visit.init))
+            await self._twice(lambda: self._bench.open(self._folder, joined.spec, folder.first_model.file))
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
         self._longest_pause = self._in_vain.longest = min(LONGEST_PAUSE, spec.lease_seconds / 2)
 
-    async def _bring_init(self, visit: Visit, joined: Joined, letter: Letter) -> None:
-        visit.check_room_for_init(joined)
+    async def _bring_init(self, folder: RunFolder, joined: Joined, letter: Letter) -> None:
+        folder.first_model.check_room(joined)
         self.watch.doing = "downloading"
-        await self._bring(joined.init, visit.download(joined.init), kind=INIT)
+        await self._bring(joined.init, folder.downloads.file(joined.init), kind=INIT)
         self.watch.doing = "opening"
-        await asyncio.to_thread(visit.settle, joined, letter)
+        await asyncio.to_thread(folder.first_model.settle, joined, letter)
 
-    async def _serve(self, visit: Visit) -> Over:
+    async def _serve(self, folder: RunFolder) -> Over:
         while True:
-            answer = await self._ask_for_work(visit)
+            answer = await self._ask_for_work(folder)
             if isinstance(answer, Over):
                 self.watch.doing = "over"
                 measured = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
-                tell_end(answer, visit, measured | self.progress.account(), stays=self._stays)
+                tell_end(answer, folder, measured | self.progress.account(), stays=self._stays)
                 return answer
-            await self._take(visit, answer)
+            await self._take(folder, answer)
 
-    async def _rest(self, visit: Visit) -> str:
+    async def _rest(self, folder: RunFolder) -> str:
         """Ask now and then until the run is not over any more; gives the key of the task that waits, if one does."""
         # Nobody knows when there is work again: the trainer's memory is others' until then.
         await self._bench.close()
-        await asyncio.to_thread(visit.forget_opened)
+        await asyncio.to_thread(folder.downloads.forget_opened)
         while True:
             await asyncio.sleep(self._longest_pause)
-            answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+            answer = await self._patiently(lambda: self._link.next_task(folder.vault.marks()))
             if not isinstance(answer, Over):
                 return answer.key if answer else OPENING
 
-    async def _ask_for_work(self, visit: Visit) -> Assignment | Over:
+    async def _ask_for_work(self, folder: RunFolder) -> Assignment | Over:
         answer = None
         with self.watch.phase("wait"):
             while answer is None:
-                answer = await self._patiently(lambda: self._link.next_task(visit.marks()))
+                answer = await self._patiently(lambda: self._link.next_task(folder.vault.marks()))
         return answer
 
-    async def _take(self, visit: Visit, assignment: Assignment) -> None:
+    async def _take(self, folder: RunFolder, assignment: Assignment) -> None:
         """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word."""
         task = assignment.task
         self.watch.begin(task)
         self.progress.begin(task)
         log.info("task", kind=task.kind.value, round=task.round, attempt=task.attempt)
-        if newest := visit.is_ahead(task):
+        if newest := folder.vault.is_ahead(task):
             ours, theirs = {"this_site_was_at_round": newest}, {"goes_on_from_round": task.since}
             log.warning("the coordinator was brought back from an older copy", **ours, **theirs)
         try:
-            if not visit.has_answer(assignment.key, task):
-                await self._work(visit, assignment)
-            await self._answer(visit, assignment)
-            self.progress.end(task, visit.scores(assignment.key))
+            if not folder.has_answer(assignment.key, task):
+                await self._work(folder, assignment)
+            await self._answer(folder, assignment)
+            self.progress.end(task, folder.measurements.report(assignment.key))
             self._in_vain.begin_again()
             return
         except DiskFull as full:
-            await self._stop_short(visit, assignment, full)
+            await self._stop_short(folder, assignment, full)
             return
         except Declined as declined:
             await self._decline(assignment.key, declined.reason, declined)
@@ -245,42 +245,42 @@ class Daemon:
         self.watch.doing = "waiting"
         await asyncio.sleep(self._in_vain.take())
 
-    async def _stop_short(self, visit: Visit, assignment: Assignment, full: DiskFull) -> None:
+    async def _stop_short(self, folder: RunFolder, assignment: Assignment, full: DiskFull) -> None:
         """No room for a task: say so, and take no other before there is room for such a one."""
-        await asyncio.to_thread(visit.discard, assignment)
+        await asyncio.to_thread(folder.discard, assignment)
         # By the sizes it should have had room: a quota, others who write, a state larger than thought.
-        wary = visit.has_room(assignment)
+        wary = folder.space.suffices(assignment)
         await self._decline(assignment.key, full.reason, full)
         await self._pause_in_vain()
-        await self._with_room(partial(asyncio.to_thread, visit.check_room, assignment, wary=wary), visit)
+        await self._with_room(partial(asyncio.to_thread, folder.space.check, assignment, wary=wary), folder)
 
-    async def _work(self, visit: Visit, assignment: Assignment) -> None:
+    async def _work(self, folder: RunFolder, assignment: Assignment) -> None:
         # First of all who sent it: until then its sizes are anybody's words.
-        blob, letter = assignment.blob, visit.letter(assignment)
+        blob, letter = assignment.blob, folder.letter(assignment)
         # In threads: removing or cutting what was kept for speed may take its time.
-        await asyncio.to_thread(visit.check_room, assignment)
-        async with Heart(self._link, assignment.key, visit.download(blob)) as heart:
+        await asyncio.to_thread(folder.space.check, assignment)
+        async with Heart(self._link, assignment.key, folder.downloads.file(blob)) as heart:
             with self.watch.phase("download"):
-                file = await asyncio.to_thread(visit.begin_download, blob)
+                file = await asyncio.to_thread(folder.downloads.begin, blob)
                 await self._bring(blob, file, kind=assignment.task.kind)
-            done = await self._twice(lambda: self._train(visit, assignment, letter, heart))
+            done = await self._twice(lambda: self._train(folder, assignment, letter, heart))
             with self.watch.phase("seal"):
-                await heart.during(visit.keep, assignment, done)
-        visit.clean_up(blob)
+                await heart.during(folder.keep, assignment, done)
+        folder.downloads.clean_up(blob)
         self.watch.learn(assignment.task, done)
 
-    async def _train(self, visit: Visit, assignment: Assignment, letter: Letter, heart: Heart) -> Done:
+    async def _train(self, folder: RunFolder, assignment: Assignment, letter: Letter, heart: Heart) -> Done:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.
         with disk_full(self._state):
             with self.watch.phase("open"):
-                down = await heart.during(visit.open, letter, assignment.blob)
+                down = await heart.during(folder.downloads.open, letter, assignment.blob)
             self.watch.give(assignment.task)
 
             def move(samples: int) -> None:
                 heart.beat(samples)
                 self.watch.move(samples)
 
-            return await self._bench.work(visit.job(assignment, down), move)
+            return await self._bench.work(folder.job(assignment, down), move)
 
     async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """A trainer that dies is started once more; what kills it twice is not asked a third time."""
@@ -297,24 +297,24 @@ class Daemon:
             self.watch.lose_trainer()
             raise
 
-    async def _answer(self, visit: Visit, assignment: Assignment) -> None:
+    async def _answer(self, folder: RunFolder, assignment: Assignment) -> None:
         """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
         key, task = assignment.key, assignment.task
-        scores = visit.scores(key)
+        scores = folder.measurements.report(key)
         if scores or task.kind is not Kind.TRAIN:
             with self.watch.phase("report"):
                 await self._patiently(lambda: self._link.report(key, scores))
         if task.kind is not Kind.TRAIN:
-            await self._with_room(partial(asyncio.to_thread, self._audit.settle), visit)
+            await self._with_room(partial(asyncio.to_thread, self._audit.settle), folder)
             return
         if task.drop:
             await self._patiently(lambda: self._link.decline(key, "dropped", ""))
             return
-        offer, parcel = visit.upload(key)
-        await self._with_room(partial(asyncio.to_thread, visit.announce, offer), visit)
+        offer, parcel = folder.upload(key)
+        await self._with_room(partial(asyncio.to_thread, folder.announce, offer), folder)
         with self.watch.phase("upload"):
             receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
-        await self._with_room(partial(asyncio.to_thread, visit.audit, offer, receipt), visit)
+        await self._with_room(partial(asyncio.to_thread, folder.audit, offer, receipt), folder)
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.decline(reason)
@@ -328,7 +328,9 @@ class Daemon:
         with disk_full(self._state):
             await self._patiently(lambda: self._link.fetch(blob, file, kind=kind))
 
-    async def _with_room(self, act: Callable[[], Awaitable[Answer]], visit: Visit | None = None) -> Answer:
+    async def _with_room(
+        self, act: Callable[[], Awaitable[Answer]], folder: RunFolder | None = None
+    ) -> Answer:
         """Do something that needs room on this site's disk. While there is none: first what is only kept for speed
         goes, then it is said and waited for.
         """
@@ -338,7 +340,7 @@ class Daemon:
                 with disk_full(self._state):
                     done = await act()
             except DiskFull as full:
-                if visit is not None and await asyncio.to_thread(visit.forget_opened):
+                if folder is not None and await asyncio.to_thread(folder.downloads.forget_opened):
                     continue
                 before, self.watch.doing = self.watch.doing, "waiting for room"
                 if not said:

@@ -7,7 +7,7 @@ from typing import Any  # numbers and words, as the log takes them
 
 import structlog
 
-from pfl_client.run_folder.folder import Visit
+from pfl_client.run_folder.folder import RunFolder
 from pfl_common.spec.messages import Gathering, Joined, Over
 
 log = structlog.get_logger("pfl.site")
@@ -27,9 +27,9 @@ _NEXT_TIME = (
 """For a site that was not asked to train: one that ends, and one that stays."""
 
 
-def tell_end(over: Over, visit: Visit, numbers: Mapping[str, Any], *, stays: bool) -> None:
+def tell_end(over: Over, folder: RunFolder, numbers: Mapping[str, Any], *, stays: bool) -> None:
     """The run is over: how, with what model, what this site measured and did, and whether it had a part in it."""
-    seen = {"status": over.status, "words": over.words, "model": str(visit.model or "none")}
+    seen = {"status": over.status, "words": over.words, "model": str(folder.model or "none")}
     if over.counted is not None:
         seen["counted_in_rounds"] = str(over.counted)
     said = {name: word for name, word in seen.items() if word}
@@ -37,8 +37,8 @@ def tell_end(over: Over, visit: Visit, numbers: Mapping[str, Any], *, stays: boo
     say("the run is over", **said, **numbers)
     if over.status == "failed":
         return
-    if not visit.marks():
-        log.warning(_WITHOUT_IT if visit.model is None else _NOT_ITS_OWN, what_to_do=_NEXT_TIME[stays])
+    if not folder.vault.marks():
+        log.warning(_WITHOUT_IT if folder.model is None else _NOT_ITS_OWN, what_to_do=_NEXT_TIME[stays])
     elif over.counted == 0:
         log.error(_NEVER_COUNTED, what_to_do=_LOOK_BACK)
 

@@ -93,12 +93,11 @@ class Watch:
         finally:
             self.seconds[phase].add(time.perf_counter() - began)
 
-    def enter(self, spec: RunSpec, left: Left) -> None:
+    def enter(self, spec: RunSpec) -> None:
         """A run has taken this site in; what was measured in another one is not this one's."""
         if self.run != spec.id:
             self.accuracy, self.loss, self.learning = {}, {}, {}
         self.run, self.method, self.rounds = spec.id, spec.method, spec.rounds
-        self.left[spec.id] = left
 
     def begin(self, task: Task) -> None:
         """A task has come."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from pfl_client.run_folder.downloads import Downloads
+from pfl_client.run_folder.serving_model import ServingModel
+from pfl_client.run_folder.vault_generations import Vault
 from pfl_client.trainer_process.task_errors import DiskFull
+from pfl_common.spec.manifest import full_size
+from pfl_common.spec.messages import Assignment
+from pfl_common.spec.run import Kind, RunSpec
 
 SPARE = 4 << 20
 """For what is too small to be counted: notes, scores, the pointer, the trainer's socket."""
@@ -22,3 +28,48 @@ def check(folder: Path, needed: int) -> None:
             expected="room for the download, the next state, the update and the serving model",
             advice=f"make room on the disk of {folder}; the site goes on by itself",
         )
+
+
+class Space:
+    """The room that a run's tasks need on the disk."""
+
+    def __init__(
+        self, folder: Path, spec: RunSpec, *, downloads: Downloads, vault: Vault, serving: ServingModel
+    ) -> None:
+        self._folder, self._spec = folder, spec
+        self._downloads, self._vault, self._serving = downloads, vault, serving
+
+    def check(self, assignment: Assignment, *, wary: bool = False) -> None:
+        """Refuse to begin a task whose files have no room. What the next state will hold is only known from the
+        one before; `wary` counts with a whole model instead, for a site that has run out of room in mid-task.
+        """
+        try:
+            check(self._folder, self._needed(assignment, wary=wary))
+        except DiskFull:
+            self._downloads.forget_opened()
+            check(self._folder, self._needed(assignment, wary=wary))
+
+    def suffices(self, assignment: Assignment) -> bool:
+        """Whether a task's files have room, as far as their sizes are known."""
+        try:
+            self.check(assignment)
+        except DiskFull:
+            return False
+        return True
+
+    def _needed(self, assignment: Assignment, *, wary: bool) -> int:
+        task, blob = assignment.task, assignment.blob
+        needed = self._downloads.lacking(blob) + self._downloads.needed_to_open(blob)
+        if task.kind is Kind.EVALUATE:
+            return needed
+        model = full_size(self._spec.init_manifest)
+        kept = self._vault.at(task.since)
+        smallest = max(0, model - self._downloads.opened_size(blob))
+        state = kept.stat().st_size if kept is not None else smallest
+        needed += max(model, state) if wary else state
+        if task.kind is Kind.FINISH:
+            return needed + model + (model if self._serving.current.exists() else 0)
+        up = 0 if task.drop else full_size(self._spec.manifest(task.kind, task.phase, "up"))
+        # A large update lies open for a moment beside its sealed form; what is larger still has its download's place.
+        sealed = max(0, up - self._downloads.given_back(blob))
+        return needed + sealed + self._downloads.needed_for_update(up)

@@ -22,7 +22,7 @@ from pfl_client.trainer_process.task_errors import disk_full
 from pfl_common.errors import StateError
 from pfl_common.files import atomic
 from pfl_common.spec.messages import Mark
-from pfl_common.spec.run import ClientId
+from pfl_common.spec.run import ClientId, Kind, Task
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ class Vault:
     def marks(self) -> tuple[Mark, ...]:
         """The generations there are, newest first."""
         return tuple(generation.mark for generation in self._pointer.generations)
+
+    def is_ahead(self, task: Task) -> int:
+        """The round this site has reached, if the coordinator trains an earlier one; else 0."""
+        newest = max((mark.round for mark in self.marks()), default=0)
+        return newest if task.kind is Kind.TRAIN and newest > task.round else 0
 
     def at(self, since: int) -> Path | None:
         """The state a task with this last committed round starts from; None: this site never took part."""

@@ -17,8 +17,9 @@ from pfl_client.daemon import heartbeat as heart
 from pfl_client.daemon import loop as story
 from pfl_client.daemon.loop import Daemon
 from pfl_client.data import layout
-from pfl_client.run_folder import folder as visit
 from pfl_client.run_folder.audit import entries
+from pfl_client.run_folder.downloads import Downloads
+from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import DataError, Refused, StateError
@@ -551,9 +552,9 @@ async def test_signs_of_life_while_a_task_is_at_work(state: Path) -> None:
     assert FINISHED == await live(line, Trainer(during=train), state)
 
 
-@pytest.mark.parametrize("work", ["open", "keep"])
+@pytest.mark.parametrize(("part", "work"), [(Downloads, "open"), (RunFolder, "keep")])
 async def test_signs_of_life_while_the_daemon_is_at_work_on_its_files(
-    state: Path, monkeypatch: pytest.MonkeyPatch, work: str
+    state: Path, monkeypatch: pytest.MonkeyPatch, part: type, work: str
 ) -> None:
     """Parcels of gigabytes are opened and closed for longer than a lease lasts: that is told as progress too."""
     line, beating = Line([assign(), FINISHED]), threading.Event()
@@ -567,13 +568,13 @@ async def test_signs_of_life_while_the_daemon_is_at_work_on_its_files(
         return True
 
     monkeypatch.setattr(line, "heartbeat", heartbeat)
-    real = getattr(visit.Visit, work)
+    real = getattr(part, work)
 
     def take_long(*given: object) -> object:
         assert beating.wait(20)
         return real(*given)
 
-    monkeypatch.setattr(visit.Visit, work, take_long)
+    monkeypatch.setattr(part, work, take_long)
     assert FINISHED == await live(line, Trainer(), state)
     assert sorted(heard) == heard
 

@@ -16,9 +16,9 @@ def end(
     over: Over, *, marks: tuple[int, ...] = (1,), model: str | None = "m", stays: bool = False
 ) -> list[Any]:
     """The lines for this end, at a site with these generations and this model."""
-    visit: Any = SimpleNamespace(marks=lambda: marks, model=model)
+    folder: Any = SimpleNamespace(vault=SimpleNamespace(marks=lambda: marks), model=model)
     with capture_logs() as said:
-        tell_end(over, visit, {"rounds": 3}, stays=stays)
+        tell_end(over, folder, {"rounds": 3}, stays=stays)
     return said
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from pfl_client.daemon import loop
 from pfl_client.envelopes.sealed import SealedEnvelopes
-from pfl_client.run_folder import folder as visit
-from pfl_client.run_folder.folder import Visit
+from pfl_client.run_folder.folder import RunFolder
 from pfl_client.run_folder.outbox import Outbox
 from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common import sealing
@@ -23,7 +22,7 @@ from pfl_common.errors import Refused
 from pfl_common.files import atomic
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import open_card
-from pfl_common.spec.messages import Assignment, Joined, Mark, Offer, Over, Receipt, header_up
+from pfl_common.spec.messages import Assignment, Joined, Mark, Offer, Over, Receipt, header_of_init, header_up
 from pfl_common.spec.run import Header, Kind, RunSpec, Task
 from tests.client.support.forged_downloads import FORGED
 from tests.client.support.sealed_line import INIT, OTHER, PLAIN, SITE, Line, Place, Post, Sent, Trainer, pin
@@ -184,7 +183,7 @@ def a_task_as_the_first_model(post: Post) -> tuple[Joined, bytes]:
 def anothers_first_model(post: Post) -> tuple[Joined, bytes]:
     """The other site's wrap."""
     joined, raw = post.join()
-    header = Header.from_json(visit.header_of_init(post.spec).to_json())
+    header = Header.from_json(header_of_init(post.spec).to_json())
     _, theirs, _ = post.seal(INIT, header, site=OTHER)
     return replace(joined, seal=theirs), raw
 
@@ -355,7 +354,7 @@ def test_the_same_update_twice_has_two_keys(post: Post, tmp_path: Path) -> None:
 
 def test_a_tampered_word_beside_a_good_file(post: Post, tmp_path: Path) -> None:
     """Even with a signature over it, a header of another task does not open what lies there."""
-    run = Visit(tmp_path / "run", post.spec, SITE, envelopes=_met(post))
+    run = RunFolder(tmp_path / "run", post.spec, SITE, envelopes=_met(post))
     assignment, _ = post.send()
     other = replace(assignment.header, state="other")
     seal = vouch(post.keys, other, assignment.blob, wrap=assignment.seal.wrap)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.run_folder.folder import Visit
+from pfl_client.run_folder.folder import RunFolder
 from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_common.errors import StateError
 from pfl_common.spec.messages import Mark
@@ -16,14 +16,14 @@ from pfl_deploy.simulation.loopback import OpenEnvelopes
 from tests.client.daemon.test_loop import SITE, pin
 
 
-def visit(folder: Path, spec: RunSpec) -> None:
-    """Come and go."""
-    Visit(folder, spec, SITE, envelopes=OpenEnvelopes()).close()
+def come_and_go(folder: Path, spec: RunSpec) -> None:
+    """Open the folder and close it."""
+    RunFolder(folder, spec, SITE, envelopes=OpenEnvelopes()).close()
 
 
 def take_part(folder: Path, spec: RunSpec) -> None:
     """Leave a state behind, as after a round."""
-    visit(folder, spec)
+    come_and_go(folder, spec)
     vault = Vault(folder, Owner(spec.id, spec.hash, SITE))
     vault.draft.write_bytes(bytes(100))
     vault.commit(Mark(1, 1), vault.draft, None, since=0)
@@ -35,11 +35,11 @@ def test_another_run_under_the_same_name(tmp_path: Path) -> None:
     folder, spec = tmp_path / "run-1", pin()
     take_part(folder, spec)
     with pytest.raises(StateError) as caught:
-        visit(folder, replace(spec, rounds=9, seed=8))
+        come_and_go(folder, replace(spec, rounds=9, seed=8))
     said = str(caught.value)
     for words in ("run run-1 is not the one", "rounds, seed were others", "another --seed", str(folder)):
         assert words in said
-    visit(folder, spec)
+    come_and_go(folder, spec)
 
 
 def test_a_specification_that_was_not_written_to_its_end(tmp_path: Path) -> None:
@@ -48,6 +48,6 @@ def test_a_specification_that_was_not_written_to_its_end(tmp_path: Path) -> None
     take_part(folder, spec)
     (folder / "spec.json").write_text("{")
     with pytest.raises(StateError, match="belongs to spec"):
-        visit(folder, replace(spec, rounds=9))
-    visit(folder, spec)
+        come_and_go(folder, replace(spec, rounds=9))
+    come_and_go(folder, spec)
     assert spec.to_json() == (folder / "spec.json").read_text()

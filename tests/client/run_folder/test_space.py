@@ -12,19 +12,17 @@ from typing import NamedTuple
 
 import pytest
 
-from pfl_client.connection import partial_file
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.daemon import loop as story
-from pfl_client.run_folder import folder as visit
 from pfl_client.run_folder.audit import entries
-from pfl_client.run_folder.outbox import Outbox, Upload
+from pfl_client.run_folder.folder import RunFolder
 from pfl_client.run_folder.vault_generations import Vault
-from pfl_client.trainer_process.api import Parcel, Progress
+from pfl_client.trainer_process.api import Progress
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import Refused
 from pfl_common.files import recycler
 from pfl_common.spec.messages import Joined, Over
-from pfl_common.spec.run import Description, Header, Kind
+from pfl_common.spec.run import Description, Kind
 from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, put_together
 
 
@@ -111,14 +109,14 @@ async def test_what_left_is_listed_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The receipt is here and the list cannot be written: the site waits, and lists it once and whole."""
-    troubles, audit = [DiskFull("full"), DiskFull("full")], story.Visit.audit
+    troubles, audit = [DiskFull("full"), DiskFull("full")], RunFolder.audit
 
-    def fail_first(visit: story.Visit, *words: object) -> None:
+    def fail_first(folder: RunFolder, *words: object) -> None:
         if troubles:
             raise troubles.pop()
-        audit(visit, *words)  # type: ignore[arg-type]  # as they came
+        audit(folder, *words)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(story.Visit, "audit", fail_first)
+    monkeypatch.setattr(RunFolder, "audit", fail_first)
     state = tmp_path / "state"
     assert FINISHED == await live(Line([assign(), FINISHED]), Trainer(), state)
     assert ["update", "receipt"] == [entry["kind"] for entry in entries(state)]
@@ -150,43 +148,6 @@ def _caused_by(refused: Refused) -> Unreachable:
     trouble = Unreachable("the transfer stands at 0 bytes")
     trouble.__cause__ = refused
     return trouble
-
-
-async def test_a_vast_download_gives_its_place_to_the_update(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the trainer has read, and the update of the task before, are gone when the next update is closed."""
-    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 0)
-    monkeypatch.setattr(visit, "REUSED_LIMIT", 0)
-    held: list[set[str]] = []
-    store = Outbox.store
-
-    def look(self: Outbox, key: str, header: Header, update: Parcel) -> Upload:
-        runs = tmp_path / "state" / "runs" / "run-1"
-        held.append({path.name for room in ("downloads", "outbox") for path in (runs / room).iterdir()})
-        return store(self, key, header, update)
-
-    monkeypatch.setattr(Outbox, "store", look)
-    line = Line([assign(), assign(number=2, since=1), FINISHED])
-    assert FINISHED == await live(line, Trainer(), tmp_path / "state")
-    assert [set(), set()] == held
-    assert 2 == len(line.hear("submit"))
-
-
-async def test_a_download_whose_note_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before its first byte: the task is declined, the site goes on."""
-    lay, troubles = partial_file.lay, [OSError(errno.ENOSPC, "full")]
-
-    def fail_first(*words: object) -> None:
-        if troubles:
-            raise troubles.pop()
-        lay(*words)  # type: ignore[arg-type]  # as they came
-
-    monkeypatch.setattr(partial_file, "lay", fail_first)
-    line = Line([assign(), assign(number=2), FINISHED])
-    assert FINISHED == await live(line, Trainer(), tmp_path / "state")
-    assert ["disk_full"] == [reason for _, reason, _ in line.hear("decline")]  # type: ignore[misc]  # three words
-    assert [("000002-1-train", b"update 2")] == line.hear("submit")
 
 
 async def test_old_files_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,15 +196,15 @@ async def test_what_is_kept_for_speed_goes_before_anybody_waits(
 ) -> None:
     """The list of what left has no room beside them: they go, and nobody is told of a full disk."""
     monkeypatch.setattr(recycler, "WORTH", 1)
-    audit, state, seen = story.Visit.audit, tmp_path / "state", []
+    audit, state, seen = RunFolder.audit, tmp_path / "state", []
 
-    def fail_beside_blanks(visit: story.Visit, *words: object) -> None:
+    def fail_beside_blanks(folder: RunFolder, *words: object) -> None:
         seen.append(len(list(state.glob("runs/*/blanks/*"))))
         if seen[-1]:
             raise DiskFull("full")
-        audit(visit, *words)  # type: ignore[arg-type]  # as they came
+        audit(folder, *words)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(story.Visit, "audit", fail_beside_blanks)
+    monkeypatch.setattr(RunFolder, "audit", fail_beside_blanks)
     assert FINISHED == await live(Line([assign(), FINISHED]), Trainer(), state)
     assert [1, 0] == seen
     assert "waiting for room" not in "".join(capsys.readouterr())

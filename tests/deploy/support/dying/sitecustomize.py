@@ -72,8 +72,8 @@ def watch_site(module):
 
         return look
 
-    wrap(module.Visit, "keep", before=at("unsaved"), after=at("outbox"))
-    wrap(module.Visit, "audit", before=lambda said: die("received", number_of(said["offer"].key)))
+    wrap(module.RunFolder, "keep", before=at("unsaved"), after=at("outbox"))
+    wrap(module.RunFolder, "audit", before=lambda said: die("received", number_of(said["offer"].key)))
 
 
 def watch_coordinator(module):

@@ -1,0 +1,147 @@
+"""The downloads of a run: who vouches for each, where it is fetched to, and its content opened for the trainer.
+
+    downloads/DIGEST       a download as it comes, sealed
+    downloads/opened.raw   a large one, opened for the trainer
+    downloads/update.raw   a large update, as the trainer writes it
+    received.jsonl         what the coordinator signed, a line for each download of a task
+
+Files are written over those of the task before: fresh pages on a disk cost more.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pfl_client.connection import partial_file
+from pfl_client.envelopes import Envelopes, Letter
+from pfl_client.trainer_process import api
+from pfl_client.trainer_process.api import Parcel
+from pfl_client.trainer_process.task_errors import Tampered, disk_full
+from pfl_common.errors import Refused
+from pfl_common.files import atomic
+from pfl_common.files.recycler import Blanks
+from pfl_common.spec.messages import Assignment, Blob, Seal
+from pfl_common.spec.run import Header
+
+REUSED_LIMIT = 256 << 20
+"""Opened parcels up to this size stay on the disk between tasks, to be written over."""
+
+
+class Downloads:
+    """The files of downloads in a run's folder."""
+
+    def __init__(self, run: Path, envelopes: Envelopes, blanks: Blanks) -> None:
+        """`run` is the run's folder."""
+        self._run, self._folder = run, run / "downloads"
+        self._envelopes, self._blanks = envelopes, blanks
+        self._folder.mkdir(exist_ok=True, mode=0o700)
+        self._opened, self.update = self._folder / "opened.raw", self._folder / "update.raw"
+        for draft in (*self._folder.glob(".*"), *self._folder.glob("*.raw")):
+            draft.unlink()
+
+    def accept(self, header: Header, blob: Blob, seal: Seal) -> Letter:
+        """Verify who sent a download, before its first byte."""
+        try:
+            return self._envelopes.receive(header, blob, seal)
+        except Refused as refused:
+            raise tampered(refused) from None
+
+    def keep_word(self, assignment: Assignment) -> None:
+        """Keep the coordinator's signature, as evidence should it sign two different parcels under one header."""
+        blob, seal = assignment.blob, assignment.seal
+        signed = {"digest": blob.digest, "bytes": blob.size, "wrap": seal.wrap.hex()}
+        words = {"header": assignment.header.to_json(), "signature": seal.signature.hex()}
+        text = json.dumps({"task": assignment.key, **words, **signed}, sort_keys=True) + "\n"
+        with disk_full(self._run):
+            atomic.append(self._run / "received.jsonl", text.encode())
+
+    def file(self, blob: Blob) -> Path:
+        """Where these bytes are fetched to; a part that is already there is kept."""
+        return self._folder / blob.digest
+
+    def begin(self, blob: Blob) -> Path:
+        """The same, where bytes of an older one may be written over."""
+        file = self.file(blob)
+        with disk_full(self._run):
+            partial_file.lay(self._blanks, file, blob.size)
+        return file
+
+    def open(self, letter: Letter, blob: Blob) -> Parcel:
+        """The content of a download for the trainer: a large one in a file, which the next is written over."""
+        file = self.file(blob)
+        try:
+            if not _goes_as_file(self.opened_size(blob)):
+                return letter.read(file)
+            letter.unpack_over(file, self._opened)
+            return self._opened
+        except Refused as refused:
+            file.unlink(missing_ok=True)
+            raise tampered(refused) from None
+
+    def opened_size(self, blob: Blob) -> int:
+        """The bytes of its content."""
+        return self._envelopes.plain(blob.size)
+
+    def lacking(self, blob: Blob) -> int:
+        """The bytes still to be fetched."""
+        return _growth(self.file(blob), blob.size)
+
+    def needed_to_open(self, blob: Blob) -> int:
+        """The room its content still needs on the disk."""
+        size = self.opened_size(blob)
+        return _growth(self._opened, size) if _goes_as_file(size) else 0
+
+    def needed_for_update(self, size: int) -> int:
+        """The room an update of this size still needs before it is sealed."""
+        return _growth(self.update, size) if _goes_as_file(size) else 0
+
+    def given_back(self, blob: Blob) -> int:
+        """The room that `make_way` will give back."""
+        size = self.opened_size(blob)
+        return blob.size + size if size > REUSED_LIMIT else 0
+
+    def make_way(self, blob: Blob) -> None:
+        """The trainer has read it all: a download of gigabytes gives its place to the update that is closed now."""
+        if _is_vast(self._opened):
+            self._opened.unlink()
+            partial_file.forget(self.file(blob))
+
+    def clean_up(self, blob: Blob) -> None:
+        """Forget a download whose task is done."""
+        file = self.file(blob)
+        self._blanks.give(file)
+        partial_file.forget(file)
+        for path in (self._opened, self.update):
+            if _is_vast(path):
+                path.unlink()
+
+    def forget_opened(self) -> bool:
+        """Give back the room of what is only kept because it is quick to write over; whether there was any."""
+        opened = [path for path in (self._opened, self.update) if path.exists()]
+        for path in opened:
+            atomic.remove(path)
+        return self._blanks.clear() > 0 or bool(opened)
+
+
+def tampered(refused: Refused) -> Tampered:
+    """A download that does not verify, in words."""
+    return Tampered(
+        f"a download is not what the coordinator sealed for this site: {refused.words}",
+        expected="its own bytes, under its signature",
+        advice="tell the operator: something between coordinator and site changes what passes",
+    )
+
+
+def _goes_as_file(size: int) -> bool:
+    """Whether a parcel is too large for a message between daemon and trainer."""
+    return size > api.MESSAGE_LIMIT
+
+
+def _is_vast(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > REUSED_LIMIT
+
+
+def _growth(file: Path, size: int) -> int:
+    """The bytes that a file still needs to reach `size`."""
+    return max(0, size - (file.stat().st_size if file.exists() else 0))

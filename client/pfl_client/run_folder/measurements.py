@@ -1,0 +1,40 @@
+"""What a site measured in a run, kept in its folder, and the part of it that is reported.
+
+scores.json     of the last task done: a kill before the report does not lose them
+history.jsonl   a line for each task done
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pfl_client.trainer_process.api import Done
+from pfl_common.evaluation import evaluations, shorten, tell
+from pfl_common.files import atomic
+from pfl_common.spec.messages import Assignment, Scores
+from pfl_common.spec.run import Kind
+
+
+class Measurements:
+    """The measurements in a run's folder."""
+
+    def __init__(self, folder: Path, *, tells: bool) -> None:
+        """With `tells`, what training said of itself is reported beside the scores."""
+        self._scores, self._history, self._tells = folder / "scores.json", folder / "history.jsonl", tells
+
+    def keep(self, assignment: Assignment, done: Done) -> None:
+        """Keep those of a finished task."""
+        told = tell(done.metrics) if assignment.task.kind is Kind.TRAIN else {}
+        self._scores.write_text(json.dumps({assignment.key: done.scores | told}))
+        line = {"task": assignment.key, "scores": shorten(done.scores), "metrics": done.metrics}
+        atomic.append(self._history, (json.dumps(line, sort_keys=True) + "\n").encode())
+
+    def report(self, key: str) -> Scores:
+        """The evaluation to report for this task."""
+        try:
+            measured: dict[str, Scores] = json.loads(self._scores.read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        scores = measured.get(key, {})
+        return scores if self._tells else evaluations(scores)
