@@ -87,8 +87,8 @@ class Site:
         """Say what this site did until a signal ended it, where its state lies, and how to continue."""
         told: dict[str, Json] = {}
         if self._daemon is not None and self._folder is not None:
-            told, run = self._daemon.progress.account(), self._folder / "runs" / self._daemon.watch.run
-            if self._daemon.watch.run:
+            told, run = self._daemon.progress.account(), self._folder / "runs" / self._daemon.watch.run.id
+            if self._daemon.watch.run.id:
                 serving = ServingModel(run / "serving").current
                 told |= {"own_state": str(run)}
                 told |= {"model": str(serving) if serving.exists() else "none before the run's end"}

@@ -71,7 +71,7 @@ def _by_label(values: Mapping[str, Value]) -> Values:
 
 
 def _who(watch: Watch) -> tuple[str, ...]:
-    return watch.site, watch.run, watch.method, version("pfl-net"), watch.device
+    return watch.site, watch.run.id, watch.run.method, version("pfl-net"), watch.trainer.device
 
 
 _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
@@ -99,7 +99,7 @@ _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
     ),
     (
         Number("pfl_site_rounds_planned", "gauge", "Rounds the run is to have."),
-        lambda seen: _one(seen.watch.rounds),
+        lambda seen: _one(seen.watch.run.rounds),
     ),
     (
         Number("pfl_site_task_timestamp_seconds", "gauge", "When the last task began."),
@@ -143,17 +143,17 @@ _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
     ),
     (
         Number("pfl_site_accuracy_ratio", "gauge", "Own accuracy, last measured.", ("measure",), _MEASURES),
-        lambda seen: _by_label(seen.watch.accuracy),
+        lambda seen: _by_label(seen.watch.run.accuracy),
     ),
     (
         Number("pfl_site_loss", "gauge", "Own loss, last measured.", ("measure",), _MEASURES),
-        lambda seen: _by_label(seen.watch.loss),
+        lambda seen: _by_label(seen.watch.run.loss),
     ),
     (
         Number(
             "pfl_site_learning", "gauge", "What training said last.", ("name",), "as the method names them"
         ),
-        lambda seen: _by_label(seen.watch.learning),
+        lambda seen: _by_label(seen.watch.run.learning),
     ),
     (
         Number("pfl_site_declined", "counter", "Tasks not done.", ("reason",), _join(DECLINES)),
@@ -171,7 +171,7 @@ _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
     ),
     (
         Number("pfl_site_lost_trainers", "counter", "Trainer processes that died."),
-        lambda seen: _one(seen.watch.trainers_lost),
+        lambda seen: _one(seen.watch.trainer.lost),
     ),
     (
         Number(
@@ -181,7 +181,7 @@ _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
             ("of",),
             "resident, device (what torch holds on a graphics card; absent on a CPU)",
         ),
-        lambda seen: _by_label(seen.watch.memory),
+        lambda seen: _by_label(seen.watch.trainer.memory),
     ),
     (
         Number("pfl_site_certificate_end_timestamp_seconds", "gauge", "End of this site's certificate."),

@@ -6,41 +6,34 @@ Without torch: a training step never delays a heartbeat, and an idle site stays 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import structlog
 
-from pfl_client.connection.link import INIT, Link, NotAdmitted, Traffic, Unreachable, lacks_room
+from pfl_client.connection.link import INIT, Link, NotAdmitted, Traffic, Unreachable
 from pfl_client.daemon.heartbeat import Heart
 from pfl_client.daemon.progress import SiteProgress, tell_joined
+from pfl_client.daemon.retry import Retry
 from pfl_client.daemon.run_summary import tell_end, tell_hindrances
+from pfl_client.daemon.site_data import SiteData
 from pfl_client.daemon.status import Watch
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
 from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
-from pfl_common.app.backoff import BackOff
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.files.recycler import throw_away
 from pfl_common.spec.messages import OPENING, Assignment, Blob, Joined, Over
 from pfl_common.spec.run import Description, Kind, RunSpec
 
 log = structlog.get_logger("pfl.site")
-Answer = TypeVar("Answer")
 
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 15.0
 GOODBYE_SECONDS = 3.0
-SAY_AGAIN_SECONDS = 60.0
-"""How often a coordinator that is away for long is worth a line."""
 SAY_WAITING_SECONDS = 1800.0
-"""And how often a run that has not begun."""
+"""How often a run that has not begun is worth a line."""
 
 
 class Daemon:
@@ -60,13 +53,12 @@ class Daemon:
         traffic: Traffic | None = None,
         audit: Audit | None = None,
     ) -> None:
-        self._stays, self._tells, self._description = stays, tells, description
-        self._folder, self._link, self._bench, self._state = folder, link, bench, state
-        self._envelopes, self._audit, self._said = envelopes, audit or Audit(state), ""
+        self._link, self._bench, self._envelopes = link, bench, envelopes
+        self._state, self._stays, self._tells = state, stays, tells
+        self._audit, self._data = audit or Audit(state), SiteData(folder, description)
         self.watch = Watch(folder.site, left=self._audit.left)
         self.progress = SiteProgress(self.watch, traffic)
-        self._longest_pause = LONGEST_PAUSE
-        self._in_vain = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._retry = Retry(self.watch, state)
         self.comes_back = False
         """Whoever ends this daemon starts it again: it says no goodbye, and its round waits for it as after a crash."""
 
@@ -74,7 +66,8 @@ class Daemon:
         """Take part until the coordinator says that the run is over; a site that stays waits for the next one."""
         try:
             await asyncio.to_thread(throw_away, (self._state / "runs").glob("*/blanks"))
-            description, over = await self._look(), None
+            self.watch.doing, over = "reading data", None
+            description = await self._data.describe(self._bench, self._envelopes, self._retry)
             while over is None:
                 joined = await self._join(description)
                 over = await self._take_part(joined, RunSpec.from_json(joined.spec))
@@ -88,27 +81,16 @@ class Daemon:
                 self._audit.settle()
             await self._bench.close()
 
-    async def _look(self) -> Description:
-        self.watch.doing = "reading data"
-        description = self._description
-        if description is None:
-            description = await self._twice(lambda: self._bench.describe(self._folder))
-        for warning in description.warnings:
-            log.warning("data", warning=warning)
-        # As it comes from the trainer it would tell whoever has the same files that this site has them.
-        self._said = self._envelopes.veil(description.data)
-        return replace(description, data=self._said)
-
     async def _take_part(self, joined: Joined, spec: RunSpec) -> Over | None:
         """One run from joining it to its end; None when the coordinator has another one by now. A site that stays
         rests at the end, and goes on if the run does: one that failed may be tried again.
         """
         self._envelopes.meet(joined.card)
         self._audit.meet(spec.id, joined.card)
-        folder = await self._with_room(lambda: self._open(spec))
+        folder = await self._retry.until_room(lambda: self._open(spec))
         try:
             tell_joined(spec)
-            self._compare_data(spec)
+            self._data.compare(spec)
             key = OPENING
             while True:
                 await self._enter(folder, spec, joined, key=key)
@@ -124,16 +106,8 @@ class Daemon:
         finally:
             folder.close()
 
-    def _compare_data(self, spec: RunSpec) -> None:
-        """Warn if the data differ from those the run was begun with: a disk may not be mounted, for example."""
-        then, now = spec.data.get(self._folder.site, ""), self._said
-        if then and now and then != now:
-            log.warning(
-                "the data are others than those the run was begun with; it goes on with these", run=spec.id
-            )
-
     async def _open(self, spec: RunSpec) -> RunFolder:
-        path, site = self._state / "runs" / spec.id, self._folder.site
+        path, site = self._state / "runs" / spec.id, self._data.folder.site
         return RunFolder(path, spec, site, envelopes=self._envelopes, audit=self._audit, tells=self._tells)
 
     async def _join(self, description: Description) -> Joined:
@@ -145,7 +119,7 @@ class Daemon:
         self.watch.doing = "over" if self.watch.doing == "over" else "joining"
         while not isinstance(joined, Joined):
             try:
-                joined = await self._patiently(lambda: self._link.join(description))
+                joined = await self._retry.until_answered(lambda: self._link.join(description))
                 self.watch.doing = "joining"
                 said = tell_hindrances(joined, said)
                 if joined is None and clock() - told >= SAY_WAITING_SECONDS:
@@ -157,7 +131,7 @@ class Daemon:
                 if not failed:
                     log.warning("the run has failed, waiting for the next one", why=str(refusal))
                 self.watch.doing, failed = "over", True
-                await asyncio.sleep(self._longest_pause)
+                await asyncio.sleep(self._retry.longest)
         return joined
 
     async def _enter(self, folder: RunFolder, spec: RunSpec, joined: Joined, *, key: str) -> None:
@@ -166,11 +140,14 @@ class Daemon:
         letter = folder.first_model.accept(joined)
         async with Heart(self._link, key, folder.downloads.file(joined.init), at_work=key != OPENING):
             if letter is not None:
-                await self._with_room(partial(self._bring_init, folder, joined, letter), folder)
+                await self._retry.until_room(
+                    partial(self._bring_init, folder, joined, letter), folder.downloads.forget_opened
+                )
             self.watch.doing = "reading data"
-            await self._twice(lambda: self._bench.open(self._folder, joined.spec, folder.first_model.file))
-        # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
-        self._longest_pause = self._in_vain.longest = min(LONGEST_PAUSE, spec.lease_seconds / 2)
+            await self._retry.with_trainer(
+                lambda: self._bench.open(self._data.folder, joined.spec, folder.first_model.file)
+            )
+        self._retry.fit(spec.lease_seconds)
 
     async def _bring_init(self, folder: RunFolder, joined: Joined, letter: Letter) -> None:
         folder.first_model.check_room(joined)
@@ -184,7 +161,7 @@ class Daemon:
             answer = await self._ask_for_work(folder)
             if isinstance(answer, Over):
                 self.watch.doing = "over"
-                measured = {name: round(value, 4) for name, value in sorted(self.watch.accuracy.items())}
+                measured = {name: round(value, 4) for name, value in sorted(self.watch.run.accuracy.items())}
                 tell_end(answer, folder, measured | self.progress.account(), stays=self._stays)
                 return answer
             await self._take(folder, answer)
@@ -195,8 +172,8 @@ class Daemon:
         await self._bench.close()
         await asyncio.to_thread(folder.downloads.forget_opened)
         while True:
-            await asyncio.sleep(self._longest_pause)
-            answer = await self._patiently(lambda: self._link.next_task(folder.vault.marks()))
+            await asyncio.sleep(self._retry.longest)
+            answer = await self._retry.until_answered(lambda: self._link.next_task(folder.vault.marks()))
             if not isinstance(answer, Over):
                 return answer.key if answer else OPENING
 
@@ -204,7 +181,7 @@ class Daemon:
         answer = None
         with self.watch.phase("wait"):
             while answer is None:
-                answer = await self._patiently(lambda: self._link.next_task(folder.vault.marks()))
+                answer = await self._retry.until_answered(lambda: self._link.next_task(folder.vault.marks()))
         return answer
 
     async def _take(self, folder: RunFolder, assignment: Assignment) -> None:
@@ -221,7 +198,7 @@ class Daemon:
                 await self._work(folder, assignment)
             await self._answer(folder, assignment)
             self.progress.end(task, folder.measurements.report(assignment.key))
-            self._in_vain.begin_again()
+            self._retry.went_well()
             return
         except DiskFull as full:
             await self._stop_short(folder, assignment, full)
@@ -238,12 +215,7 @@ class Daemon:
             log.warning("not taken", task=assignment.key, code=refused.code, words=refused.words)
             if refused.code == "late":
                 return
-        await self._pause_in_vain()
-
-    async def _pause_in_vain(self) -> None:
-        """Pause after a failure, longer each time, so that a round that keeps failing is not retried at once."""
-        self.watch.doing = "waiting"
-        await asyncio.sleep(self._in_vain.take())
+        await self._retry.pause_in_vain()
 
     async def _stop_short(self, folder: RunFolder, assignment: Assignment, full: DiskFull) -> None:
         """No room for a task: say so, and take no other before there is room for such a one."""
@@ -251,8 +223,11 @@ class Daemon:
         # By the sizes it should have had room: a quota, others who write, a state larger than thought.
         wary = folder.space.suffices(assignment)
         await self._decline(assignment.key, full.reason, full)
-        await self._pause_in_vain()
-        await self._with_room(partial(asyncio.to_thread, folder.space.check, assignment, wary=wary), folder)
+        await self._retry.pause_in_vain()
+        await self._retry.until_room(
+            partial(asyncio.to_thread, folder.space.check, assignment, wary=wary),
+            folder.downloads.forget_opened,
+        )
 
     async def _work(self, folder: RunFolder, assignment: Assignment) -> None:
         # First of all who sent it: until then its sizes are anybody's words.
@@ -263,7 +238,7 @@ class Daemon:
             with self.watch.phase("download"):
                 file = await asyncio.to_thread(folder.downloads.begin, blob)
                 await self._bring(blob, file, kind=assignment.task.kind)
-            done = await self._twice(lambda: self._train(folder, assignment, letter, heart))
+            done = await self._retry.with_trainer(lambda: self._train(folder, assignment, letter, heart))
             with self.watch.phase("seal"):
                 await heart.during(folder.keep, assignment, done)
         folder.downloads.clean_up(blob)
@@ -282,39 +257,30 @@ class Daemon:
 
             return await self._bench.work(folder.job(assignment, down), move)
 
-    async def _twice(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """A trainer that dies is started once more; what kills it twice is not asked a third time."""
-        try:
-            return await self._count_losses(ask)
-        except TrainerLost as lost:
-            log.warning("the trainer ended, once more", how=str(lost))
-            return await self._count_losses(ask)
-
-    async def _count_losses(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        try:
-            return await ask()
-        except TrainerLost:
-            self.watch.lose_trainer()
-            raise
-
     async def _answer(self, folder: RunFolder, assignment: Assignment) -> None:
         """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
         key, task = assignment.key, assignment.task
         scores = folder.measurements.report(key)
         if scores or task.kind is not Kind.TRAIN:
             with self.watch.phase("report"):
-                await self._patiently(lambda: self._link.report(key, scores))
+                await self._retry.until_answered(lambda: self._link.report(key, scores))
         if task.kind is not Kind.TRAIN:
-            await self._with_room(partial(asyncio.to_thread, self._audit.settle), folder)
+            await self._retry.until_room(
+                partial(asyncio.to_thread, self._audit.settle), folder.downloads.forget_opened
+            )
             return
         if task.drop:
-            await self._patiently(lambda: self._link.decline(key, "dropped", ""))
+            await self._retry.until_answered(lambda: self._link.decline(key, "dropped", ""))
             return
         offer, parcel = folder.upload(key)
-        await self._with_room(partial(asyncio.to_thread, folder.announce, offer), folder)
+        await self._retry.until_room(
+            partial(asyncio.to_thread, folder.announce, offer), folder.downloads.forget_opened
+        )
         with self.watch.phase("upload"):
-            receipt = await self._patiently(lambda: self._link.submit(offer, parcel))
-        await self._with_room(partial(asyncio.to_thread, folder.audit, offer, receipt), folder)
+            receipt = await self._retry.until_answered(lambda: self._link.submit(offer, parcel))
+        await self._retry.until_room(
+            partial(asyncio.to_thread, folder.audit, offer, receipt), folder.downloads.forget_opened
+        )
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.decline(reason)
@@ -322,63 +288,8 @@ class Daemon:
         words = error.seen if isinstance(error, UserError) else str(error)
         log.error("task declined", task=key, reason=reason, words=words)
         with suppress(Refused):
-            await self._patiently(lambda: self._link.decline(key, reason, words))
+            await self._retry.until_answered(lambda: self._link.decline(key, reason, words))
 
     async def _bring(self, blob: Blob, file: Path, *, kind: str) -> None:
         with disk_full(self._state):
-            await self._patiently(lambda: self._link.fetch(blob, file, kind=kind))
-
-    async def _with_room(
-        self, act: Callable[[], Awaitable[Answer]], folder: RunFolder | None = None
-    ) -> Answer:
-        """Do something that needs room on this site's disk. While there is none: first what is only kept for speed
-        goes, then it is said and waited for.
-        """
-        pauses, said = BackOff(FIRST_PAUSE, self._longest_pause), False
-        while True:
-            try:
-                with disk_full(self._state):
-                    done = await act()
-            except DiskFull as full:
-                if folder is not None and await asyncio.to_thread(folder.downloads.forget_opened):
-                    continue
-                before, self.watch.doing = self.watch.doing, "waiting for room"
-                if not said:
-                    log.error("waiting for room on the disk", seen=full.seen, advice=full.advice)
-                said = True
-                await asyncio.sleep(pauses.take())
-                self.watch.doing = before
-            else:
-                if said:
-                    log.info("there is room again")
-                return done
-
-    async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call until the coordinator answers: a line that is down is no reason to give up, only to wait longer."""
-        pauses = BackOff(FIRST_PAUSE, self._longest_pause, varied=True)
-        silent_since, said = 0.0, float("-inf")
-        clock = asyncio.get_running_loop().time
-        while True:
-            try:
-                answer = await call()
-            except (Unreachable, Refused, NotAdmitted) as why:
-                lacking = lacks_room(why)
-                # Whoever refuses does answer.
-                self.watch.connected = bool(lacking) or not isinstance(why, Unreachable)
-                if self.watch.connected and not lacking:
-                    raise
-                if lacking:
-                    self.watch.refuse("no_room")
-                silent_since = silent_since or clock()
-                tell = not pauses.at_longest or clock() - said >= SAY_AGAIN_SECONDS
-                pause = pauses.take()
-                if tell:
-                    seen = "the coordinator has no room" if lacking else "the coordinator does not answer"
-                    log.warning(seen, why=lacking or str(why), again_in_seconds=round(pause, 1))
-                    said = clock()
-                await asyncio.sleep(pause)
-            else:
-                if silent_since:
-                    log.info("the coordinator answers again", after_seconds=round(clock() - silent_since))
-                self.watch.connected = True
-                return answer
+            await self._retry.until_answered(lambda: self._link.fetch(blob, file, kind=kind))

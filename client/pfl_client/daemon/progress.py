@@ -56,8 +56,8 @@ class SiteProgress:
         self._last = {**accuracy, "measured_in_round": task.round} if accuracy else self._last
         came, went = self._crossed()
         told: dict[str, Json] = {"round": task.round, "of": task.rounds}
-        if task.kind is Kind.TRAIN and "loss" in self._watch.learning:
-            told["training_loss"] = round(self._watch.learning["loss"], 4)
+        if task.kind is Kind.TRAIN and "loss" in self._watch.run.learning:
+            told["training_loss"] = round(self._watch.run.learning["loss"], 4)
         told |= accuracy | {"seconds": round(self._clock() - self._began, 2)}
         if self._traffic is not None:
             told |= {"bytes_down": came - self._came, "bytes_up": went - self._went}
@@ -69,7 +69,7 @@ class SiteProgress:
 
     def account(self) -> dict[str, Json]:
         """A summary of this site's work since it was started."""
-        told: dict[str, Json] = {"rounds_trained": self._watch.trained, **self._last}
+        told: dict[str, Json] = {"rounds_trained": self._watch.trainer.trained, **self._last}
         if self._under_way:
             told["broke_off_round"] = self._under_way
         if self._traffic is not None:
@@ -81,10 +81,12 @@ class SiteProgress:
         """All of it in one line, as it is now."""
         watch = self._watch
         came, went = self._crossed()
-        parts = [watch.site, f"round {watch.round} of {watch.rounds}" if watch.round else "", watch.doing]
+        parts = [watch.site, f"round {watch.round} of {watch.run.rounds}" if watch.round else "", watch.doing]
         if watch.doing == "training":
-            usual = f" of about {watch.usual_samples}" if watch.usual_samples else ""
-            parts[-1] = f"training {watch.samples}{usual} samples, {self._clock() - self._began:.0f} s"
+            usual = f" of about {watch.trainer.usual_samples}" if watch.trainer.usual_samples else ""
+            parts[-1] = (
+                f"training {watch.trainer.samples}{usual} samples, {self._clock() - self._began:.0f} s"
+            )
         if not watch.connected and watch.doing != "starting":
             parts.append("no answer from the coordinator")
         parts += [f"{_say_accuracy(self._last)}", f"down {in_bytes(came)}, up {in_bytes(went)}"]

@@ -52,37 +52,53 @@ PHASES = (*get_args(Phase), "load", "train", "encode")
 
 
 @dataclass
+class RunNumbers:
+    """The run this site is in, and what it measured there last."""
+
+    id: str = ""
+    method: str = ""
+    rounds: int = 0
+    accuracy: dict[str, float] = field(default_factory=dict)
+    loss: dict[str, float] = field(default_factory=dict)
+    learning: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class TrainerNumbers:
+    """The trainer process: where it computes, what it holds, how far it is."""
+
+    device: str = ""
+    """Where it computes, once it has said so."""
+    memory: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    """Processes that died."""
+    trained: int = 0
+    """Rounds since this site's process began."""
+    samples: int = 0
+    """Gone through in the training under way."""
+    usual_samples: int = 0
+    """Gone through in the last one that was done."""
+
+
+@dataclass
 class Watch:
     """A site's state at a glance."""
 
     site: str
     doing: Doing = "starting"
     connected: bool = False
-    run: str = ""
-    method: str = ""
-    device: str = ""
-    """Where the trainer computes, once it has said so."""
     round: int = 0
-    rounds: int = 0
+    """Of the last task."""
     task_began: float | None = None
     """In seconds of the epoch."""
     tasks: dict[str, int] = field(default_factory=lambda: {kind.value: 0 for kind in Kind})
     declined: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DECLINES, 0))
     refused: dict[str, int] = field(default_factory=dict)
-    trainers_lost: int = 0
-    memory: dict[str, int] = field(default_factory=dict)
-    accuracy: dict[str, float] = field(default_factory=dict)
-    loss: dict[str, float] = field(default_factory=dict)
-    learning: dict[str, float] = field(default_factory=dict)
-    samples: int = 0
-    """Gone through in the training under way."""
-    usual_samples: int = 0
-    """Gone through in the last one that was done."""
-    trained: int = 0
-    """Rounds since this process began."""
     seconds: dict[str, Summed] = field(default_factory=lambda: {phase: Summed() for phase in PHASES})
     left: dict[str, Left] = field(default_factory=dict)
     """By run: what left for an earlier one has left too."""
+    run: RunNumbers = field(default_factory=RunNumbers)
+    trainer: TrainerNumbers = field(default_factory=TrainerNumbers)
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -95,9 +111,9 @@ class Watch:
 
     def enter(self, spec: RunSpec) -> None:
         """A run has taken this site in; what was measured in another one is not this one's."""
-        if self.run != spec.id:
-            self.accuracy, self.loss, self.learning = {}, {}, {}
-        self.run, self.method, self.rounds = spec.id, spec.method, spec.rounds
+        if self.run.id != spec.id:
+            self.run = RunNumbers(spec.id)
+        self.run.method, self.run.rounds = spec.method, spec.rounds
 
     def begin(self, task: Task) -> None:
         """A task has come."""
@@ -106,11 +122,11 @@ class Watch:
 
     def give(self, task: Task) -> None:
         """The trainer has the task now."""
-        self.doing, self.samples = _AT_WORK[task.kind], 0
+        self.doing, self.trainer.samples = _AT_WORK[task.kind], 0
 
     def move(self, samples: int) -> None:
         """The trainer has finished this many more samples."""
-        self.samples += samples
+        self.trainer.samples += samples
 
     def decline(self, reason: str) -> None:
         """A task was not done."""
@@ -122,16 +138,17 @@ class Watch:
 
     def lose_trainer(self) -> None:
         """The trainer's process has died, and its memory is free."""
-        self.trainers_lost += 1
-        self.memory = {}
+        self.trainer.lost += 1
+        self.trainer.memory = {}
 
     def learn(self, task: Task, done: Done) -> None:
         """A task is done: remember what it showed."""
+        run, trainer = self.run, self.trainer
         for name, (correct, samples, _, _, loss, *_) in done.scores.items():
-            self.accuracy[name], self.loss[name] = correct / samples, loss
+            run.accuracy[name], run.loss[name] = correct / samples, loss
         for phase, seconds in done.seconds.items():
             self.seconds.setdefault(phase, Summed()).add(seconds)
-        self.device, self.memory = done.device, dict(done.memory)
+        trainer.device, trainer.memory = done.device, dict(done.memory)
         if task.kind is Kind.TRAIN:
-            self.learning = dict(done.metrics)
-            self.trained, self.usual_samples = self.trained + 1, self.samples
+            run.learning = dict(done.metrics)
+            trainer.trained, trainer.usual_samples = trainer.trained + 1, trainer.samples

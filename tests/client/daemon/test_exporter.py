@@ -19,8 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
 from pfl_client.connection.link import Traffic, Unreachable
-from pfl_client.daemon import exporter
-from pfl_client.daemon import loop as story
+from pfl_client.daemon import exporter, retry
 from pfl_client.daemon.exporter import NUMBERS, HealthServer, SiteMetrics, Surroundings
 from pfl_client.daemon.loop import Daemon
 from pfl_client.process import _look_around
@@ -72,7 +71,7 @@ class Measured(Trainer):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here."""
-    monkeypatch.setattr(story, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
 
 
 def read(site: Daemon, around: Surroundings | None = None) -> dict[str, Metric]:
@@ -238,7 +237,7 @@ async def test_who_waits_for_room_says_so(tmp_path: Path, monkeypatch: pytest.Mo
         doing.append(site.watch.doing)
 
     monkeypatch.setattr(shutil, "disk_usage", look)
-    monkeypatch.setattr(story.log, "error", complain, raising=False)
+    monkeypatch.setattr(retry.log, "error", complain, raising=False)
     await live(site)
     assert ["joining", "waiting for room", "joining"] == doing
 

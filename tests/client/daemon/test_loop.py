@@ -15,6 +15,7 @@ import pytest
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.daemon import heartbeat as heart
 from pfl_client.daemon import loop as story
+from pfl_client.daemon import retry
 from pfl_client.daemon.loop import Daemon
 from pfl_client.data import layout
 from pfl_client.run_folder.audit import entries
@@ -196,7 +197,7 @@ class Trainer:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here."""
-    monkeypatch.setattr(story, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
     monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.005)
     monkeypatch.setattr(story, "GOODBYE_SECONDS", 0.05)
 
@@ -342,7 +343,7 @@ async def test_a_trainer_that_dies_once(state: Path) -> None:
     site = put_together(line, trainer, state)
     await site.run()
     assert ([], 1) == (line.hear("decline"), len(line.hear("submit")))
-    assert (2, 2) == (len(trainer.jobs), site.watch.trainers_lost)
+    assert (2, 2) == (len(trainer.jobs), site.watch.trainer.lost)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +381,7 @@ async def test_a_trainer_that_dies_twice_is_lost_twice(state: Path) -> None:
     """Each loss is counted, also the one after which the task is declined."""
     site = put_together(Line([assign(), FINISHED]), Trainer([TrainerLost("killed")] * 2), state)
     await site.run()
-    assert (2, 1) == (site.watch.trainers_lost, site.watch.declined["trainer_failed"])
+    assert (2, 1) == (site.watch.trainer.lost, site.watch.declined["trainer_failed"])
 
 
 async def test_an_update_that_is_not_taken(state: Path) -> None:
@@ -452,7 +453,7 @@ async def test_a_site_that_stays(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It asks until there is another run; its trainer's memory is free meanwhile, and each run is told of once."""
-    monkeypatch.setattr(story, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE", 0.0)
     first, second = (Joined(pin(run).to_json(), Blob("first", 5)) for run in ("run-1", "run-2"))
     unknown = Refused("not_joined", "join first")
     line = Line([FINISHED, FINISHED, FINISHED, unknown, FINISHED, GONE], joins=[first, None, second])
@@ -471,7 +472,7 @@ async def test_a_failed_run_that_is_tried_again(
     state: Path, monkeypatch: pytest.MonkeyPatch, *, handed: bool
 ) -> None:
     """A site that stays goes on with it, without joining; while it reads its data again, its task is kept for it."""
-    monkeypatch.setattr(story, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE", 0.0)
     failed, waiting = Over("failed", "too few sites"), assign() if handed else None
     line = Line([failed, failed, waiting, assign(), FINISHED, GONE])
     trainer, heard, grown = Trainer(), [], asyncio.Event()
@@ -502,7 +503,7 @@ async def test_a_run_that_failed_before_it_began(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A site that stays waits for its operator to mend it, says so once, and takes part in the next one."""
-    monkeypatch.setattr(story, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE", 0.0)
     failed = [NotAdmitted("the classes differ", "run_failed") for _ in range(3)]
     line = Line([FINISHED, GONE], joins=[*failed, None])
     trainer = Trainer()

@@ -58,7 +58,7 @@ def test_the_line_of_a_round(
     progress.begin(task)
     clock.now += 2.5
     traffic.go("calls", 5)
-    watch.learning = {"loss": 0.123456, "mask_density": 0.5}
+    watch.run.learning = {"loss": 0.123456, "mask_density": 0.5}
     progress.end(task, scores)
     common = {"round": "3", "of": "30", "training_loss": "0.1235", "seconds": "2.5"}
     assert common | {"bytes_down": "70", "bytes_up": "5"} | accuracy == told(capsys, "round trained")
@@ -81,7 +81,7 @@ def test_the_live_line() -> None:
     progress = SiteProgress(watch, traffic, clock=clock)
     assert "hospital-a | starting | down 0 B, up 0 B" == progress.line()
     watch.connected, task = True, Task(Kind.TRAIN, 3, 30)
-    watch.rounds = 30
+    watch.run.rounds = 30
     for number in (2, 3):
         task = Task(Kind.TRAIN, number, 30)
         watch.begin(task)
@@ -91,7 +91,7 @@ def test_the_live_line() -> None:
         watch.move(36)
         if number == 2:
             assert "training 100 samples, 0 s" in progress.line(), "how many there will be is not known yet"
-            watch.usual_samples = 1200
+            watch.trainer.usual_samples = 1200
             progress.end(task, PRE)
     clock.now += 12
     traffic.come("train", 5_240_000)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from pfl_client.daemon import loop
+from pfl_client.daemon import retry
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.run_folder.outbox import Outbox
@@ -35,7 +35,7 @@ KEY = "000001-1-train"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here."""
-    monkeypatch.setattr(loop, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

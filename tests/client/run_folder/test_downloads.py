@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pfl_client.connection import partial_file
-from pfl_client.daemon import loop as story
+from pfl_client.daemon import retry
 from pfl_client.run_folder import downloads
 from pfl_client.run_folder.downloads import Downloads
 from pfl_client.run_folder.outbox import Outbox, Upload
@@ -26,7 +26,7 @@ BLOB = Blob("d" * 64, 10)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here."""
-    monkeypatch.setattr(story, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.daemon import loop as story
+from pfl_client.daemon import retry
 from pfl_client.run_folder.audit import entries
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.run_folder.vault_generations import Vault
@@ -35,7 +36,7 @@ class Usage(NamedTuple):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here."""
-    monkeypatch.setattr(story, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
     monkeypatch.setattr(story, "GOODBYE_SECONDS", 0.05)
 
 
