@@ -34,7 +34,7 @@ from pfl_common.spec.messages import (
 )
 from pfl_common.spec.run import ClientId, Description, Header
 from pfl_common.tensors.layout import Source, open_file
-from pfl_server.envelopes import Posted
+from pfl_server.envelopes import Letter, Posted
 from pfl_server.sites.service import Service
 
 WAIT_SECONDS = 3600.0
@@ -157,9 +157,9 @@ class OpenEnvelopes:
         """Everybody in the process may read it."""
         return Seal()
 
-    def accept(self, site: ClientId, offer: Offer) -> OpenLetter:
+    def accept(self, site: ClientId, offer: Offer, opened: Letter | None = None) -> Letter:
         """As it was offered."""
-        return self.keep(offer)
+        return opened or self.keep(offer)
 
     def keep(self, offer: Offer) -> OpenLetter:
         """As it was offered."""

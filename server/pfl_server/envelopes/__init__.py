@@ -63,8 +63,10 @@ class Envelopes(Protocol):
     def address(self, posted: Posted, site: ClientId) -> Seal:
         """The wrap with which one site can open a parcel."""
 
-    def accept(self, site: ClientId, offer: Offer) -> Letter:
-        """An offer whose words are its sender's own; anything else is refused."""
+    def accept(self, site: ClientId, offer: Offer, opened: Letter | None = None) -> Letter:
+        """An offer whose words are its sender's own; anything else is refused. `opened` is the letter of the very same
+        offer, if it was accepted before.
+        """
 
     def keep(self, offer: Offer) -> Letter:
         """An offer that was accepted before: its site may be gone by now, and its card run out."""

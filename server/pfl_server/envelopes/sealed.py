@@ -20,7 +20,7 @@ from pfl_common.sealing.calls import CallBook
 from pfl_common.spec.messages import COORDINATOR, Blob, Offer, Receipt, Seal
 from pfl_common.spec.run import ClientId, Header
 from pfl_common.tensors.layout import Source
-from pfl_server.envelopes import Posted
+from pfl_server.envelopes import Letter, Posted
 
 
 class SealedEnvelopes:
@@ -77,14 +77,16 @@ class SealedEnvelopes:
         parcel = sealing.Vouched(binding, posted.blob.digest, posted.blob.size)
         return Seal(wrapped, sealing.sign_down(self._keys, parcel, wrap=wrapped))
 
-    def accept(self, site: ClientId, offer: Offer) -> SealedLetter:
+    def accept(self, site: ClientId, offer: Offer, opened: Letter | None = None) -> Letter:
         """Signed by the site that offers, and wrapped for this coordinator."""
         said = offer.header.to_json().encode()
         envelope = sealing.Envelope(
             said, offer.blob.digest, offer.blob.size, offer.seal.wrap, offer.seal.signature
         )
         try:
-            return self._letter(offer, sealing.verify_up(self._find_card(site), envelope))
+            # Each time, by the card of this moment; the wrap under it stays the one that was opened.
+            vouched = sealing.verify_up(self._find_card(site), envelope)
+            return opened or self._letter(offer, vouched)
         except sealing.Tampered as tampered:
             raise Refused("seal", f"an offer of {site}: {tampered.words}") from None
 
@@ -129,8 +131,13 @@ def call_book(authority: Authority, *, now: datetime) -> CallBook:
 class SealedLetter:
     """An upload whose site signature has been verified."""
 
+    __slots__ = ("_key", "_vouched")
+
     def __init__(self, key: sealing.ContentKey, vouched: sealing.Vouched) -> None:
         self._key, self._vouched = key, vouched
+
+    def __repr__(self) -> str:
+        return "SealedLetter(...)"  # a representation can end in a log
 
     def genuine(self, file: Path) -> int:
         """Up to the first frame that is not the site's."""

@@ -152,7 +152,7 @@ class AttemptPlay:
         commit = self._books.journal.commit.soon
         await self._room.have(commit, task.round, task.attempt, counted, losses, course=course)
         await self._observer.closed(opened, counted, course)
-        await self._sweep.sweep()
+        await self._end(opened)
         return closed
 
     def _conclude(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:
@@ -168,6 +168,10 @@ class AttemptPlay:
         await self._room.have(abandon, task.round, task.attempt, opened.round.losses, reason, course=course)
         self._observer.abandoned(opened, reason, course)
         # Updates of an attempt that is over are counted nowhere: the next one needs their room.
+        await self._end(opened)
+
+    async def _end(self, opened: Opened) -> None:
+        opened.tally.close()
         await self._sweep.sweep()
 
     def clear_shelf(self, number: int, attempt: int) -> None:

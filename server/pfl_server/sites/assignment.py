@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from pfl_common.spec.messages import Assignment
+from pfl_common.spec.messages import Assignment, Offer
 from pfl_common.spec.run import ClientId, Kind, Task
 from pfl_server.decisions.task_events import (
     Answer,
@@ -25,6 +25,7 @@ from pfl_server.decisions.task_events import (
     Unprepared,
 )
 from pfl_server.decisions.task_state import Lease, TaskState
+from pfl_server.envelopes import Letter
 from pfl_server.sites.service import Incoming
 
 Prepare = Callable[[Task], Awaitable[Assignment]]
@@ -52,7 +53,9 @@ class Assigned:
     state: TaskState
     incoming: Incoming | None = None
     """The upload under way, which transports count the bytes of."""
-    receipt: asyncio.Future[None] = field(init=False)
+    letter: Letter | None = field(default=None, repr=False)
+    """Of its last offer (`state.offer`), opened. It goes to the spool with the receipt, or ends with the task."""
+    receipt: asyncio.Future[None] = field(init=False, repr=False)
     """The writing of its receipt, from the moment it is promised."""
 
     async def make(self, since: int, now: Callable[[], float]) -> Assignment:
@@ -76,6 +79,10 @@ class Assigned:
     def lacking(self) -> int:
         """Bytes of disk that are promised to its upload and not taken yet."""
         return self.state.lacking(self.incoming.reached if self.incoming else 0)
+
+    def letter_of(self, offer: Offer) -> Letter | None:
+        """The letter of this very offer, if it is open."""
+        return self.letter if self.state.offer == offer else None
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out an effect on files and on the answer."""

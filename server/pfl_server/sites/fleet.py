@@ -105,6 +105,7 @@ class Fleet:
         try:
             return await assigned.answer
         finally:
+            assigned.letter = None
             if member.assigned is assigned:
                 member.assigned = None
 

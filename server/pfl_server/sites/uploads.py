@@ -13,6 +13,7 @@ from pfl_common.spec.messages import Offer, Receipt, header_up
 from pfl_common.spec.run import ClientId, Header, Task
 from pfl_common.tensors import codec
 from pfl_server.decisions.task_events import (
+    Answer,
     Discarded,
     Effect,
     Event,
@@ -85,6 +86,7 @@ class Intake:
         lacking = await self._make_room(assigned, path, expected)
         now, late = self._tasks.now(), "room was made for its update"
         self._tell(assigned, Offered(offer, path, offset, expected, lacking, now), late=late)
+        assigned.letter = letter
         return cast(Incoming, assigned.incoming)
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
@@ -102,12 +104,12 @@ class Intake:
         receipt = self._receipt(assigned.client, offer)
         # No await from here until it is being written.
         if WriteReceipt() in self._tell(assigned, event, late=f"{offer.key} was verified"):
-            assigned.receipt = asyncio.ensure_future(self._write_down(assigned, receipt))
+            assigned.receipt = asyncio.ensure_future(self._write_down(assigned, offer, receipt))
         # Shielded: a site whose line breaks now has its receipt all the same, and its task must settle.
         await asyncio.shield(assigned.receipt)
         return receipt
 
-    async def _write_down(self, assigned: Assigned, receipt: Receipt) -> None:
+    async def _write_down(self, assigned: Assigned, offer: Offer, receipt: Receipt) -> None:
         """Receipts of one moment are written together."""
         task, spooled, signature = assigned.task, assigned.state.spooled, receipt.signature.hex()
         try:
@@ -115,7 +117,10 @@ class Intake:
         except BaseException:
             self._tasks.tell(assigned, ReceiptFailed(self._tasks.now()))
             raise
-        self._tasks.tell(assigned, ReceiptWritten(self._tasks.now()))
+        letter, effects = assigned.letter, self._tasks.tell(assigned, ReceiptWritten(self._tasks.now()))
+        # No await from the answer to here: who is answered reads the update next.
+        if letter is not None and Answer(spooled) in effects:
+            self._books.spool.hold(spooled, offer, letter)
 
     def _tell(self, assigned: Assigned, event: Event, *, late: str) -> list[Effect]:
         """Go on with an upload, unless its task was settled meanwhile."""
@@ -133,7 +138,7 @@ class Intake:
             self._tasks.tell(assigned, Recalled((await assigned.prepare(assigned.task)).header))
         try:
             expected = self._measure(site, assigned, offer)
-            return expected, self._books.envelopes.accept(site, offer)
+            return expected, self._books.envelopes.accept(site, offer, assigned.letter_of(offer))
         except Refused as refused:
             self._tasks.tell(assigned, Lost(f"refused:{refused.code}"))
             raise self._tasks.refuse(refused.code, refused.words) from None
@@ -183,8 +188,9 @@ class Intake:
         return shutil.disk_usage(self._inbox).free - self._tasks.promised(assigned)
 
     async def _verified(self, assigned: Assigned, offer: Offer, path: Path) -> Verified:
+        admit, letter = self._books.spool.admit, assigned.letter_of(offer)
         try:
-            return Verified(await asyncio.to_thread(self._books.spool.admit, assigned.client, path, offer))
+            return Verified(await asyncio.to_thread(admit, assigned.client, path, offer, letter))
         except Refused as refused:
             self._tasks.tell(assigned, Rejected(refused.code))
             raise self._tasks.refuse(refused.code, refused.words) from None

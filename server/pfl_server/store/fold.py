@@ -27,3 +27,8 @@ class PlainTally:
     def arrivals(self) -> Arrivals:
         """The counted updates; single ones are read from the spool only if the method asks for them."""
         return Arrivals(self._sum, dict(self._counted))
+
+    def close(self) -> None:
+        """The round is over: let go of its updates, and with them of their keys, counted or not."""
+        self._counted.clear()
+        self._spool.let_letters_go()

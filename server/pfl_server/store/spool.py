@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -40,7 +40,7 @@ class Update:
     path: Path
     header: Header
     manifest: Manifest
-    letter: Letter
+    letter: Letter = field(repr=False)
 
     def source(self) -> AbstractContextManager[Source]:
         """Its content, to be read at any place."""
@@ -67,10 +67,12 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.blanks = Blanks(folder / "blanks", most=REUSED)
         """Updates that are not needed any more; the next ones are written over them."""
+        self._held: dict[str, tuple[Offer, Letter]] = {}
+        """Letters that are open until their update is, or the round is over; in memory only."""
 
-    def admit(self, site: ClientId, parcel: Path, offer: Offer) -> str:
+    def admit(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None = None) -> str:
         """Check a whole upload and take its file over; gives the id it is counted under."""
-        self._check(site, parcel, offer)
+        self._check(site, parcel, offer, letter)
         name = f"{offer.header.round:06d}-{offer.header.attempt}-{site}"
         self._note(name).write_bytes(_OFFER.dump_json(offer))
         os.replace(parcel, self._file(name))
@@ -79,8 +81,18 @@ class Spool:
     def open(self, name: str) -> Update:
         """An update by its id."""
         offer = _read(self._note(name))
-        letter = self._envelopes.keep(offer)
+        held, letter = self._held.pop(name, (None, None))
+        if letter is None or held != offer:
+            letter = self._envelopes.keep(offer)
         return Update(name, self._file(name), offer.header, upward(self._spec, offer.header), letter)
+
+    def hold(self, name: str, offer: Offer, letter: Letter) -> None:
+        """Keep the letter of an update for the next `open` of it."""
+        self._held[name] = (offer, letter)
+
+    def let_letters_go(self) -> None:
+        """Let go of the letters of updates that nobody has opened."""
+        self._held.clear()
 
     def holds(self, name: str) -> bool:
         """Whether both files of an update are here."""
@@ -131,7 +143,7 @@ class Spool:
                 log.warning("an update that is not needed any more stays", file=path.name, why=error.strerror)
         return freed
 
-    def _check(self, site: ClientId, parcel: Path, offer: Offer) -> None:
+    def _check(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None) -> None:
         header = offer.header
         manifest = upward(self._spec, header)
         if header.sender != site or header.run != self._spec.id or header.direction != "up":
@@ -139,7 +151,7 @@ class Spool:
         if header.manifest != manifest_hash(manifest):
             raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
         # Looked at as it is verified, in one pass; nothing of it is used before both have come to their end.
-        with self._envelopes.keep(offer).reading(parcel) as source:
+        with (letter or self._envelopes.keep(offer)).reading(parcel) as source:
             check_update(source, manifest, header.groups, largest=self._spec.largest_norm)
 
     def _file(self, name: str) -> Path:

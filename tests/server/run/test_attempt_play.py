@@ -15,6 +15,7 @@ from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State, flat
 from pfl_server.run.training import Training
 from pfl_server.sites.assignment import Prepare, SiteLost
+from pfl_server.store.fold import PlainTally
 from tests.server.support.federation import ScriptedFleet, build_spec, open_run
 from tests.server.support.lives import TICK, expected, last_state, play, rounds, trained
 
@@ -108,3 +109,17 @@ def test_a_round_without_updates_changes_nothing(tmp_path: Path) -> None:
 def test_the_reason_of_a_loss_is_one_word() -> None:
     """Errors of sites carry only their reason."""
     assert "lease" == SiteLost("lease").reason
+
+
+def test_each_attempt_lets_go_of_its_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Committed or abandoned, it is over before the next one begins: no key of its updates waits longer."""
+    close, open_ones, seen = PlainTally.close, PlainTally.__init__, []
+
+    def begin(tally: PlainTally, *words: object) -> None:
+        seen.append("begin")
+        open_ones(tally, *words)
+
+    monkeypatch.setattr(PlainTally, "__init__", begin)
+    monkeypatch.setattr(PlainTally, "close", lambda tally: (seen.append("close"), close(tally)))
+    play(tmp_path, build_spec(), {("a", 1, 1): "left", ("b", 1, 1): "disk_full"})
+    assert [*3 * ["begin", "close"], "begin"] == seen, "one abandoned, two committed; the last one finishes"
