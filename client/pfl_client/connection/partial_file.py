@@ -6,13 +6,12 @@ Beside a file that is written over lies a note of how far that is; without one, 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
 
 from pfl_common.files.recycler import Blanks
+from pfl_common.files.write_all import write_at
 from pfl_common.spec.messages import Blob
 
 _BLOCK = 1 << 20
@@ -74,11 +73,11 @@ class Arriving:
         with self._into.open("r+b", buffering=0) as file, (note if over else self._into).open("r+b") as told:
 
             def take(frame: bytes) -> None:
-                _write(file, frame, self.at)
+                write_at(file.fileno(), frame, self.at)
                 self._hash.update(frame)
                 self.at += len(frame)
                 if over:
-                    os.pwrite(told.fileno(), self.at.to_bytes(_NOTE_BYTES, "little"), 0)
+                    write_at(told.fileno(), self.at.to_bytes(_NOTE_BYTES, "little"), 0)
 
             yield take
 
@@ -93,10 +92,3 @@ class Arriving:
 
 def _note_of(file: Path) -> Path:
     return file.with_name(file.name + ".came")
-
-
-def _write(file: FileIO, frame: bytes, at: int) -> None:
-    rest = memoryview(frame)
-    while rest:
-        written = os.pwrite(file.fileno(), rest, at)
-        rest, at = rest[written:], at + written

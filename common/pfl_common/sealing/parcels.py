@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pfl_common.errors import StateError
+from pfl_common.files.write_all import write_at
 from pfl_common.sealing.content import Buffer, ContentKey, Opener, Sealer
 from pfl_common.sealing.frame_format import (
     FRAME,
@@ -138,9 +139,11 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
         with os.fdopen(
             os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0
         ) as file:
+            at = 0
             for block in _open(sealed, key, vouched, lambda _: buffer, hashed=True):
-                _write_all(file, block)
-            file.truncate()
+                write_at(file.fileno(), block, at)
+                at += len(block)
+            file.truncate(at)
     except BaseException:
         out.unlink(missing_ok=True)
         raise
@@ -266,12 +269,6 @@ def fill(file: FileIO, block: memoryview) -> bool:
             return False
         at += count
     return True
-
-
-def _write_all(file: FileIO, block: memoryview) -> None:
-    at = 0
-    while at < len(block):
-        at += file.write(block[at:])
 
 
 def _changed(source: Path, size: int) -> StateError:

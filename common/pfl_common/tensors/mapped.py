@@ -19,6 +19,7 @@ from typing import BinaryIO, Protocol
 import torch
 from torch import Tensor
 
+from pfl_common.files.write_all import write_at
 from pfl_common.tensors.state import State
 
 BLOCK = 1 << 18
@@ -120,10 +121,8 @@ class _InFile:
     def put(self, name: str, start: int, block: Tensor) -> None:
         dtype = self._like[name].dtype
         warm = self._warm.setdefault(dtype, torch.empty(BLOCK, dtype=dtype))[: len(block)]
-        rest, place = warm.copy_(block).view(torch.uint8).numpy().data, start * dtype.itemsize
-        while rest:
-            written = os.pwrite(self._file.fileno(), rest, self._offsets[name] + place)
-            rest, place = rest[written:], place + written
+        content, place = warm.copy_(block).view(torch.uint8).numpy().data, start * dtype.itemsize
+        write_at(self._file.fileno(), content, self._offsets[name] + place)
 
     def tensors(self) -> dict[str, Tensor]:
         # The last tensor may be followed by less than its rounded size, and a mapping ends with its file.

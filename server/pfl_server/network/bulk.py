@@ -20,6 +20,7 @@ from grpc import aio
 
 from pfl_common.errors import Refused
 from pfl_common.files.full import is_full
+from pfl_common.files.write_all import write_at
 from pfl_common.spec.messages import Offer, Receipt
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert
@@ -254,11 +255,8 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write(file: int, frame: bytes, at: int) -> None:
-    rest = memoryview(frame)
     try:
-        while rest:
-            written = os.pwrite(file, rest, at)
-            rest, at = rest[written:], at + written
+        write_at(file, frame, at)
     except OSError as error:
         if is_full(error) or error.errno == errno.EFBIG:
             raise Refused(
