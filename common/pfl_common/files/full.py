@@ -12,5 +12,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 def is_full(error: BaseException) -> bool:
     """Whether it failed for want of room on a disk, and for nothing else."""
     if isinstance(error, sqlite3.OperationalError):
-        return error.sqlite_errorcode == sqlite3.SQLITE_FULL
+        # Errors that the library's Python side raises, as for a text that is no text, carry no code.
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     return isinstance(error, OSError) and error.errno in _NO_ROOM

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,12 @@ def test_an_error_of_the_journal(tmp_path: Path) -> None:
             journal.execute("select nothing from nowhere")
     journal.close()
     assert (True, False) == (is_full(full.value), is_full(other.value))
+
+
+def test_an_error_of_the_journal_without_a_code() -> None:
+    """A text that is none is no full disk, and neither is an error of Python code; each is told as what it is."""
+    with closing(sqlite3.connect(":memory:")) as journal, pytest.raises(sqlite3.OperationalError) as torn:
+        journal.execute("select cast(x'ff' as text)").fetchall()
+    assert not hasattr(torn.value, "sqlite_errorcode"), "else this would show nothing"
+    assert not is_full(torn.value)
+    assert not is_full(sqlite3.OperationalError("database or disk is full"))
