@@ -40,7 +40,6 @@ SHOWN_WHOLE = {
     "common/pfl_common/models/perceptron.py": (NETWORK, "common/models/scenarios/test_backbones.py"),
     "common/pfl_common/models/resnet.py": (NETWORK, "common/models/scenarios/test_backbones.py"),
     "deploy/pfl_deploy/demo/baselines.py": (PROGRAMS, "deploy/demo/scenarios/test_demo.py"),
-    "deploy/pfl_deploy/demo/federation.py": (PROGRAMS, "deploy/demo/scenarios/test_demo.py"),
     "deploy/pfl_deploy/demo/processes.py": (PROGRAMS, "deploy/demo/scenarios/test_ending.py"),
     "deploy/pfl_deploy/demo/samples.py": (
         "a picture of samples: looked at",

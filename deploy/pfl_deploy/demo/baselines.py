@@ -31,7 +31,7 @@ async def train_all(plan: Plan, programs: Programs, board: Board) -> list[Traine
 async def _train(contestant: Contestant, plan: Plan, programs: Programs, board: Board) -> Trained:
     began, place = perf_counter(), plan.state / contestant.method
     follower = Follower(contestant, plan, board, lambda: _folders(plan, place))
-    words: list[str | Path] = [*contestant.words(plan.rounds), "--data", plan.data.resolve(), "--out", place]
+    words: list[str | Path] = [*contestant.words(plan), "--data", plan.data.resolve(), "--out", place]
     simulation = await programs.start("pfl", ["simulate", *words], name=contestant.method, hear=follower.hear)
     await simulation.finish()
     return follower.trained(_folders(plan, place), began)

@@ -18,8 +18,6 @@ from pfl_deploy.demo.processes import Programs
 
 POLL_SECONDS = 0.1
 START_SECONDS = 120.0
-PATIENT = ("--quorum", "1", "--lease-seconds", "120")
-"""Every update counts: the demo ends alike on a slow machine and on a fast one."""
 _COUNTER = re.compile(r'^pfl_bytes_total\{direction="(\w+)",kind="(\w+)"\} (\S+)', re.MULTILINE)
 
 
@@ -78,7 +76,7 @@ async def _published(plan: Plan) -> Found:
 def _server_words(plan: Plan) -> list[str | Path]:
     free = ("--port", "0", "--enrol-port", "0", "--http-port", "0")
     sites = ("--sites", str(len(plan.sites)))
-    return [*DUALFED.words(plan.rounds), *PATIENT, *free, *sites, "--state", plan.state / "coordinator"]
+    return [*DUALFED.words(plan), *free, *sites, "--state", plan.state / "coordinator"]
 
 
 def _site_words(plan: Plan, data: Path) -> list[str | Path]:

@@ -16,7 +16,7 @@ from pfl_deploy.demo import baselines, federation
 from pfl_deploy.demo.findings import Findings, gather
 from pfl_deploy.demo.following import Trained
 from pfl_deploy.demo.live import Board
-from pfl_deploy.demo.plan import CONTESTANTS, Plan
+from pfl_deploy.demo.plan import CONTESTANTS, PATIENT, Plan
 from pfl_deploy.demo.processes import Programs
 from pfl_deploy.demo.report import render, say_differences
 
@@ -39,6 +39,7 @@ def play(plan: Plan, console: Console) -> Findings:
     console.print(f"everything is written to {plan.out}", markup=False)
     for folder in (plan.state, plan.logs):
         folder.mkdir(mode=0o700)
+    plan.conditions.write_text(PATIENT, encoding="utf-8")
     try:
         runs = asyncio.run(_train(plan, names, console))
     except asyncio.CancelledError:

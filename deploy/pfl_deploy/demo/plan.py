@@ -14,6 +14,10 @@ SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "digits"
 ROUNDS = 40
 SEED = 0
 BACKBONE = "resnet8"
+PATIENT = "quorum = 1\nlease_seconds = 120\n"
+"""Every update counts: the demo ends alike on a slow machine and on a fast one. All methods read it from one file:
+runs of unlike conditions cannot be compared, and `pfl simulate` has no options for these.
+"""
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,11 @@ class Contestant:
     sense: str
     settings: Mapping[str, float | str]
 
-    def words(self, rounds: int) -> tuple[str, ...]:
+    def words(self, plan: Plan) -> tuple[str, ...]:
         """The words of a command line that all its runs have in common."""
         pairs = (word for name, value in self.settings.items() for word in ("--set", f"{name}={value}"))
-        common = ("--rounds", str(rounds), "--seed", str(SEED), "--backbone", BACKBONE)
-        return ("--method", self.method, *common, *pairs)
+        common = ("--rounds", str(plan.rounds), "--seed", str(SEED), "--backbone", BACKBONE)
+        return ("--method", self.method, *common, "--config", str(plan.conditions), *pairs)
 
 
 # How these settings were chosen stands in deploy/samples/README.md: on validation pictures alone.
@@ -79,6 +83,11 @@ class Plan:
     def state(self) -> Path:
         """The programs' files (keys, vaults, models); removed at the end unless they are asked for."""
         return self.out / "state"
+
+    @property
+    def conditions(self) -> Path:
+        """What is equal for all methods and no option, as a TOML file."""
+        return self.state / "conditions.toml"
 
     @property
     def logs(self) -> Path:

@@ -67,11 +67,16 @@ def find_baselines(runs: Path, spec: RunSpec, named: Sequence[Path] = ()) -> dic
     baselines = {method: baseline for method, (_, baseline) in found.items()}
     for folder in named:
         other = read_finished(folder / "journal.sqlite")
-        baseline = _compare(own, other) if other and _same_task(other.subject.spec, spec) else None
-        if other and baseline:
+        baseline = _compare(own, other) if other else None
+        if other is None or baseline is None:
+            log.warning("no gain over this run: its accuracy cannot be read", run=folder.name, this=spec.id)
+        elif _same_task(other.subject.spec, spec):
             baselines[other.subject.spec.method] = baseline
         else:
-            log.warning("no gain over this run: other classes or sites", run=folder.name, this=spec.id)
+            words = "; ".join(baseline.differences.hindering)
+            log.warning(
+                "no gain over this run: other classes or sites", run=folder.name, this=spec.id, differs=words
+            )
     return baselines
 
 

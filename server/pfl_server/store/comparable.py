@@ -1,7 +1,8 @@
 """Decides whether two runs can be compared, and describes their differences.
 
-One number is called above another only where nothing differs but the methods and their own settings: equal data,
-rounds, network, participation, seed and optimiser. Everything else is named, with both values.
+One number is called above another only where nothing differs but the methods and their own settings. Every field of a
+specification is compared unless it is named here as an exception, so a new one is compared from its first day. What
+differs is named with both values.
 """
 
 from __future__ import annotations
@@ -11,10 +12,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pfl_common.learning.method import Settings
-from pfl_common.spec.run import ClientId, Json, RunSpec
+from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import ClientId, Json, Model, RunSpec
 
-_NOT_OF_TRAINING = frozenset({"bn_policy", "aggregation", "eval_point"})
-"""What every method has and is still the method's own: how sites' work is put together and measured."""
+NOT_COMPARED = {
+    "id": "a name",
+    "method": "what a comparison is about",
+    "manifests": "what travels is the method's own",
+    "chosen": "words for people; what was chosen is a part of the model",
+    "repeatable": "follows from the number of threads",
+    "versions": "another release or machine rounds otherwise; a baseline from before an upgrade stays one",
+}
+"""Fields of a specification in which two runs may differ, and why."""
+COMPARED_BY_PARTS = frozenset({"settings", "model", "roster", "data"})
+"""Fields of which each part is compared and named: see `differ_in_settings`, `differ_in_data` and the network below."""
+_NOT_OF_TRAINING = frozenset({"bn_policy", "aggregation", "eval_point", "diagnose"})
+"""What every method has and is still the method's own: how sites' work is put together, measured and told."""
 OPTIMISER = tuple(field.name for field in dataclasses.fields(Settings) if field.name not in _NOT_OF_TRAINING)
 """Settings of the training itself: with another value every method is another."""
 MOST_NAMED = 5
@@ -70,45 +83,57 @@ def differ_in_settings(
 
 
 def differ_in_data(one: Subject, other: Subject) -> list[str]:
-    """By fingerprint; of runs of older releases, which noted none, by sites and how many samples they have."""
-    sites, others = set(one.spec.roster), set(other.spec.roster)
+    """By fingerprint; where neither run has one of a site, by its number of samples."""
+    sites, others = sorted(one.spec.roster), sorted(other.spec.roster)
     if sites != others:
-        return [_pair("sites", _name(sorted(sites)), _name(sorted(others)))]
-    if one.spec.data and other.spec.data:
-        changed = [site for site in sorted(sites) if one.spec.data.get(site) != other.spec.data.get(site)]
-        return [f"data of {_name(changed)}"] if changed else []
-    counts = {site: (one.samples.get(site), other.samples.get(site)) for site in sorted(sites)}
-    return [
+        return [_pair("sites", sites, others)]
+    # A run of an older release noted none at all, which says nothing against its data.
+    noted = bool(one.spec.data) and bool(other.spec.data)
+    prints = {site: (one.spec.data.get(site), other.spec.data.get(site)) for site in sites if noted}
+    changed = [site for site, (ours, theirs) in prints.items() if ours != theirs]
+    counts = {
+        site: (one.samples.get(site), other.samples.get(site))
+        for site in sites
+        if prints.get(site, (None, None)) == (None, None)
+    }
+    return [f"data of {_name(changed)}"] * bool(changed) + [
         _pair(f"samples of {site}", ours, theirs) for site, (ours, theirs) in counts.items() if ours != theirs
     ]
 
 
 def _conditions(one: Subject, other: Subject) -> list[str]:
-    """The data a run is trained on, and its other conditions."""
-    found = [
-        _pair(_MODEL_WORDS.get(field.name, field.name), mine, theirs)
-        for field in dataclasses.fields(one.spec.model)
-        if (mine := getattr(one.spec.model, field.name)) != (theirs := getattr(other.spec.model, field.name))
-    ]
-    if one.rounds != other.rounds:
-        found.append(_pair("rounds", one.rounds, other.rounds))
-    if one.spec.seed != other.spec.seed:
-        found.append(_pair("seed", one.spec.seed, other.spec.seed))
-    if one.spec.participation != other.spec.participation:
-        found.append(_pair("participation", _share(one.spec), _share(other.spec)))
-    return found
+    """The differences in the network and in every other field that is compared as a whole."""
+    ours, theirs = _list_conditions(one), _list_conditions(other)
+    return [_pair(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
+
+
+def _list_conditions(of: Subject) -> dict[str, object]:
+    model = {_MODEL_WORDS.get(name, name): value for name, value in _list_fields(of.spec.model).items()}
+    apart = NOT_COMPARED.keys() | COMPARED_BY_PARTS
+    whole = {name: value for name, value in _list_fields(of.spec).items() if name not in apart}
+    return {**model, **whole, "rounds": of.rounds}
+
+
+def _list_fields(of: RunSpec | Model) -> dict[str, object]:
+    return {field.name: getattr(of, field.name) for field in dataclasses.fields(of)}
 
 
 _MODEL_WORDS = {"shape": "size", "deviation": "standardisation"}
 
 
-def _share(spec: RunSpec) -> str:
-    rule = spec.participation
-    return f"{rule.text} with drop-outs {rule.drop:g}" if rule.drop else rule.text
-
-
 def _pair(name: str, mine: object, theirs: object) -> str:
-    return f"{name} {say_value(mine)}, there {say_value(theirs)}"
+    words = say_value(mine), say_value(theirs)
+    if words[0] == words[1]:
+        words = _say_apart(mine, theirs)
+    return f"{name} {words[0]}, there {words[1]}"
+
+
+def _say_apart(mine: object, theirs: object) -> tuple[str, str]:
+    """Two values that read alike when they are shortened: of lists the places that differ, of numbers all digits."""
+    if isinstance(mine, list | tuple) and isinstance(theirs, list | tuple) and len(mine) == len(theirs):
+        places = [pair for pair in zip(mine, theirs, strict=True) if pair[0] != pair[1]][:MOST_NAMED]
+        return ", ".join(repr(ours) for ours, _ in places), ", ".join(repr(other) for _, other in places)
+    return repr(mine), repr(theirs)
 
 
 def say_value(value: object) -> str:
@@ -119,6 +144,8 @@ def say_value(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, Participation):
+        return f"{value.text} with drop-outs {value.drop:g}" if value.drop else value.text
     if isinstance(value, list | tuple):
         return _name([say_value(part) for part in value]) if value else "none"
     return str(value) or "none"

@@ -66,6 +66,9 @@ def test_the_newest_finished_run_of_each_plain_method(tmp_path: Path) -> None:
         {"rounds": 3},
         {"seed": 6},
         {"participation": Participation(0.5, 1.0)},
+        {"quorum": 0.5},
+        {"candidates": "present"},
+        {"threads": 2},
     ],
     ids=lambda change: "-".join(change),
 )
@@ -125,7 +128,19 @@ def test_a_named_run_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixtu
     """Only when the sites have come is it known that it cannot be compared with: it is said, and the run goes on."""
     finish(tmp_path / "runs", replace(SPEC, id="run-1", method="local", roster=("a", "b", "c")), correct=3)
     assert {} == find_baselines(tmp_path / "runs", SPEC, look_up(tmp_path, "run-1"))
-    assert "no gain over this run" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "no gain over this run: other classes or sites" in said
+    assert "sites a, b, there a, b, c" in said
+
+
+def test_a_named_run_whose_accuracy_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is of the same classes and sites: nothing else is said of it."""
+    finish(tmp_path / "runs", replace(SPEC, id="run-1", method="local"), correct=3)
+    file = tmp_path / "runs" / "run-1" / "journal.sqlite"
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("delete from score")
+    assert {} == find_baselines(tmp_path / "none", SPEC, (file.parent,))
+    assert "no gain over this run: its accuracy cannot be read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
