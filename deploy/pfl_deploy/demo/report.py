@@ -9,6 +9,7 @@ from pfl_deploy.demo.findings import Findings, Method, Part
 from pfl_deploy.report import formatting
 from pfl_deploy.report.charts import svg
 from pfl_deploy.report.charts.select import bars_by_site, columns_by_round, curves_over_rounds
+from pfl_deploy.report.page.accuracy_table import Column, show_accuracies
 from pfl_deploy.report.page.html import (
     card,
     figure,
@@ -102,27 +103,14 @@ def _result(findings: Findings) -> str:
     names = {kind: f"{method.title}: {method.sense}" for kind, method in kinds.items()}
     groups = {site: {kind: m.final[site] for kind, m in kinds.items()} for site in findings.sites}
     groups["mean"] = {kind: m.mean for kind, m in kinds.items()}
-    rows = [
-        [
-            name,
-            *(f"{100 * value:.1f}" for value in values),
-            formatting.points(values[-1] - values[0])
-            if findings.methods[0].differences.comparable
-            else "not comparable",
-        ]
-        for name, values in findings.rows
-    ]
-    head = [
-        "site",
-        *(m.title for m in findings.methods),
-        f"{findings.real.title} less {findings.methods[0].title}",
-    ]
+    ordered = (findings.real, *findings.methods[:-1])
+    columns = [Column(method.title, method.final, method.shifted) for method in ordered]
     return section(
         "result",
         "What each site has of it",
         legend(names),
         pair([card("Accuracy by site, in percent", svg.draw(bars_by_site(groups)))]),
-        table(head, rows),
+        show_accuracies(columns, alone=columns[1], comparable=ordered[1].differences.comparable),
         paragraph(_doubt(findings), "soft"),
     )
 

@@ -10,7 +10,8 @@ from pfl_deploy.report.charts import svg
 from pfl_deploy.report.charts.model import Chart
 from pfl_deploy.report.facts import Facts, Told, differ, site_gains
 from pfl_deploy.report.formatting import counted
-from pfl_deploy.report.page.html import card, long_table, pair, paragraph, section, table
+from pfl_deploy.report.page.accuracy_table import Column, show_accuracies
+from pfl_deploy.report.page.html import card, pair, paragraph, section, table
 from pfl_deploy.report.sources.evaluations import Measured, Point
 
 
@@ -95,31 +96,19 @@ def _title(told: Told, part: str) -> str:
 
 def _site_table(facts: Facts) -> str:
     """Every site whose history is known, with what it has in each run."""
-    finals = facts.run.finals
-    if not finals:
+    if not facts.run.finals:
         return ""
     others = [told for told in facts.beside if told.finals]
     alone = facts.find("local")
-    by_gain = site_gains(facts)
-    shifted = {_title(told, "shifted"): found for told in facts.all if (found := told.finals_of("shifted"))}
-    rows = [
-        [
-            site,
-            _cell(finals, site),
-            *(_cell(told.finals, site) for told in others),
-            *([formatting.points(by_gain[site], 2) if site in by_gain else ""] if alone in others else []),
-            *(_cell(found, site) for found in shifted.values()),
-        ]
-        for site in sorted(finals)
-    ]
-    head = [
-        "site",
-        facts.run.name,
-        *(told.name for told in others),
-        *(["less local"] if alone in others else []),
-        *shifted,
-    ]
-    return _say_gains(by_gain) + long_table(head, rows, "sites")
+    return _say_gains(site_gains(facts)) + show_accuracies(
+        [_column(told) for told in (facts.run, *others)],
+        alone=_column(alone) if alone in others else None,
+        comparable=alone is None or alone.differences.comparable,
+    )
+
+
+def _column(told: Told) -> Column:
+    return Column(told.name, told.finals, told.finals_of("shifted"))
 
 
 def _say_gains(by_gain: dict[ClientId, float]) -> str:
@@ -131,7 +120,3 @@ def _say_gains(by_gain: dict[ClientId, float]) -> str:
         f"Against training alone {better} of {counted(len(by_gain), 'site')} {'gains' if better == 1 else 'gain'}: "
         f"from {formatting.points(by_gain[worst])} points at {worst} to {formatting.points(by_gain[best])} at {best}."
     )
-
-
-def _cell(values: dict[ClientId, float], site: ClientId) -> str:
-    return f"{100 * values[site]:.2f}" if site in values else ""

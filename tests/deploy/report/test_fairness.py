@@ -9,9 +9,10 @@ import pytest
 
 from pfl_deploy.report import fairness
 from pfl_deploy.report.sources.evaluations import Point
+from pfl_server.store.comparable import Differences
 
 
-def told(name: str, mean: float, finals: dict[str, float]) -> Any:
+def told(name: str, mean: float, finals: dict[str, float], hindering: tuple[str, ...] = ()) -> Any:
     """A run with this mean at its end; its worst tenth is not known."""
     end = Point(4, 2, mean, 0.5, 0.1, float("nan"), 0.2, 1.0)
     best = Point(3, 2, mean + 0.05, 0.5, 0.1, 0.3, 0.2, 1.0)
@@ -25,13 +26,14 @@ def told(name: str, mean: float, finals: dict[str, float]) -> Any:
         finals=finals,
         finals_of=lambda part: finals if part == "test" else {},
         reading=SimpleNamespace(acc_average="macro"),
+        differences=Differences(hindering),
     )
 
 
 def page_of(patch: pytest.MonkeyPatch, *, hindering: tuple[str, ...] = ()) -> str:
     """A run of three sites, one of which training alone did not have."""
     run = told("fedavg", 0.75, {"a": 0.9, "b": 0.6, "c": 0.5})
-    alone = told("local", 0.7, {"a": 0.8, "b": 0.65})
+    alone = told("local", 0.7, {"a": 0.8, "b": 0.65}, hindering)
     facts: Any = SimpleNamespace(run=run, beside=[alone], all=[run, alone], find={"local": alone}.get)
     patch.setattr(fairness, "differ", lambda one, other: SimpleNamespace(hindering=hindering))
     gains = {site: run.finals[site] - alone.finals[site] for site in "ab"}
@@ -69,6 +71,7 @@ def test_runs_that_cannot_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     page = page_of(monkeypatch, hindering=("other data", "other seed"))
     assert "not comparable: other data; other seed" in page
     assert "Against training alone" not in page
+    assert cells("a", "90.00", "80.00", "not comparable") in page
 
 
 def test_nothing_measured_is_no_section() -> None:

@@ -155,14 +155,18 @@ def tiles(facts: dict[str, str]) -> str:
     return f'<div class="tiles" style="--row: {row}">{made}</div>'
 
 
-def table(head: list[str], rows: list[list[str]], *, numbers_from: int = 1) -> str:
-    """Cells, escaped; from one column on they are numbers and stand to the right."""
+def table(
+    head: list[str], rows: list[list[str]], *, numbers_from: int = 1, foot: list[str] | None = None
+) -> str:
+    """Cells, escaped; from one column on they are numbers and stand to the right. `foot` is a last row of means."""
 
     def cells(kind: str, values: list[str]) -> str:
         marks = (' class="n"' if place >= numbers_from else "" for place in range(len(values)))
         return "".join(f"<{kind}{m}>{escape(v)}</{kind}>" for m, v in zip(marks, values, strict=True))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    if foot:
+        body += f'<tr class="mean">{cells("td", foot)}</tr>'
     made = f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{made}</div>'
 
@@ -173,9 +177,16 @@ def folded(summary: str, value: object) -> str:
     return f"<details><summary>{escape(summary)}</summary><pre>{escape(words)}</pre></details>"
 
 
-def long_table(head: list[str], rows: list[list[str]], what: str, *, numbers_from: int = 1) -> str:
-    """Its first rows; how many more there are is said."""
-    made = table(head, rows[:MOST_ROWS], numbers_from=numbers_from)
+def long_table(
+    head: list[str],
+    rows: list[list[str]],
+    what: str,
+    *,
+    numbers_from: int = 1,
+    foot: list[str] | None = None,
+) -> str:
+    """Its first rows, and the last one of means; how many more there are is said."""
+    made = table(head, rows[:MOST_ROWS], numbers_from=numbers_from, foot=foot)
     more = len(rows) - MOST_ROWS
     if more > 0:
         made += paragraph(f"{more:,} more {what} stand in report.json.", "soft")
