@@ -32,7 +32,7 @@ select candidates, cohort, drops, status, at from attempt left join opening usin
 where round = ? and attempt = ?
 """
 COMMITTED = "select round, attempt from attempt where status = 'committed' order by round"
-NOTE = "insert or replace into reading values (?, ?)"
+NOTE = "insert or replace into reading (moment, numbers) values (?, ?)"
 REPORTS = "select scores from report where key = ? order by site"
 COURSES = """
 select round, attempt, opened, ended, seconds, bytes, coalesce(diagnosis.numbers, '{}'), coalesce(loss.numbers, '{}')
@@ -77,7 +77,7 @@ class Journal:
     @entry
     def begin(self, page: Page, run: str, spec: str) -> None:
         """The specification is frozen: from here on the run can be resumed."""
-        page.write("insert into run values (?, ?, 'running', '')", run, spec)
+        page.write("insert into run (id, spec, status, words) values (?, ?, 'running', '')", run, spec)
 
     @entry
     def spec(self, page: Page) -> str | None:
@@ -100,7 +100,7 @@ class Journal:
     def register(self, page: Page, site: ClientId, description: str, *, late: bool) -> None:
         """A site takes part from now on; registering again only renews its description."""
         page.write(
-            "insert into site values (?, ?, ?)"
+            "insert into site (name, description, late) values (?, ?, ?)"
             " on conflict (name) do update set description = excluded.description",
             site,
             description,
@@ -111,7 +111,7 @@ class Journal:
     @entry
     def leave(self, page: Page, site: ClientId, at: float) -> None:
         """A site says goodbye; it counts until the site registers again."""
-        page.write("insert or replace into goodbye values (?, ?)", site, at)
+        page.write("insert or replace into goodbye (site, at) values (?, ?)", site, at)
 
     @entry
     def stay(self, page: Page, site: ClientId) -> None:
@@ -153,7 +153,7 @@ class Journal:
             *(json.dumps(sorted(part)) for part in (candidates, draw.cohort, draw.drops)),
         )
         if at is not None:
-            page.write("insert into opening values (?, ?, ?)", number, int(last) + 1, at)
+            page.write("insert into opening (round, attempt, at) values (?, ?, ?)", number, int(last) + 1, at)
         return int(last) + 1
 
     @entry
@@ -212,7 +212,8 @@ class Journal:
     ) -> None:
         """From here on the coordinator answers for this update."""
         page.write(
-            "insert into receipt values (?, ?, ?, ?, ?, ?, ?)",
+            "insert into receipt (round, attempt, site, key, digest, spooled, signature)"
+            " values (?, ?, ?, ?, ?, ?, ?)",
             number,
             attempt,
             receipt.site,
@@ -251,7 +252,12 @@ class Journal:
     @entry
     def report(self, page: Page, key: str, site: ClientId, scores: Scores) -> None:
         """One site's evaluation; kept only until it has been summed."""
-        page.write("insert or replace into report values (?, ?, ?)", key, site, json.dumps(scores))
+        page.write(
+            "insert or replace into report (key, site, scores) values (?, ?, ?)",
+            key,
+            site,
+            json.dumps(scores),
+        )
 
     @entry
     def reports(self, page: Page, *keys: str) -> list[Scores]:
@@ -262,7 +268,7 @@ class Journal:
     @entry
     def hand_out(self, page: Page, key: str, site: ClientId, since: int) -> None:
         """A site is given a task, to be begun from what it had after its own committed round `since`."""
-        page.write("insert or replace into handed values (?, ?, ?)", key, site, since)
+        page.write("insert or replace into handed (key, site, since) values (?, ?, ?)", key, site, since)
 
     @entry
     def handed_to(self, page: Page, key: str) -> list[ClientId]:
@@ -280,7 +286,7 @@ class Journal:
     @entry
     def sum_up(self, page: Page, keys: Sequence[str], scores: Scores) -> None:
         """Keep the sum of some tasks' evaluations under the first one's key and forget the single ones."""
-        page.write("insert or replace into score values (?, ?)", keys[0], json.dumps(scores))
+        page.write("insert or replace into score (key, scores) values (?, ?)", keys[0], json.dumps(scores))
         for key in keys:
             page.write("delete from report where key = ?", key)
 
@@ -332,7 +338,8 @@ def _write_course(page: Page, course: Course | None) -> None:
         return
     place = course.round, course.attempt
     page.write(
-        "insert or replace into course values (?, ?, ?, ?, ?, ?)",
+        "insert or replace into course (round, attempt, opened, ended, seconds, bytes)"
+        " values (?, ?, ?, ?, ?, ?)",
         *place,
         course.opened,
         course.ended,
@@ -341,7 +348,9 @@ def _write_course(page: Page, course: Course | None) -> None:
     for table, numbers in (("diagnosis", course.diagnostics), ("loss", course.losses)):
         if numbers:
             words = json.dumps(dict(numbers), sort_keys=True)
-            page.write(f"insert or replace into {table} values (?, ?, ?)", *place, words)
+            page.write(
+                f"insert or replace into {table} (round, attempt, numbers) values (?, ?, ?)", *place, words
+            )
     if course.reading is not None:
         # Not as `now`: on a full disk this may be written late, over what was noted since.
         page.write(NOTE, "closed", course.reading.to_json())

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pfl_common.spec.messages import Receipt
 from pfl_server.decisions.sampling import Draw
 from pfl_server.store import journal_schema
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_migration import NewerJournal, migrate, newest
 from pfl_server.store.journal_schema import STEPS
+from pfl_server.telemetry.counter_reading import Reading
+from pfl_server.telemetry.course import Course
 
 DRAW = Draw(("a",), frozenset())
 COLUMN = "alter table attempt add column machine text not null default 'unknown'"
@@ -60,6 +63,39 @@ def test_an_older_one_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch, versi
         journal.close()
     assert [(len(LATER),)] == look(file, "pragma user_version")
     assert [(number, "unknown") for number in (1, 2, 3)] == look(file, "select round, machine from attempt")
+
+
+def test_a_column_that_is_new_shifts_no_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each table gets one more: all that is written still goes where it is read."""
+    tables = [str(name) for (name,) in look(file, "select name from sqlite_master where type = 'table'")]
+    wider = tuple(f"alter table {table} add column machine text default 'unknown'" for table in tables)
+    monkeypatch.setattr(journal_schema, "STEPS", (*STEPS, wider))
+    file.unlink()
+    journal = Journal(file)
+    reading = Reading({"down/train": 1})
+    course = Course(
+        1, 1, 1.0, 2.0, {"train": 3.0}, {"down": 4}, {"drift": 5.0}, {"loss": 6.0}, reading=reading
+    )
+    journal.begin("run-2", "{}")
+    journal.register("a", "{}", late=False)
+    journal.leave("a", 7.0)
+    journal.open_attempt(1, ["a"], DRAW, at=8.0)
+    journal.hand_out("000001-1-train", "a", 0)
+    journal.receive(Receipt("run-2", "000001-1-train", "a", "d1"), 1, 1, "s1", signature="s")
+    journal.report("000001-1-train", "a", {"x": [1.0]})
+    assert [{"x": [1.0]}] == journal.reports("000001-1-train")
+    journal.sum_up(["000001-1-train"], {"x": [1.0]})
+    journal.commit(1, 1, ["a"], {}, course=course)
+    journal.note(reading)
+    assert ("{}", {"a": "{}"}, {"a": 7.0}) == (journal.spec(), journal.sites(), journal.goodbyes())
+    assert 8.0 == journal.attempt(1, 1).opened
+    assert ({"000001-1-train": {"a": 0}}, ("d1", "s1", "s")) == (journal.handed(), journal.receipt("a", 1, 1))
+    assert {"000001-1-train": {"x": [1.0]}} == journal.scores()
+    assert [course] == journal.course()
+    assert {"now": reading, "closed": reading} == journal.readings()
+    journal.close()
+    for table in set(tables) - {"report"}:
+        assert {("unknown",)} == set(look(file, f"select machine from {table}")), table
 
 
 def test_a_journal_of_this_version_is_not_written(file: Path) -> None:
