@@ -40,11 +40,6 @@ SHOWN_WHOLE = {
     "common/pfl_common/models/perceptron.py": (NETWORK, "common/models/scenarios/test_backbones.py"),
     "common/pfl_common/models/resnet.py": (NETWORK, "common/models/scenarios/test_backbones.py"),
     "deploy/pfl_deploy/demo/baselines.py": (PROGRAMS, "deploy/demo/scenarios/test_demo.py"),
-    "deploy/pfl_deploy/demo/processes.py": (PROGRAMS, "deploy/demo/scenarios/test_ending.py"),
-    "deploy/pfl_deploy/demo/samples.py": (
-        "a picture of samples: looked at",
-        "deploy/demo/scenarios/test_demo.py",
-    ),
     "deploy/pfl_deploy/monitoring/dashboards/__main__.py": (
         "one call of `write_all`",
         "deploy/monitoring/test_dashboards.py",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 
 import pytest
 
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Receipt
+from pfl_server.sites.full_disk import tells_full_disk
 from pfl_server.store.journal_thread import Page
 from tests.server.support.scene import Scene, refusal
 
@@ -83,3 +85,56 @@ async def test_another_trouble_is_raised_as_it_is(scene: Scene, monkeypatch: pyt
     with pytest.raises(KeyError):
         await scene.fleet.offer("a", offer)
     assert "" == scene.fleet.status().words
+
+
+class Desk:
+    """A Desk whose calls end as they are told to, and which writes down what is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.notices = self.room = self.tasks = self
+
+    def lack(self, words: str) -> None:
+        self.said.append(f"lack {words}")
+
+    def relieve(self) -> None:
+        self.said.append("relieve")
+
+    def bear_with(self, site: str) -> None:
+        self.said.append(f"bear with {site}")
+
+    @tells_full_disk
+    async def call(self, site: str, end: object) -> object:
+        """End so."""
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (OSError(errno.ENOSPC, "full"), "the coordinator's disk is full; its operator has to make room"),
+        (Refused("no_room", "5 bytes are left"), "5 bytes are left"),
+    ],
+)
+async def test_whom_a_full_disk_is_told(end: Exception, words: str) -> None:
+    """The site by the refusal, the operator by a notice; what is lacking is said if it is known."""
+    desk = Desk()
+    with pytest.raises(Refused) as error:
+        await desk.call("a", end)
+    assert ("no_room", words) == (error.value.code, error.value.words)
+    lacking = words if isinstance(end, Refused) else ""
+    assert [f"lack {lacking}", "bear with a"] == desk.said
+
+
+async def test_what_says_nothing_of_the_disk() -> None:
+    """Only a receipt shows that there is room again; another error or refusal is passed on in silence."""
+    desk = Desk()
+    for end in (OSError(errno.EIO, "broken"), Refused("late", "too late")):
+        with pytest.raises(type(end)):
+            await desk.call("a", end)
+    assert "an answer" == await desk.call("a", "an answer")
+    assert [] == desk.said
+    await desk.call("a", Receipt("run", "key", "a", "d"))
+    assert ["relieve"] == desk.said

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import SimpleNamespace
+
 import pytest
 
 from pfl_common.errors import Refused
+from pfl_server.sites.open_tasks import OpenTasks
 from tests.server.support.scene import TASK, Scene
 
 
@@ -28,3 +32,23 @@ async def test_a_site_without_a_task_needs_no_patience(scene: Scene) -> None:
     scene.fleet.tasks.bear_with("stranger")
     assert scene.fleet.tasks.find("a") is None
     assert scene.fleet.tasks.find("stranger") is None
+
+
+def test_disk_that_was_promised_to_the_others() -> None:
+    """Each open task's upload but the one that asks; a site without a task was promised nothing."""
+    ours, theirs, third = (SimpleNamespace(lacking=count) for count in (1, 20, 300))
+    members = [SimpleNamespace(assigned=task) for task in (ours, theirs, None, third)]
+    tasks = OpenTasks("run", members, None, lambda: 0.0)  # type: ignore[arg-type]
+    assert (320, 301) == (tasks.promised(ours), tasks.promised(theirs))  # type: ignore[arg-type]
+    assert Counter() == tasks.refusals
+
+
+def test_refusals_are_counted_by_their_code() -> None:
+    """A stranger is one of them."""
+    members = SimpleNamespace(find=lambda site: None)
+    tasks = OpenTasks("run-1", members, None, lambda: 0.0)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="x has not joined run run-1: join first"):
+        tasks.member("x")
+    tasks.refuse("late", "words")
+    assert {"not_joined": 1, "late": 1} == tasks.refusals
+    assert tasks.find("x") is None
