@@ -1,6 +1,7 @@
 """The READMEs say what is there."""
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -38,9 +39,36 @@ def test_every_folder_of_a_room_has_its_line(package: str, room: str) -> None:
 
 
 def test_the_way_of_a_round_leads_through_files_that_are_there() -> None:
-    """Each file once, in order, and no more than a reader can follow."""
-    steps = re.findall(r"^(\d+)\. `([^`]+\.py)`: ", (TOP / "tests" / "README.md").read_text(), re.M)
-    files = [file for _, file in steps]
-    assert [str(number) for number in range(1, len(files) + 1)] == [number for number, _ in steps]
-    assert [] == [file for file in files if not (TOP / file).is_file()]
-    assert len(set(files)) == len(files) <= 45
+    """No more files, and no more returns to one, than a reader can follow."""
+    way = follow(read_way())
+    assert [] == [file for file in way if not (TOP / file).is_file()]
+    files = len(set(way))
+    assert files <= 45, f"{files} files"
+    assert len(way) - files <= 60, f"{len(way) - files} returns"
+
+
+def test_returns_are_counted() -> None:
+    """Back to the caller for its next call, and to a file that was seen before; not to one that has nothing left."""
+    way = [(0, "a"), (1, "b"), (2, "c"), (1, "d"), (0, "b")]
+    assert ["a", "b", "c", "a", "d", "b"] == follow(way)
+
+
+def read_way() -> list[tuple[int, str]]:
+    """The files in the order in which a reader meets them, each with its depth."""
+    block = (
+        (TOP / "tests" / "README.md").read_text().partition("## One round, file by file")[2].split("```")[1]
+    )
+    found = re.findall(r"^( *)(\S+\.py) ", block, re.M)
+    return [(len(spaces) // 2, file) for spaces, file in found]
+
+
+def follow(way: Sequence[tuple[int, str]]) -> list[str]:
+    """The files a reader looks into, one after another: before its next call the caller is looked into again."""
+    looked: list[str] = []
+    callers: dict[int, str] = {}
+    for depth, file in way:
+        if depth and looked[-1] != callers[depth - 1]:
+            looked.append(callers[depth - 1])
+        looked.append(file)
+        callers[depth] = file
+    return looked
