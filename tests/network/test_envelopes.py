@@ -17,7 +17,7 @@ from pfl_client.daemon.loop import Daemon
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.trainer_process.api import MESSAGE_LIMIT, DataFolder, Done, Job, Progress
 from pfl_common.app.config import settle
-from pfl_common.sealing import content
+from pfl_common.sealing import content_key
 from pfl_common.spec.messages import Blob, Offer, Receipt
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_deploy.simulation.loopback import LoopbackBench, LoopbackLink
@@ -91,12 +91,12 @@ class Canaries:
                 state = (path, found.st_ino, found.st_size, found.st_mtime_ns)
                 if not path.is_file() or (state in self.looked_at and not again):
                     continue
-                content_ = path.read_bytes()
+                content = path.read_bytes()
             except FileNotFoundError:
                 continue  # a draft that has got its name meanwhile
             self.looked_at.add(state)
             wanted = self.personal if path.parent.name == "checkpoints" else self.personal | self.updates
-            if any(needle in content_ for needle in wanted):
+            if any(needle in content for needle in wanted):
                 self.leaks.add((path.parent.name, path.name))
 
 
@@ -212,7 +212,7 @@ def test_sealed_and_open_runs_end_alike_and_nothing_leaks(
     """Checkpoints and each site's own state are equal to the byte; at the coordinator lies nothing of an update."""
     monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", limit)
     alone, ledger = federation.in_the_open(), Ledger()
-    with mock.patch.object(content, "AESGCM", ledger.cipher):
+    with mock.patch.object(content_key, "AESGCM", ledger.cipher):
         run, canaries = federation.sealed(alone.spec)
 
     assert tensors(alone.coordinator / "checkpoints") == tensors(run / "checkpoints")
