@@ -50,6 +50,10 @@ Advertised = Annotated[
 Listing = Annotated[
     bool, typer.Option("--list-methods", help="Print the methods; with a NAME, what each setting means.")
 ]
+BackboneListing = Annotated[
+    bool,
+    typer.Option("--list-backbones", help="Print the networks, torchvision's and installed packages' too."),
+]
 Listed = Annotated[
     str | None,
     typer.Argument(
@@ -113,9 +117,10 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text (coloured on a terminal) or json.")] = None,
     list_methods: Listing = False,
+    list_backbones: BackboneListing = False,
     explain: Explained = None,
     name: Listed = None,
-    as_json: Annotated[bool, typer.Option("--json", help="With --list-methods: print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With a list: print JSON.")] = False,
     version: program.Version = False,
 ) -> None:
     """Coordinate a federation: wait for its sites, train with them, serve the result's numbers."""
@@ -145,6 +150,9 @@ def _answer_if_asked(given: dict[str, Any]) -> None:
     name, as_json = given["name"], given["as_json"]
     if given["list_methods"]:
         show_methods(name, as_json=as_json)
+        raise typer.Exit
+    if given["list_backbones"] and name is None:
+        show_backbones(as_json=as_json)
         raise typer.Exit
     if name is not None or as_json:
         raise SettingError(
@@ -185,6 +193,16 @@ def show_methods(name: str | None, *, as_json: bool) -> None:
         listing.show_all(console())
     else:
         listing.show_one(name, console())
+
+
+def show_backbones(*, as_json: bool) -> None:
+    """The networks a run can name."""
+    from pfl_server.method_help import networks
+
+    if as_json:
+        typer.echo(json.dumps(networks.list_all(), indent=1, ensure_ascii=False))
+    else:
+        networks.show_all(console())
 
 
 def explain_method(name: str, backbone: str | None, preset: str | None, pairs: Sequence[str]) -> None:

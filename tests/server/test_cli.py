@@ -185,6 +185,16 @@ def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch, width:
         assert len(methods.names()) - len(no) == said.text.count("; sums suffice")
 
 
+def test_the_networks_are_listed() -> None:
+    """`--list-backbones` names ours and torchvision's, for people and for programs."""
+    said = serve("--list-backbones")
+    assert (0, "") == (said.code, said.err)
+    assert {"resnet8:", "torchvision:resnet18"} <= set(said.out.split())
+    rows = json.loads(serve("--list-backbones", "--json").out)
+    assert {"mlp", "torchvision:vit_b_16"} <= {row["backbone"] for row in rows}
+    check_clear(serve("--list-backbones", "mlp"), 2, "mlp without --list-methods")
+
+
 def test_a_method_has_few_lines_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are to be read in one go."""
     monkeypatch.setenv("COLUMNS", "100")

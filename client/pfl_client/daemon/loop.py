@@ -24,6 +24,7 @@ from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
 from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
+from pfl_common.app import plugins
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.files.recycler import throw_away
 from pfl_common.spec.messages import OPENING, Assignment, Blob, Joined, Over
@@ -85,6 +86,7 @@ class Daemon:
         """One run from joining it to its end; None when the coordinator has another one by now. A site that stays
         rests at the end, and goes on if the run does: one that failed may be tried again.
         """
+        plugins.check_pinned(spec)
         self._envelopes.meet(joined.card)
         self._audit.meet(spec.id, joined.card)
         folder = await self._retry.until_room(lambda: self._open(spec))

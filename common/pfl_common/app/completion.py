@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin  # settings may be of any class
 
 import typer
 
+from pfl_common.app import plugins
 from pfl_common.app.config import field_of
 
 _ROOM = Path(__file__).parents[1]
@@ -16,7 +18,7 @@ _ROOM = Path(__file__).parents[1]
 
 def complete_methods(incomplete: str) -> list[str]:
     """Methods by their files' names."""
-    names = (file.stem for file in (_ROOM / "methods").glob("*.py"))
+    names = [file.stem for file in (_ROOM / "methods").glob("*.py")] + [*plugins.names("method")]
     return sorted(name for name in names if not name.startswith("_") and name.startswith(incomplete))
 
 
@@ -34,9 +36,24 @@ def complete_presets(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_backbones(incomplete: str) -> list[str]:
-    """The names in the catalogue of networks."""
-    names = _keys(_ROOM / "models" / "catalogue.py", "_BACKBONES")
+    """The names in the catalogue of networks, and of installed packages; torchvision's once its name is typed."""
+    names = [*_keys(_ROOM / "models" / "catalogue.py", "_BACKBONES"), *plugins.names("backbone")]
+    if incomplete.startswith("torchvision:"):
+        names = [f"torchvision:{name}" for name in _torchvision()]
     return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _torchvision() -> Iterator[str]:
+    """The networks that torchvision's source text registers: importing it would take seconds."""
+    found = find_spec("torchvision")
+    for place in (found.submodule_search_locations or ()) if found else ():
+        for file in sorted(Path(place, "models").glob("*.py")):
+            for node in _parse(file):
+                called = [
+                    one.func for one in getattr(node, "decorator_list", ()) if isinstance(one, ast.Call)
+                ]
+                if any(isinstance(one, ast.Name) and one.id == "register_model" for one in called):
+                    yield str(getattr(node, "name", ""))
 
 
 def among(kind: type[Any], name: str) -> Callable[[str], list[str]]:

@@ -12,11 +12,13 @@ from types import ModuleType
 import torch
 
 from pfl_common import models
+from pfl_common.app import plugins
 from pfl_common.app.config import settle
 from pfl_common.errors import SettingError, nearest
 from pfl_common.learning.method import Arrivals, Closed, Participant, ServerHalf, Settings
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.models import Backbone, ProjectorShape
+from pfl_common.spec.packages import Package
 from pfl_common.spec.run import Json, RunSpec, Task
 from pfl_common.tensors.state import State
 
@@ -44,12 +46,15 @@ class Method:
     accounted_bytes: Callable[[Participant, int], int]
     """Bytes of one transfer as a report counts them, from a site's half and the bytes that are sent."""
     doc: str
+    module: ModuleType
+    package: Package | None = None
+    """The installed package it comes from; None of those of this folder."""
 
     @classmethod
-    def of(cls, module: ModuleType) -> Method:
-        """Read a module that has the names of a method."""
+    def of(cls, module: ModuleType, *, name: str = "", package: Package | None = None) -> Method:
+        """Read a module that has the names of a method; its own name is the file's."""
         return cls(
-            name=module.__name__.rpartition(".")[2],
+            name=name or module.__name__.rpartition(".")[2],
             config=module.Config,
             client=module.Client,
             server=module.Server,
@@ -60,6 +65,8 @@ class Method:
             diagnostics={**EVERYWHERE, **getattr(module, "DIAGNOSTICS", {})},
             accounted_bytes=getattr(module, "accounted_bytes", _as_sent),
             doc=module.__doc__ or "",
+            module=module,
+            package=package,
         )
 
     def settle(self, given: Mapping[str, Json | str]) -> Settings:
@@ -96,15 +103,34 @@ class Method:
 
 
 def names() -> tuple[str, ...]:
-    """All methods there are."""
+    """The methods of this folder."""
     return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__)))
+
+
+def list_names() -> tuple[str, ...]:
+    """All methods there are, those of installed packages last."""
+    return (*names(), *plugins.names("method"))
 
 
 def load(name: str) -> Method:
     """A method by name; a wrong name is an error that tells the nearest right one."""
+    plugin = plugins.find("method", name, names())
+    if plugin is not None:
+        return _read_plugin(plugin)
     if name not in names():
-        raise SettingError(f"there is no method {name!r}", expected=nearest(name, names()))
+        raise SettingError(f"there is no method {name!r}", expected=nearest(name, list_names()))
     return Method.of(import_module(f"{__name__}.{name}"))
+
+
+def _read_plugin(plugin: plugins.Plugin) -> Method:
+    module = plugin.load()
+    if not isinstance(module, ModuleType):
+        raise plugin.fault("is no module")
+    for name, kind in {"Config": Settings, "Client": Participant, "Server": object}.items():
+        own = getattr(module, name, None)
+        if not (isinstance(own, type) and issubclass(own, kind)):
+            raise plugin.fault(f"has no class {name}" + f" below {kind.__name__}" * (kind is not object))
+    return Method.of(module, name=plugin.name, package=plugin.package)
 
 
 def count_charged(spec: RunSpec) -> int:
@@ -118,6 +144,7 @@ def count_charged(spec: RunSpec) -> int:
 
 def build_participant(spec: RunSpec) -> Participant:
     """The site's half of a run's method on the run's backbone, before its layers have their first values."""
+    plugins.check_pinned(spec)
     projector = ProjectorShape() if spec.model.encoder_projector else None
     backbone = models.build(
         spec.model.backbone,

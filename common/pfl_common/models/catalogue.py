@@ -9,6 +9,7 @@ from functools import partial
 
 from torch import nn
 
+from pfl_common.app import plugins
 from pfl_common.errors import SettingError, nearest
 from pfl_common.models.backbone import Backbone
 from pfl_common.models.convolutional import alexnet_bn, cnn, digits, digits_kd3a
@@ -33,11 +34,40 @@ _BACKBONES: dict[str, Callable[[tuple[int, ...], int], Backbone]] = {
 }
 _TEXT = "fasttext"
 """The network for texts: it has to know how many numbers words can have, and takes nothing else."""
+_TORCHVISION = "torchvision:"
+"""How the names of torchvision's networks begin; only who asks for one pays for importing it."""
 
 
 def names() -> tuple[str, ...]:
-    """List the networks a run can name."""
+    """List the networks of this house that a run can name."""
     return tuple(sorted((*_BACKBONES, _TEXT)))
+
+
+def list_torchvision() -> tuple[str, ...]:
+    """List torchvision's classification networks, as a run names them; this imports torchvision."""
+    from pfl_common.models import torchvision_networks
+
+    return torchvision_networks.names()
+
+
+def describe(name: str) -> str:
+    """The first sentence about one of our own networks."""
+    made = fasttext if name == _TEXT else _BACKBONES[name]
+    doc = made.func.__doc__ if isinstance(made, partial) else made.__doc__
+    return (doc or "").strip().partition("\n")[0]
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no network has: ours, an installed package's, or torchvision's."""
+    if name.startswith(_TORCHVISION):
+        known = list_torchvision()
+    else:
+        plugins.find("backbone", name, names())
+        known = (*names(), *plugins.names("backbone"))
+    if name not in known:
+        raise SettingError(
+            f"there is no backbone {name!r}", expected="one that is", advice=nearest(name.lower(), known)
+        )
 
 
 def build(
@@ -54,12 +84,7 @@ def build(
     `body` followed by `projector`. The values are the same every time; each layer draws others from torch's generator
     when its `reset_parameters` is called.
     """
-    if name not in names():
-        raise SettingError(
-            f"no backbone is called {name!r}",
-            expected="the name of a backbone",
-            advice=nearest(name.lower(), names()),
-        )
+    check_name(name)
     if tokens and name != _TEXT:
         raise SettingError(
             f"the backbone {name} got texts, whose numbers stand for words",
@@ -75,9 +100,29 @@ def build(
     # Layers draw values while they are made. A draw that depended on what ran before, or disturbed what runs
     # after, would make a run's result depend on when its network was built.
     with scope("build", name):
-        make = partial(fasttext, tokens=tokens) if name == _TEXT else _BACKBONES[name]
-        backbone = replace(make(shape, classes), name=name)
+        backbone = replace(_find(name, tokens)(shape, classes), name=name)
         return backbone if projector is None else _with_projector(backbone, projector)
+
+
+def _find(name: str, tokens: int) -> Callable[[tuple[int, ...], int], Backbone]:
+    if name == _TEXT:
+        return partial(fasttext, tokens=tokens)
+    if name.startswith(_TORCHVISION):
+        from pfl_common.models.torchvision_networks import build_torchvision
+
+        return partial(build_torchvision, name)
+    plugin = plugins.find("backbone", name)
+    return partial(_build_plugin, plugin) if plugin else _BACKBONES[name]
+
+
+def _build_plugin(plugin: plugins.Plugin, shape: tuple[int, ...], classes: int) -> Backbone:
+    make = plugin.load()
+    if not callable(make):
+        raise plugin.fault("is not a function")
+    made = make(shape, classes)
+    if not isinstance(made, Backbone):
+        raise plugin.fault(f"returns a {type(made).__name__}, not a pfl_common.models.Backbone")
+    return made
 
 
 def _with_projector(backbone: Backbone, shape: ProjectorShape) -> Backbone:

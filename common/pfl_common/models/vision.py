@@ -17,6 +17,8 @@ from types import ModuleType
 
 import torch
 
+from pfl_common.errors import SettingError
+
 _SIGNATURES = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -25,6 +27,12 @@ _SIGNATURES = {
 
 def import_torchvision(module: str = "torchvision") -> ModuleType:
     """Import torchvision, or one of its modules such as `torchvision.transforms.v2`."""
+    if importlib.util.find_spec("torchvision") is None:
+        raise SettingError(
+            "torchvision is not installed here, and the backbone that is asked for is one of its networks",
+            expected="torchvision beside torch",
+            advice="install the version of deploy/requirements.lock, or choose a backbone without 'torchvision:'",
+        )
     _declared()
     return importlib.import_module(module)
 

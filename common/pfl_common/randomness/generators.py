@@ -34,12 +34,19 @@ def _seed_all(seed: int) -> None:
 
 
 def initialise(module: nn.Module, seed: int) -> None:
-    """Give each layer its first values from (seed, "init", its name), so that no layer's depend on another's."""
+    """Give each layer its first values from (seed, "init", its name), so that no layer's depend on another's.
+
+    A part that says `draws_whole` draws all its layers at once, by a rule of its own.
+    """
+    drawn: tuple[str, ...] = ()
     for name, layer in module.named_modules():
         reset = getattr(layer, "reset_parameters", None)
-        if callable(reset):
-            with scope(seed, "init", name):
-                reset()
+        if not callable(reset) or name.startswith(drawn):
+            continue
+        with scope(seed, "init", name):
+            reset()
+        if getattr(layer, "draws_whole", False):
+            drawn = (*drawn, f"{name}." if name else "")
 
 
 def pin_threads(threads: int) -> None:

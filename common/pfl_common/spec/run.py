@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
 from pfl_common.spec.rules import AskedRules, RoundRules, leave_out_unsaid
 
@@ -120,6 +121,8 @@ class RunSpec(RoundRules):
     """For people: what was chosen by the sites' data, and why."""
     data: dict[ClientId, str] = field(default_factory=dict)
     """The fingerprint of each site's data, as the site gave it; a site that gives none is not named."""
+    packages: dict[Part, Package] = field(default_factory=dict)
+    """Installed packages that the method or the network comes from; not written where both are the product's own."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""
@@ -141,6 +144,8 @@ class RunSpec(RoundRules):
         """The canonical text: sorted keys, no spaces; its hash names the specification."""
         # Read back first, so that 1 written for 1.0 is one text on both ends.
         plain = leave_out_unsaid(asdict(_SPEC.validate_python(asdict(self))))
+        if not self.packages:
+            del plain["packages"]
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
     @classmethod

@@ -13,7 +13,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any  # plain values from JSON
 
@@ -155,7 +154,7 @@ def _row(name: str) -> list[str]:
 
 def count_lines(name: str) -> int:
     """Lines of a method's file, its docstring too."""
-    source = inspect.getsource(import_module(f"{methods.__name__}.{name}"))
+    source = inspect.getsource(methods.load(name).module)
     return len(source.splitlines())
 
 

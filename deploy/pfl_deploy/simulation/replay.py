@@ -250,7 +250,7 @@ def _compare(recording: Recording, copy: Copy, checkpoints: Path) -> Same:
         return Same(spec.id, number, _digest(again))
     other = [
         f"{name} was {spec.versions.get(name, 'unknown')} and is {now} here"
-        for name, now in sorted(versions().items())
+        for name, now in sorted(versions(spec.model.backbone).items())
         if spec.versions.get(name) != now
     ]
     threads = [] if spec.repeatable else [f"the run used {spec.threads} threads"]

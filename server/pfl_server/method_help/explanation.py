@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from pfl_common import methods, models
-from pfl_common.errors import SettingError, nearest
 from pfl_common.methods import Method
 from pfl_common.spec.run import Json
 from pfl_server.method_help.costs import NETWORKS, SAMPLES, Figures, Network, look_up
@@ -123,8 +122,7 @@ def choose_networks(backbone: str | None) -> tuple[Network, ...]:
     """Those of the pages, or the one that is named."""
     if backbone is None:
         return NETWORKS
-    if backbone not in models.names():
-        raise SettingError(f"there is no backbone {backbone!r}", expected=nearest(backbone, models.names()))
+    models.check_name(backbone)
     return (Network(backbone),)
 
 

@@ -8,7 +8,6 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import fields
-from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any, Literal, cast, get_args, get_origin  # Any: a setting's type
 
@@ -33,7 +32,7 @@ _SYMBOL = re.compile(r"(?P<symbol>\S{1,8}): (?P<rest>.*)", re.DOTALL)
 
 def list_all() -> list[Json]:
     """Every method with its defaults and presets, as plain values."""
-    return [_brief(methods.load(name)) for name in methods.names()]
+    return [_brief(methods.load(name)) for name in methods.list_names()]
 
 
 def describe(name: str) -> dict[str, Json]:
@@ -52,7 +51,7 @@ def show_all(console: Console) -> None:
     if console.width >= WIDE:
         console.print(_table(), soft_wrap=False)
     else:
-        for name in methods.names():
+        for name in methods.list_names():
             _show_narrow(methods.load(name), console)
     _print(console, "Settings, presets, departures from the paper: pfl-server --list-methods NAME", indent=0)
     _print(console, "What it costs and when to choose it: pfl-server --explain NAME", indent=0)
@@ -64,21 +63,26 @@ def _table() -> Table:
     for title, ratio in (("", 4), ("travels", 5), ("stays", 5)):
         table.add_column(title, ratio=ratio)
     table.add_column("sums suffice", no_wrap=True)
-    for name in methods.names():
+    for name in methods.list_names():
         method = methods.load(name)
         words = read_words(method.doc)
         # Sums or not is one word here: why not is a sentence of its own, on the method's page.
         cells = (shorten(words.sentence), shorten(words.travels), shorten(words.stays), _sums(method))
-        table.add_row(name, *(escape(cell) for cell in cells))
+        table.add_row(_name(method), *(escape(cell) for cell in cells))
     return table
 
 
 def _show_narrow(method: Method, console: Console) -> None:
     words = read_words(method.doc)
-    _print(console, f"{method.name}: {words.sentence}", indent=0)
+    _print(console, f"{_name(method)}: {words.sentence}", indent=0)
     sums = "sums suffice" if _sums(method) == "yes" else "sums do not suffice"
     told = f"travels: {shorten(words.travels)}; stays: {shorten(words.stays)}; {sums}"
     _print(console, told, indent=4)
+
+
+def _name(method: Method) -> str:
+    """Its name, and for one from outside the package that it comes from."""
+    return f"{method.name} ({method.package})" if method.package else method.name
 
 
 def _sums(method: Method) -> str:
@@ -94,6 +98,8 @@ def show_one(name: str, console: Console) -> None:
     """One method: its page, its settings, its presets."""
     told = describe(name)
     console.print(f"{told['title']}\n\n{told['about']}\n", markup=False)
+    if "package" in told:
+        _print(console, f"From the installed package {told['package']}.", indent=0)
     for row in cast("list[dict[str, Json]]", told["settings"]):
         symbol = f" ({row['symbol']})" if row["symbol"] not in ("", row["name"]) else ""
         _print(console, f"{row['name']}{symbol} = {_typed(row['default'])}: {row['takes']}", indent=0)
@@ -120,7 +126,7 @@ def _print(console: Console, text: str, *, indent: int) -> None:
 
 def _about_presets(name: str) -> str:
     """The text below PRESETS in a method's file: whose values they are."""
-    body = ast.parse(inspect.getsource(import_module(f"{methods.__name__}.{name}"))).body
+    body = ast.parse(inspect.getsource(methods.load(name).module)).body
     for line, below in pairwise(body):
         is_presets = isinstance(line, ast.AnnAssign | ast.Assign) and "PRESETS" in _targets(line)
         if is_presets and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
@@ -136,7 +142,7 @@ def _targets(line: ast.AnnAssign | ast.Assign) -> list[str]:
 def _brief(method: Method) -> dict[str, Json]:
     words = read_words(method.doc)
     presets: dict[str, Json] = {name: dict(values) for name, values in method.presets.items()}
-    return {
+    brief: dict[str, Json] = {
         "method": method.name,
         "title": f"{words.title}: {words.sentence}",
         "sentence": words.sentence,
@@ -147,6 +153,7 @@ def _brief(method: Method) -> dict[str, Json]:
         "presets": presets,
         "shows": method.shows,
     }
+    return brief | ({"package": str(method.package)} if method.package else {})
 
 
 def _setting(kind: type[Settings], name: str, defaults: Mapping[str, Json]) -> Json:

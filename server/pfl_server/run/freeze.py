@@ -13,7 +13,7 @@ from importlib.metadata import version
 import torch
 
 from pfl_common import methods
-from pfl_common.app import code_digest
+from pfl_common.app import code_digest, plugins
 from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
@@ -85,10 +85,11 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         **settings.pinned(),
         participation=participation,
         repeatable=settings.threads == 1,
-        versions=versions() | {REPORTS: "told"},
+        versions=versions(model.backbone) | {REPORTS: "told"},
         chosen=explain_backbone(model, wish)
         | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean)),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
+        packages=plugins.pin(method.name, model.backbone),
     )
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.
     quick = replace(spec, settings={**spec.settings, "epochs": 1})
@@ -107,9 +108,13 @@ def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:
     return RunSpec.from_json(done.stdout).manifests
 
 
-def versions() -> dict[str, str]:
-    """What decides a result's bits besides the specification: they are promised within one such class."""
-    return {
+def versions(backbone: str = "") -> dict[str, str]:
+    """What decides a result's bits besides the specification: they are promised within one such class.
+
+    torchvision's version counts where the network is one of its own.
+    """
+    networks = {"torchvision": version("torchvision")} if backbone.startswith("torchvision:") else {}
+    return networks | {
         "pfl": version("pfl-net"),
         "code": code_digest.digest(),
         "torch": torch.__version__,

@@ -23,10 +23,8 @@ def check_words(settings: ServerSettings) -> Settings:
     method = methods.load(settings.method)
     chosen = method.settle(settings.set)
     parse_range(settings.pixel_range)
-    if settings.backbone and settings.backbone not in models.names():
-        raise SettingError(
-            f"there is no backbone {settings.backbone!r}", expected=nearest(settings.backbone, models.names())
-        )
+    if settings.backbone:
+        models.check_name(settings.backbone)
     if settings.image_size:
         _check_size(settings.image_size, settings.backbone)
     if settings.encoder_projector and method.name == "dualfed":

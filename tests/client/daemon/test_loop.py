@@ -23,7 +23,7 @@ from pfl_client.run_folder.downloads import Downloads
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.trainer_process.task_errors import DiskFull
-from pfl_common.errors import DataError, Refused, StateError
+from pfl_common.errors import DataError, Refused, SettingError, StateError
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import (
@@ -38,6 +38,7 @@ from pfl_common.spec.messages import (
     Scores,
     header_down,
 )
+from pfl_common.spec.packages import Package
 from pfl_common.spec.run import Description, Kind, Model, RunSpec, Task
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 
@@ -265,6 +266,18 @@ async def test_a_run_that_ended_without_this_site(
     await live(Line(work), Trainer(), state)
     told = "".join(capsys.readouterr())
     assert (said, said) == (told.count("the run ended without this site"), told.count("--stay"))
+
+
+async def test_a_run_that_needs_a_package_that_is_not_here_is_declined(state: Path) -> None:
+    """Before anything of it is fetched, read or kept, in words that name the package; the site says goodbye."""
+    spec = replace(pin(), method="fedmine", packages={"method": Package("not-here", "1.2")})
+    line = Line([], [Joined(spec.to_json(), Blob("first", 5))])
+    with pytest.raises(
+        SettingError, match=r"the method fedmine of the package not-here 1\.2, which is not installed"
+    ):
+        await live(line, Trainer(), state)
+    assert ["join", "leave"] == line.names()
+    assert [] == list((state / "runs").glob("*"))
 
 
 async def test_a_line_that_is_down_is_waited_for(state: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import importlib.util
 import re
@@ -142,24 +141,13 @@ def sources(step: str) -> list[str]:
     return [word for word in words[:-1] if not word.startswith("--") and word != "."]
 
 
-def test_what_is_left_out_is_imported_by_no_program() -> None:
-    """The images lack torchvision: when a program begins to use it, it has to come in again."""
-    packages = loaded("packages")
-    assert ("torchvision",) == packages.LEFT_OUT
-    users = []
-    for path in sorted(TOP.glob("*/pfl_*/**/*.py")):
-        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-        if "import_torchvision" in names or "import torchvision" in path.read_text().replace("`", ""):
-            users.append(path.name)
-    assert [] == [name for name in users if name != "vision.py"]
-
-
 def test_the_list_of_packages_is_the_projects() -> None:
     """What an image installs follows pyproject.toml."""
     listed = loaded("packages").named_packages(TOP / "pyproject.toml")
     assert any(line.startswith("torch>") for line in listed)
     assert any(line.startswith("grpcio") for line in listed)
-    assert [] == [line for line in listed if line.startswith(("torchvision", "pytest", "matplotlib"))]
+    assert any(line.startswith("torchvision") for line in listed), "a run may name one of its networks"
+    assert [] == [line for line in listed if line.startswith(("pytest", "matplotlib"))]
 
 
 def test_another_build_of_torch_than_was_meant_ends_the_build() -> None:

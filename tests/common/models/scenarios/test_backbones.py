@@ -253,7 +253,7 @@ def test_unknown_name(wrong: str, hint: str) -> None:
     """A name nobody knows is answered with the nearest known one and with all of them."""
     with pytest.raises(SettingError) as caught:
         build(wrong, shape=MNIST, classes=2)
-    assert f"no backbone is called '{wrong}'" == caught.value.seen
+    assert f"there is no backbone '{wrong}'" == caught.value.seen
     assert str(caught.value).endswith(hint + ", ".join(names()))
 
 
