@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from pfl_common import methods
+from pfl_common.app import plugins
 from pfl_common.app.config import dump
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples
 from pfl_common.methods import Method
@@ -146,7 +147,8 @@ def describe(method: Method, network: Network, settings: Mapping[str, Json]) -> 
     roster = tuple(f"site-{number}" for number in range(NEIGHBOURS))
     # What a site measures for a curve is no part of the method, and is left out on request.
     settled = dump(method.settle({"diagnose": False, **settings}))
-    return RunSpec("figures", method.name, settled, model, rounds=ROUNDS, seed=0, roster=roster)
+    packages = plugins.pin(method.name, network.backbone)
+    return RunSpec("figures", method.name, settled, model, roster, rounds=ROUNDS, seed=0, packages=packages)
 
 
 def pin(method: Method, spec: RunSpec) -> dict[str, Manifest]:
@@ -163,7 +165,9 @@ def usual_phase(method: Method, spec: RunSpec) -> str:
 
 def _plain(spec: RunSpec) -> State:
     """The network that FedAvg shares."""
-    return State.of(_template(dataclasses.replace(spec, method="fedavg", settings={})))
+    packages = plugins.pin("fedavg", spec.model.backbone)
+    plain = dataclasses.replace(spec, method="fedavg", settings={}, packages=packages)
+    return State.of(_template(plain))
 
 
 def _size(state: State) -> int:
