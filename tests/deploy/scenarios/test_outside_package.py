@@ -142,7 +142,7 @@ def test_lists_name_the_package(example: Path) -> None:
     for words in (
         "fedblend (pfl-example 0.1.0): go on from a blend",
         "From the installed package pfl-example 0.1.0.",
-        "beta (β) = 0.5: a number above 0",
+        "beta (β) = 0.5: a number, more than 0 and at most 1",
         "Rule: a site sets its model",
         "down, bytes a round",
         "smallnorm: from the installed package pfl-example 0.1.0",
