@@ -110,18 +110,19 @@ def _sum_up(train: Part, form: Form) -> Moments | None:
 
 def load(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
     """All samples with the run's class numbers; pictures and numbers as the run agreed on them."""
-    _check_values(arrays, folder, spec)
+    check_values(arrays, folder, spec)
     seen = sorted({label for part in arrays.parts.values() for label in part.y.tolist()})
     numbers = number_classes([arrays.names[label] for label in seen], folder, spec)
     # A class without samples may be unknown to the run: its place is never looked up.
     table = torch.tensor([numbers.get(name, -1) for name in arrays.names], dtype=torch.int64)
     return {
-        part: Samples(_fit_part(part, arrays, folder, spec=spec), table[torch.from_numpy(own.y)])
+        part: Samples(fit_part(part, arrays, folder, spec=spec), table[torch.from_numpy(own.y)])
         for part, own in arrays.parts.items()
     }
 
 
-def _fit_part(part: str, arrays: Arrays, folder: DataFolder, *, spec: RunSpec) -> Tensor:
+def fit_part(part: str, arrays: Arrays, folder: DataFolder, *, spec: RunSpec) -> Tensor:
+    """The samples of a part in the run's shape and scale; training, evaluation and prediction all go this way."""
     x = arrays.parts[part].x
     if arrays.vocabulary is None:
         return _fit(x, arrays.form, folder, spec=spec)
@@ -163,7 +164,8 @@ def _fit_floats(x: Column, scale: Scale | None, spec: RunSpec) -> Tensor:
     return torch.from_numpy(scaling.standardise(fitted.numpy(), spec.model, channels=True))
 
 
-def _check_values(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> None:
+def check_values(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> None:
+    """Refuse samples of another kind, or stored otherwise, than the run was agreed on."""
     own, run = arrays.form.values, spec.model.values
     kind, run_kind = arrays.form.kind, kind_of(spec.model, arrays.form.kind)
     if alike(kind) != alike(run_kind):
@@ -285,7 +287,7 @@ def _read_names(path: Path | None, parts: dict[str, Part]) -> tuple[str, ...]:
     highest = {part: int(samples.y.max()) for part, samples in parts.items() if len(samples)}
     if path is None:
         return tuple(str(label) for label in range(max(highest.values()) + 1))
-    names = _parse_names(path)
+    names = read_names(path)
     for part, label in highest.items():
         if label >= len(names):
             raise DataError(
@@ -296,7 +298,8 @@ def _read_names(path: Path | None, parts: dict[str, Part]) -> tuple[str, ...]:
     return names
 
 
-def _parse_names(path: Path) -> tuple[str, ...]:
+def read_names(path: Path) -> tuple[str, ...]:
+    """The names in a `classes.json`, in the order of the labels."""
     try:
         names = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 import torch
+from torch import Tensor
 
 from pfl_client.data import image_decoding
 from pfl_client.data.declaration import Declared
@@ -105,8 +107,8 @@ def tell(bad: Iterable[BadFile], folder: DataFolder) -> None:
         )
 
 
-def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
-    """All images in the run's size and colours, as bytes."""
+def check_run(folder: DataFolder, spec: RunSpec) -> None:
+    """Refuse image files for a run whose samples are no images."""
     shape = spec.model.shape
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise DataError(
@@ -114,6 +116,11 @@ def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, 
             expected="a run on images: (1 or 3 channels, height, width)",
             advice="check --data, or join another run",
         )
+
+
+def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
+    """All images in the run's size and colours, as bytes."""
+    check_run(folder, spec)
     labels = {picture.label for part in found.parts.values() for picture in part}
     numbers, bad = number_classes(labels, folder, spec), list[BadFile]()
     parts = {part: _read(found.parts[part], numbers, folder, spec=spec, bad=bad) for part in PARTS}
@@ -136,14 +143,18 @@ def _read(
     bad: list[BadFile],
 ) -> Samples:
     """One decoded image at a time: what is kept has the run's size."""
-    shape, scale = spec.model.shape, Scale.of(spec.model)
-    x = torch.empty((len(pictures), *shape), dtype=torch.uint8)
+    x = torch.empty((len(pictures), *spec.model.shape), dtype=torch.uint8)
     y: list[int] = []
     for picture in pictures:
         with _noting_bad(picture, folder, bad):
-            x[len(y)] = image_decoding.read(picture.path, shape, scale)
+            x[len(y)] = read_one(picture.path, spec)
             y.append(numbers[picture.label])
     return Samples(x[: len(y)], torch.tensor(y, dtype=torch.int64))
+
+
+def read_one(path: Path, spec: RunSpec) -> Tensor:
+    """One image as the run wants it; training, evaluation and prediction all read it here."""
+    return image_decoding.read(path, spec.model.shape, Scale.of(spec.model))
 
 
 @contextmanager

@@ -1,0 +1,138 @@
+"""Reads .npz and .npy files a few rows at a time, so that a file larger than the memory can be predicted.
+
+`numpy.load` reads an array whole; here the rows are taken off the archive's stream one block after the other.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol, cast
+
+import numpy as np
+
+from pfl_client.data.forms import Column
+from pfl_common.errors import DataError
+
+BLOCK_BYTES = 32 << 20
+LARGEST_ROW = 1 << 30
+"""Bytes of one sample: a file that claims more is damaged."""
+_HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[np.generic]]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+class _Source(Protocol):
+    def take(self, rows: int) -> Column:
+        """The next rows."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a file: samples, and the site's own class numbers if they are there and wanted."""
+
+    first: int
+    """The place of the first row, from 1."""
+    x: Column
+    y: Column | None
+
+
+def read_rows(path: Path, *, labelled: bool, most: int) -> Iterator[Rows]:
+    """The rows of a file in blocks of at most `most` samples, and of about 32 MiB."""
+    try:
+        with ExitStack() as stack:
+            sources, count, row = _open(path, stack, labelled=labelled)
+            step = max(1, min(most, BLOCK_BYTES // max(1, row)))
+            for start in range(0, count, step):
+                taken = {name: source.take(min(step, count - start)) for name, source in sources.items()}
+                yield Rows(start + 1, taken["x"], taken.get("y"))
+    except PermissionError:
+        raise _unreadable("it may not be read: Permission denied") from None
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(f"it cannot be read as arrays: {type(error).__name__}") from None
+
+
+def _open(path: Path, stack: ExitStack, *, labelled: bool) -> tuple[dict[str, _Source], int, int]:
+    """The sources of x and y, the number of samples, and the bytes of one."""
+    if path.suffix == ".npy":
+        if labelled:
+            raise _unreadable("a single array has no labels: x and y in an .npz have")
+        members: dict[str, IO[bytes]] = {"x": stack.enter_context(path.open("rb"))}
+    else:
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        wanted = ("x", "y") if labelled else ("x",)
+        if missing := [name for name in wanted if f"{name}.npy" not in archive.namelist()]:
+            raise _unreadable(f"it holds no array {missing[0]!r}")
+        members = {name: stack.enter_context(archive.open(f"{name}.npy")) for name in wanted}
+    opened = {name: _Stream.of(stream) for name, stream in members.items()}
+    x, y = opened["x"], opened.get("y")
+    if y is not None and (y.count != x.count or y.dtype.kind not in "iu" or y.shape):
+        raise _unreadable(f"y is {y.dtype} of {y.count} rows beside {x.count} samples, not a class for each")
+    if x.row > LARGEST_ROW:
+        raise _unreadable(f"a sample would have {x.row} bytes")
+    # A column-major array has its rows scattered over the whole file.
+    sources: dict[str, _Source] = {name: _Whole(s) if s.turned else s for name, s in opened.items()}
+    return sources, x.count, x.row
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """An array whose rows follow each other in a stream."""
+
+    stream: IO[bytes]
+    count: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    turned: bool
+
+    @classmethod
+    def of(cls, stream: IO[bytes]) -> _Stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in _HEADERS:
+            raise _unreadable(f"its arrays are of version {version[0]}.{version[1]}")
+        shape, turned, dtype = _HEADERS[version](stream)
+        # A pickled object inside would run its writer's code.
+        if dtype.hasobject or not shape:
+            raise _unreadable("it holds Python objects or a single number, not rows of numbers")
+        return cls(stream, shape[0], shape[1:], dtype, turned and len(shape) > 1)
+
+    @property
+    def row(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def take(self, rows: int) -> Column:
+        content = bytearray()
+        while len(content) < rows * self.row:
+            piece = self.stream.read(rows * self.row - len(content))
+            if not piece:
+                raise _unreadable("it is cut short")
+            content += piece
+        return cast(Column, np.frombuffer(content, self.dtype).reshape(rows, *self.shape))
+
+
+class _Whole:
+    """An array that has to be read at once."""
+
+    def __init__(self, source: _Stream) -> None:
+        flat = source.take(source.count).reshape(-1)
+        self._rows = flat.reshape((source.count, *source.shape), order="F")
+        self._next = 0
+
+    def take(self, rows: int) -> Column:
+        """The next rows."""
+        self._next += rows
+        return self._rows[self._next - rows : self._next]
+
+
+def _unreadable(why: str) -> DataError:
+    return DataError(
+        why,
+        expected="an .npz with an array x of samples (and y of classes, to evaluate), or an .npy of samples",
+        advice="write it with numpy.savez(file, x=...), with plain arrays of numbers",
+    )
