@@ -15,6 +15,7 @@ from pfl_common.app import program
 from pfl_common.app.logs import configure
 from pfl_common.app.rule_options import flatten, taking_rules
 from pfl_common.app.terminal import console as make_console
+from pfl_deploy.prediction import cli as finished
 from pfl_server.cli import BackboneName, MethodName, PlayedRules, SetPairs
 
 app = program.make_app()
@@ -33,7 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 @app.callback(invoke_without_command=True)
 def begin(ctx: typer.Context, version: program.Version = False) -> None:  # noqa: ARG001  # its callback prints
-    """The hand tool: invite sites, look, stop, split data, simulate, compare, report."""
+    """The hand tool: invite sites, look, stop, split data, simulate, compare, report, predict."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(2)
@@ -302,6 +303,9 @@ def audit(
     else:
         auditing.show(listed, console, each=each or run is not None)
     auditing.check(listed)
+
+
+app.command()(finished.predict)
 
 
 def _say_beside(as_json: bool) -> Callable[[str], None]:  # the command's own word

@@ -70,6 +70,8 @@ class Block:
     labels: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     """The run's number of each sample's class, if wanted."""
     groups: tuple[str, ...] = ()
+    place: int = 0
+    """The place of its last file among all."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -120,9 +122,9 @@ class Inputs:
         for place, file in enumerate(files, start=1):
             try:
                 if file.suffix.lower() in _ARRAYS:
-                    yield from self._arrays(file, most)
+                    yield from (replace(block, place=place) for block in self._arrays(file, most))
                 elif file.suffix.lower() == _TABLE:
-                    yield from self._table(file, place, most)
+                    yield from (replace(block, place=place) for block in self._table(file, place, most))
                 else:
                     pictures.append((file, self._picture(file)))
             except image_decoding.Unreadable as error:
@@ -132,10 +134,10 @@ class Inputs:
                     Unread(file, place, f"{error.seen} ({error.advice})" if error.advice else error.seen)
                 )
             if len(pictures) == most:
-                yield _join(pictures)
+                yield _join(pictures, place)
                 pictures = []
         if pictures:
-            yield _join(pictures)
+            yield _join(pictures, len(files))
 
     def _folder(self, file: Path) -> DataFolder:
         return DataFolder(self._wanted.like or file.parent, self._site)
@@ -237,6 +239,6 @@ class Inputs:
         return Block((file,) * len(x), rows.places, x, labels, rows.groups)
 
 
-def _join(pictures: list[tuple[Path, Tensor]]) -> Block:
+def _join(pictures: list[tuple[Path, Tensor]], place: int) -> Block:
     files, tensors = zip(*pictures, strict=True)
-    return Block(files, (None,) * len(files), torch.stack(tensors))
+    return Block(files, (None,) * len(files), torch.stack(tensors), place=place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from pfl_common.app.config import settle
 from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
-from tests.deploy.support.processes import write_site
+from tests.deploy.support.processes import PROGRAMS, write_site
 
 SECTION = (
     (Path(__file__).parents[3] / "README.md").read_text().partition("\n## Use it\n")[2].partition("\n## ")[0]
@@ -57,3 +58,17 @@ def test_the_lines_of_python(home: Path) -> None:
     said = call(home, "-c", program[1])
     assert "dualfed ('a', 'b', 'c') ('global', 'personal')" in said
     assert 12 == said.count("personal ")
+
+
+def test_the_commands(home: Path) -> None:
+    """Each line that is indented, as it stands."""
+    lines = re.findall(r"^    (pfl .*)$", SECTION.replace("```python", "\n```"), re.M)
+    assert lines
+    for line in lines:
+        program, *words = shlex.split(line, comments=True)
+        call(home, "-c", PROGRAMS[program], *words)
+    table = (home / "predictions.csv").read_text().splitlines()
+    assert (
+        "file,row,class,p:a,p:b,p:c,global.class,global.p:a,global.p:b,global.p:c,personal.class" in table[0]
+    )
+    assert 1 + 12 == len(table)

@@ -1,0 +1,45 @@
+"""The commands for a finished model: each reads its options and makes one call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pfl_common.app.logs import configure
+from pfl_common.app.terminal import console as make_console
+
+Model = Annotated[
+    str,
+    typer.Argument(help="A site's name, its folder, a run's folder there, or a serving.safetensors."),
+]
+Like = Annotated[
+    Path | None,
+    typer.Option(help="Data folder whose data.json, vocabulary.json, classes.json say how arrays are read."),
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="End with 0 although files could not be read; they are still told.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def predict(
+    model: Model,
+    paths: Annotated[list[Path], typer.Argument(help="Pictures, .npz, .npy, tables as .csv, and folders.")],
+    out: Annotated[
+        str, typer.Option(help="File to write: .csv, .jsonl or .parquet; - is standard output.")
+    ] = "-",
+    format_: Annotated[
+        str | None, typer.Option("--format", help="csv, jsonl or parquet. [default: as the file is called]")
+    ] = None,
+    like: Like = None,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+) -> None:
+    """Predict with a site's finished model, offline: class, probabilities, each head's view."""
+    from pfl_deploy.prediction import predict as predicting
+
+    configure(level="warning")
+    asked = predicting.Asked(model, tuple(paths), out, format_, like, skip_bad, device)
+    predicting.predict(asked, make_console(stderr=True))
