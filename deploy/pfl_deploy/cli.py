@@ -306,6 +306,7 @@ def audit(
 
 
 app.command()(finished.predict)
+app.command()(finished.evaluate)
 
 
 def _say_beside(as_json: bool) -> Callable[[str], None]:  # the command's own word

@@ -43,3 +43,36 @@ def predict(
     configure(level="warning")
     asked = predicting.Asked(model, tuple(paths), out, format_, like, skip_bad, device)
     predicting.predict(asked, make_console(stderr=True))
+
+
+def evaluate(
+    model: Model,
+    data: Annotated[Path, typer.Argument(help="Data folder, or an .npz with x and y, or a table as .csv.")],
+    part: Annotated[
+        str, typer.Option(help="Part of a data folder: test, shifted, validation, train or all.")
+    ] = "test",
+    label: Annotated[str, typer.Option(help="Table: the column of the class.")] = "",
+    group: Annotated[
+        str, typer.Option(help="Table: the column of the group (patient); intervals draw groups whole.")
+    ] = "",
+    like: Like = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Draw confusion matrix and calibration into this folder.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=100, max=100_000, help="Of the bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure a site's finished model on labelled data: accuracy, macro-F1, AUC, calibration, intervals."""
+    from pfl_deploy.prediction import evaluate as evaluating
+
+    configure(level="warning")
+    asked = evaluating.Asked(model, data, part, label, group, like, plots, resamples, seed, skip_bad, device)
+    found, missing = evaluating.evaluate(asked, make_console(stderr=True))
+    if as_json:
+        make_console().print_json(evaluating.as_json(found))
+    else:
+        evaluating.show(found, make_console())
+    missing.settle(len(found.scored))

@@ -72,3 +72,4 @@ def test_the_commands(home: Path) -> None:
         "file,row,class,p:a,p:b,p:c,global.class,global.p:a,global.p:b,global.p:c,personal.class" in table[0]
     )
     assert 1 + 12 == len(table)
+    assert {"confusion.png", "calibration.png"} == {path.name for path in (home / "evaluation").iterdir()}

@@ -73,6 +73,18 @@ class ColumnChart:
     up: Scale
 
 
+@dataclass(frozen=True)
+class MatrixChart:
+    """Numbers by row and column, each in its cell, which is the darker the larger its share of its row."""
+
+    title: str
+    names: tuple[str, ...]
+    """Of rows and columns."""
+    cells: tuple[tuple[int, ...], ...]
+    down: str
+    across: str
+
+
 Chart: TypeAlias = LineChart | BarChart | ColumnChart
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any  # matplotlib ships no types
 
 from pfl_common.errors import SettingError
-from pfl_deploy.report.charts.model import BarChart, Chart, ColumnChart, LineChart
+from pfl_deploy.report.charts.model import BarChart, Chart, ColumnChart, LineChart, MatrixChart
 from pfl_deploy.report.charts.select import draw_all
 from pfl_deploy.report.facts import Facts
 from pfl_deploy.report.page.html import KINDS
@@ -22,6 +22,8 @@ except ImportError:
     ) from None
 
 SIZE, DOTS = (6.4, 3.9), 160
+_NAMED, _LEVEL = 20, 5
+"""Classes of a matrix that are all named, and those whose names need not be turned."""
 _WIDTHS = {"full": 2.0, "dashed": 1.2, "thin": 0.7}
 
 
@@ -35,7 +37,7 @@ def draw(facts: Facts, folder: Path) -> tuple[Path, ...]:
     return tuple(made)
 
 
-def save(chart: Chart, path: Path) -> None:
+def save(chart: Chart | MatrixChart, path: Path) -> None:
     """One chart as a picture."""
     figure = Figure(figsize=SIZE, dpi=DOTS, layout="constrained")
     # Figures of our own and no global ones: nothing opens a window, nothing is left behind.
@@ -48,6 +50,8 @@ def save(chart: Chart, path: Path) -> None:
             _draw_bars(chart, axes)
         case ColumnChart():
             _draw_columns(chart, axes)
+        case MatrixChart():
+            _draw_matrix(chart, axes)
     axes.spines[["top", "right"]].set_visible(False)
     canvas.print_png(path, metadata={"Software": None})  # type: ignore[no-untyped-call]
 
@@ -110,6 +114,24 @@ def _draw_columns(chart: ColumnChart, axes: Any) -> None:
     axes.set_xticks(list(chart.marks), list(chart.marks.values()))
     axes.set_ylim(chart.up.low, chart.up.high)
     axes.set_yticks(chart.up.ticks, [chart.up.words(tick) for tick in chart.up.ticks])
+
+
+def _draw_matrix(chart: MatrixChart, axes: Any) -> None:
+    rows = [[cell / max(1, sum(row)) for cell in row] for row in chart.cells]
+    axes.imshow(rows, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    names = [_plain(name[:24]) for name in chart.names]
+    # Of many classes the names would lie on each other, and so would the numbers.
+    step = max(1, len(names) // _NAMED)
+    places = range(0, len(names), step)
+    axes.set_xticks(places, names[::step], rotation=45 if len(names) > _LEVEL else 0)
+    axes.set_yticks(places, names[::step])
+    axes.set_xlabel(chart.across)
+    axes.set_ylabel(chart.down)
+    if len(names) <= _NAMED:
+        for down, row in enumerate(chart.cells):
+            for across, cell in enumerate(row):
+                colour = "white" if rows[down][across] > 0.5 else "black"
+                axes.text(across, down, str(cell), ha="center", va="center", fontsize=7, color=colour)
 
 
 def _plain(words: str) -> str:
