@@ -307,6 +307,7 @@ def audit(
 
 app.command()(finished.predict)
 app.command()(finished.evaluate)
+app.command()(finished.export)
 
 
 def _say_beside(as_json: bool) -> Callable[[str], None]:  # the command's own word

@@ -147,11 +147,11 @@ class Client(Participant):
         features, choice = self.encoder(x), self._has_prototype()
         if self.settings.proto_classes == "own":
             choice &= self.owned > 0
-        if not choice.any():
-            return self._by_head(features)
         # The faster way, through a matrix product, loses digits where a prototype is very near.
         distances = torch.cdist(features, self.prototypes, compute_mode="donot_use_mm_for_euclid_dist")
-        return torch.where(choice, -distances, -torch.inf)
+        nearest = torch.where(choice, -distances, -torch.inf)
+        # Chosen by a value and not by an `if`, so that the whole can be exported as one graph.
+        return torch.where(choice.any(), nearest, self._by_head(features))
 
     def _has_prototype(self) -> Tensor:
         # A one that went through a masked sum may come back a little off.

@@ -106,8 +106,10 @@ class Frame(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Scores of the prediction; the flag may come back a little off from a masked sum."""
-        fitted = self.calibrate and bool(self.fitted > 0.5)
-        return z @ (self.calibrated if fitted else self.rows).T
+        if not self.calibrate:
+            return z @ self.rows.T
+        # Chosen by a value and not by an `if`, so that the whole can be exported as one graph.
+        return z @ torch.where(self.fitted > 0.5, self.calibrated, self.rows).T
 
 
 class Client(Participant):

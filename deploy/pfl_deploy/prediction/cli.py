@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -76,3 +77,26 @@ def evaluate(
     else:
         evaluating.show(found, make_console())
     missing.settle(len(found.scored))
+
+
+def export(
+    model: Model,
+    to: Annotated[str, typer.Option(help="safetensors, onnx or torch (torch.export).")] = "safetensors",
+    out: Annotated[Path | None, typer.Option(help="File to write. [default: SITE-RUN, here]")] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Write ONNX although no runtime here can run it.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write a site's finished model for other programs, checked to give equal outputs, with a card."""
+    from pfl_deploy.prediction import export as exporting
+
+    configure(level="warning")
+    done = exporting.export(exporting.Asked(model, to, out, unchecked))
+    if as_json:
+        words = {"file": str(done.file), "card": str(done.card)}
+        make_console().print_json(
+            json.dumps({**words, "checked": done.checked, "difference": done.difference})
+        )
+    else:
+        make_console().print(f"{done.file}: {done.checked}\n{done.card}: the model's card", markup=False)

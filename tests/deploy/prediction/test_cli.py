@@ -10,7 +10,7 @@ from pfl_deploy.prediction import cli
 from tests.words import check_clear, speak
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "export"])
 def test_help_is_light(command: str) -> None:
     """`pfl predict --help` does not load torch; its first line is what the command says of itself."""
     words = speak(main, command, "--help")

@@ -72,4 +72,6 @@ def test_the_commands(home: Path) -> None:
         "file,row,class,p:a,p:b,p:c,global.class,global.p:a,global.p:b,global.p:c,personal.class" in table[0]
     )
     assert 1 + 12 == len(table)
+    assert (home / "hospital_a.pt2").stat().st_size > 1000
+    assert (home / "hospital_a.md").read_text().startswith("# hospital_a.pt2")
     assert {"confusion.png", "calibration.png"} == {path.name for path in (home / "evaluation").iterdir()}
