@@ -14,10 +14,10 @@ from pathlib import Path
 
 import structlog
 
-from pfl_client.connection import clock_check
+from pfl_client.connection import certificate_renewal, clock_check
 from pfl_client.connection.channel import Stranger
 from pfl_client.connection.grpc_link import GrpcLink
-from pfl_client.connection.link import NotAdmitted, Traffic, Unreachable
+from pfl_client.connection.link import NotAdmitted, Traffic
 from pfl_client.daemon.exporter import HealthServer, SiteMetrics, Surroundings
 from pfl_client.daemon.loop import Daemon
 from pfl_client.envelopes.sealed import SealedEnvelopes
@@ -36,8 +36,6 @@ from pfl_common.spec.messages import Over
 from pfl_common.spec.run import Description, Json
 
 log = structlog.get_logger("pfl.site")
-
-RENEW_SECONDS = 3600.0
 
 
 class Site:
@@ -136,7 +134,8 @@ class Site:
             port = health.start(self._settings.http_host, self._settings.http_port)
             seen = {"coordinator": admitted.address, "metrics": f"http://127.0.0.1:{port}/metrics"}
             log.info("site", name=self._admission.name, **seen)
-            beside = [asyncio.create_task(_renew(link)), asyncio.create_task(daemon.progress.live())]
+            going_on = certificate_renewal.keep_renewed(link), daemon.progress.live()
+            beside = [asyncio.create_task(work) for work in going_on]
             try:
                 return await daemon.run()
             finally:
@@ -207,18 +206,6 @@ def _look_around(keyring: Keyring, folder: Path) -> Surroundings:
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
     return Surroundings(end, free)
-
-
-async def _renew(link: GrpcLink) -> None:
-    """Short-lived certificates are renewed long before their end; a coordinator that is away is asked again."""
-    while True:
-        try:
-            if await link.renew():
-                log.info("certificate renewed")
-        except (Unreachable, NotAdmitted, PflError, OSError) as error:
-            # Also a disk that is full now: a renewal that is not tried again ends the site with its certificate.
-            log.warning("the certificate was not renewed", why=str(error), again_in_seconds=RENEW_SECONDS)
-        await asyncio.sleep(RENEW_SECONDS)
 
 
 def _lacks_room(error: OSError, folder: Path) -> Exception:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from pfl_common import exit_codes
+
 
 class PflError(Exception):
     """The root of the tree: any error this product raises on purpose."""
@@ -25,7 +27,7 @@ class PflError(Exception):
 class UserError(PflError):
     """An error that says what was seen, what was expected and what to do."""
 
-    exit_code = 2
+    exit_code = exit_codes.WRONG_WORDS
 
     def __init__(self, seen: str, *, expected: str = "", advice: str = "", file: str = "") -> None:
         """`file` names a data file: it is shown on this machine's terminal and nowhere else."""
@@ -48,7 +50,7 @@ class SettingError(UserError):
 class DataError(UserError):
     """The data folder cannot be used as it is."""
 
-    exit_code = 3
+    exit_code = exit_codes.DATA
 
 
 class TooFewSamples(DataError):
@@ -58,7 +60,7 @@ class TooFewSamples(DataError):
 class StateError(UserError):
     """The state folder cannot be used as it is."""
 
-    exit_code = 4
+    exit_code = exit_codes.STATE_FOLDER
 
 
 class IdentityError(UserError):
@@ -68,8 +70,7 @@ class IdentityError(UserError):
 class Unavailable(UserError):
     """Something needed is missing for now, most often a coordinator; the same command may succeed later."""
 
-    exit_code = 75
-    """What the BSDs' sysexits.h calls a temporary failure; service managers know it."""
+    exit_code = exit_codes.TRY_AGAIN
 
 
 class Refused(PflError):
@@ -83,7 +84,7 @@ class Refused(PflError):
 class RunFailed(PflError):
     """The run ended before its last round; the reason is in the text."""
 
-    exit_code = 5
+    exit_code = exit_codes.RUN_FAILED
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

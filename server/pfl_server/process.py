@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from pfl_common import exit_codes
 from pfl_common.errors import PflError, StateError, UserError
 from pfl_common.files.full import is_full
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, host_and_port, new_secret
@@ -91,7 +92,7 @@ class Coordinator:
                 await self._report(failure)
             # After the run the coordinator goes on serving: metrics, status, and sites that were away at the end.
             await self._stopping.wait()
-            return getattr(failure, "exit_code", 1) if failure else 0
+            return getattr(failure, "exit_code", exit_codes.FAULT) if failure else exit_codes.DONE
         finally:
             story.cancel()
             stopped.cancel()

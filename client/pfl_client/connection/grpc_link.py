@@ -17,6 +17,7 @@ import grpc
 import structlog
 from google.protobuf.message import Message
 
+from pfl_client.connection import certificate_renewal
 from pfl_client.connection.bulk import Carrier
 from pfl_client.connection.channel import Answer, Line, Patience, Tell, open_channel
 from pfl_client.connection.link import INIT, NotAdmitted, Traffic, Unreachable
@@ -210,14 +211,14 @@ class GrpcLink:
         if not keyring.needs_renewal(self._clock()) and keyring.card is not None:
             return False
         # Files, locks and parsing: not in the event loop, where heartbeats would wait for a slow disk.
-        request = await asyncio.to_thread(_request_renewal, keyring)
+        request = await asyncio.to_thread(certificate_renewal.request, keyring)
         said = await self._ask("Renew", request, pb.RenewAnswer)
         # Not given up halfway: a line that still shows the old certificate would end with it.
         await asyncio.shield(self._take_up(said))
         return True
 
     async def _take_up(self, said: pb.RenewAnswer) -> None:
-        await asyncio.to_thread(_keep, self._keyring, said)
+        await asyncio.to_thread(certificate_renewal.keep, self._keyring, said)
         before = self._line.channel
         self._line.channel = open_channel(self._line.address, self._credentials())
         # What is under way ends on the old line, or begins again on the new one after this time.
@@ -271,16 +272,6 @@ class GrpcLink:
 
     def _check_certificate(self) -> None:
         self._keyring.check(self._clock())
-
-
-def _request_renewal(keyring: Keyring) -> pb.RenewRequest:
-    asked = keyring.card_request(keyring.name, keyring.federation_id)
-    return pb.RenewRequest(csr_pem=keyring.csr(keyring.name), card_request=asked)
-
-
-def _keep(keyring: Keyring, said: pb.RenewAnswer) -> None:
-    keyring.store(said.certificate_pem, keyring.ca_pem)
-    keyring.store_card(said.card)
 
 
 def _check_size(parcel: Path, expected: int) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from pfl_common import exit_codes
 from pfl_common.app.usage_errors import WrongUsage, words_of
 from pfl_common.errors import PflError
 
@@ -70,12 +71,12 @@ def run(program: str, command: typer.Typer) -> None:
     except WrongUsage as wrong:
         error: PflError = words_of(wrong, program)
     except typer.Abort:
-        raise SystemExit(130) from None
+        raise SystemExit(exit_codes.INTERRUPTED) from None
     except PflError as raised:
         error = raised
     else:
         # Left early with a code of its own; what a command returns is no code.
-        raise SystemExit(code if isinstance(code, int) else 0)
+        raise SystemExit(code if isinstance(code, int) else exit_codes.DONE)
     # Loaded for words that are hardly ever said: it weighs megabytes in a daemon that runs for months.
     from pfl_common.app.terminal import console
 
@@ -83,4 +84,4 @@ def run(program: str, command: typer.Typer) -> None:
     # Standard error may go to a log file, which other people read: names of data files are for a terminal.
     if sys.stderr.isatty() and (file := getattr(error, "file", "")):
         console(stderr=True).print(f"  the file: {file}", markup=False)
-    raise SystemExit(getattr(error, "exit_code", 1)) from None
+    raise SystemExit(getattr(error, "exit_code", exit_codes.FAULT)) from None

@@ -2,8 +2,8 @@
 
 `build` makes one by name; `names` lists those of this house. None of these needs torchvision: they are small and
 written out, and their parameters' names are ours, so that a checkpoint outlives a change of library. torchvision's
-own networks are `torchvision:` and their name (`torchvision_networks`, through the door `vision`); installed packages
-may bring others (`app.plugins`).
+own networks are `torchvision:` and their name (`torchvision_networks`, which `torchvision_import` lets in);
+installed packages may bring others (`app.plugins`).
 """
 
 from pfl_common.models.backbone import Backbone

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pfl_common.errors import SettingError
 from pfl_common.models.backbone import Backbone, image_shape
-from pfl_common.models.vision import import_torchvision
+from pfl_common.models.torchvision_import import import_torchvision
 
 PREFIX = "torchvision:"
 LARGEST_SIDE = 512

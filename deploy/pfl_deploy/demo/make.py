@@ -10,6 +10,7 @@ from time import perf_counter
 from rich.console import Console
 from rich.table import Table
 
+from pfl_common import exit_codes
 from pfl_common.errors import PflError, RunFailed
 from pfl_common.identity import site_name
 from pfl_deploy.demo import baselines, federation
@@ -30,7 +31,7 @@ LONGEST_START, LONGEST_ROUND = 300.0, 120.0
 class Interrupted(PflError):
     """A signal ended the demo, and with it everything it had started."""
 
-    exit_code = 130
+    exit_code = exit_codes.INTERRUPTED
 
 
 def play(plan: Plan, console: Console) -> Findings:

@@ -8,7 +8,7 @@ from torch import nn
 
 from pfl_common.errors import SettingError
 from pfl_common.learning.partition import held_back, running_statistics
-from pfl_common.models import Backbone, ProjectorShape, build, list_torchvision, vision
+from pfl_common.models import Backbone, ProjectorShape, build, list_torchvision, torchvision_import
 from pfl_common.randomness import generators
 
 torch.set_num_threads(1)
@@ -50,7 +50,7 @@ def drawn(name: str, seed: int, shape: tuple[int, ...] = (3, 32, 32)) -> dict[st
 
 def test_every_network_of_torchvision_is_listed() -> None:
     """By torchvision's own list; one of each class of its networks is tried below."""
-    models = vision.import_torchvision("torchvision.models")
+    models = torchvision_import.import_torchvision("torchvision.models")
     listed = list_torchvision()
     assert {f"torchvision:{name}" for name in models.list_models(module=models)} == set(listed)
     assert {f"torchvision:{name}" for name in ONE_OF_EACH} < set(listed)
@@ -59,7 +59,7 @@ def test_every_network_of_torchvision_is_listed() -> None:
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_cut_changes_nothing(name: str) -> None:
     """The head behind the encoder says what torchvision's whole network says with the same values."""
-    models, side = vision.import_torchvision("torchvision.models"), SIDES.get(name, 32)
+    models, side = torchvision_import.import_torchvision("torchvision.models"), SIDES.get(name, 32)
     backbone = build(f"torchvision:{name}", shape=(3, side, side), classes=3)
     told = {"vit_b_32": {"image_size": side}}.get(name, {})
     if name in ("googlenet", "inception_v3"):
@@ -168,6 +168,6 @@ def test_projector_and_batch_norm_policies() -> None:
 
 def test_a_machine_without_torchvision_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """In words, with what to install."""
-    monkeypatch.setattr(vision.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(torchvision_import.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SettingError, match="torchvision is not installed here"):
         build(SMALL, shape=(3, 32, 32), classes=2)

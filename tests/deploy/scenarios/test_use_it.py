@@ -43,7 +43,7 @@ def call(home: Path, *words: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert 0 == done.returncode, done.stderr
@@ -60,6 +60,7 @@ def test_the_lines_of_python(home: Path) -> None:
     assert 12 == said.count("personal ")
 
 
+@pytest.mark.timeout(300)  # each command starts a program of its own, which loads torch
 def test_the_commands(home: Path) -> None:
     """Each line that is indented, as it stands."""
     lines = re.findall(r"^    (pfl .*)$", SECTION.replace("```python", "\n```"), re.M)

@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from pfl_client import process
+from pfl_client.connection import certificate_renewal
 from pfl_client.connection.link import Unreachable
 
 
@@ -26,9 +26,9 @@ class Renewing:
 
 async def test_a_renewal_that_went_wrong_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk passes, like a line that is down: neither ends the renewing for good."""
-    monkeypatch.setattr(process, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(certificate_renewal, "LOOK_SECONDS", 0.0)
     line = Renewing([Unreachable("down"), OSError(errno.ENOSPC, "No space left on device")])
-    renewal = asyncio.create_task(process._renew(line))  # type: ignore[arg-type]  # a line with the one call
+    renewal = asyncio.create_task(certificate_renewal.keep_renewed(line))
     hearing = asyncio.create_task(line.done.wait())
     await asyncio.wait({renewal, hearing}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
     assert line.done.is_set()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common.models import build, vision
+from pfl_common.models import build, torchvision_import
 
 torch.set_num_threads(1)
 
@@ -28,8 +28,8 @@ def test_transforms_work_in_a_fresh_process() -> None:
     """A process that goes through this door gets working transforms, with or without the binary operators."""
     program = (
         "import sys, torch\n"
-        "from pfl_common.models import vision\n"
-        "v2 = vision.import_torchvision('torchvision.transforms.v2')\n"
+        "from pfl_common.models import torchvision_import\n"
+        "v2 = torchvision_import.import_torchvision('torchvision.transforms.v2')\n"
         "sys.stdout.write(str(tuple(v2.Resize((4, 6))(torch.zeros(3, 8, 8)).shape)))\n"
     )
     expected = "(3, 4, 6)"
@@ -50,9 +50,9 @@ def test_backbones_do_not_import_torchvision() -> None:
 
 def test_only_what_is_absent_is_declared() -> None:
     """Operators the binary brings are left alone; when it does not load, both signatures are declared."""
-    extension = vision.import_torchvision("torchvision.extension")
+    extension = torchvision_import.import_torchvision("torchvision.extension")
     expected = () if extension._has_ops() else ("nms", "qnms")
-    assert expected == vision.declared_operators()
+    assert expected == torchvision_import.declared_operators()
     assert all(hasattr(torch.ops.torchvision, name) for name in ("nms", "qnms"))
 
 
@@ -63,9 +63,9 @@ def test_operators_of_a_binary_that_loads_are_not_declared_again() -> None:
         "binary = torch.library.Library('torchvision', 'DEF')\n"
         "binary.define('nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')\n"
         "binary.define('qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')\n"
-        "from pfl_common.models import vision\n"
-        "vision._load_binary = lambda: None\n"
-        "sys.stdout.write(str(vision.declared_operators()))\n"
+        "from pfl_common.models import torchvision_import\n"
+        "torchvision_import._load_binary = lambda: None\n"
+        "sys.stdout.write(str(torchvision_import.declared_operators()))\n"
     )
     expected = "()"
     assert expected == run_fresh(program)
@@ -73,14 +73,15 @@ def test_operators_of_a_binary_that_loads_are_not_declared_again() -> None:
 
 def test_asking_twice_declares_once() -> None:
     """The door may be used any number of times in one process."""
-    first, second = (vision.import_torchvision() for _ in range(2))
+    first, second = (torchvision_import.import_torchvision() for _ in range(2))
     assert first is second
 
 
 @pytest.mark.parametrize("side", [64, 97])
 def test_resnet18_agrees_with_torchvision(side: int) -> None:
     """With the same values in the same order, our resnet18 returns what torchvision's returns."""
-    theirs: nn.Module = vision.import_torchvision("torchvision.models").resnet18(weights=None, num_classes=5)
+    models = torchvision_import.import_torchvision("torchvision.models")
+    theirs: nn.Module = models.resnet18(weights=None, num_classes=5)
     backbone = build("resnet18", shape=(3, side, side), classes=5)
     ours = nn.Sequential(backbone.encoder, backbone.head)
     values = theirs.state_dict().values()
