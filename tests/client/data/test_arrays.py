@@ -122,7 +122,7 @@ def test_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
 def test_numbers_of_another_shape_are_refused(tmp_path: Path) -> None:
     """Both shapes are named."""
     folder = save(tmp_path, x=np.zeros((2, 4, 3), np.float32), y=np.array([0, 1]))
-    with pytest.raises(DataError, match=r"site-3 has float32 \(4, 3\) samples, the run has \(1, 6, 6\)"):
+    with pytest.raises(DataError, match=r"site-3 .*float32 \(4, 3\).* run .*\(1, 6, 6\)"):
         data.load(folder, spec(classes=("0", "1")))
 
 
@@ -131,7 +131,7 @@ def test_a_named_class_without_samples_may_be_unknown(tmp_path: Path) -> None:
     write_arrays(tmp_path)
     (tmp_path / "classes.json").write_text(json.dumps(["cat", "dog", "owl", "yak"]))
     assert 24 == len(data.load(DataFolder(tmp_path, "site-3"), spec()).train)
-    with pytest.raises(DataError, match="class 'owl' the run does not know"):
+    with pytest.raises(DataError, match="class 'owl'"):
         data.load(DataFolder(tmp_path, "site-3"), spec(classes=("cat", "dog", "yak")))
 
 
@@ -181,7 +181,7 @@ def test_a_single_array_is_not_enough(tmp_path: Path) -> None:
 def test_parts_of_different_shape(tmp_path: Path) -> None:
     """Training and test samples must be alike."""
     save(tmp_path, x=X, y=Y)
-    assert "test.npz has samples of uint8 (1, 5, 6)" in fail(save(tmp_path, "test", x=X[:, :5], y=Y)).seen
+    assert "uint8 (1, 5, 6)" in fail(save(tmp_path, "test", x=X[:, :5], y=Y)).seen
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,8 @@ def test_a_folder_is_looked_through(broken: Path) -> None:
     assert ({"cat": 4, "dog": 3}, {"cat": 1, "dog": 1}) == (found.counts["train"], found.counts["test"])
     assert found.description is not None
     assert ((4, 4, 9),) == found.description.sizes
-    assert "pictures of 8 bits, 1x4x4 (channels x height x width)" == found.recognised
+    for fact in ("8 bits", "1x4x4"):
+        assert fact in found.recognised
     (bad,) = found.unreadable
     assert ("file 5 of train/cat", broken / "train" / "cat" / NAME, "its format is not known") == (
         bad.position,

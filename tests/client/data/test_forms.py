@@ -67,7 +67,7 @@ def test_what_is_recognised(
 @pytest.mark.parametrize("shape", [(4, 6, 6, 3), (4, 3, 6, 6), (4, 7, 20, 1), (4, 1, 20, 7)])
 def test_what_could_be_two_things_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
     """Small pictures, or numbers: only the site knows, and the words name the file that says it."""
-    with pytest.raises(DataError, match="small pictures, or numbers that are none") as error:
+    with pytest.raises(DataError, match="small pictures, or") as error:
         data.describe(save(tmp_path, floats(*shape)))
     assert "data.json" in error.value.advice
     assert "array" == data.describe(save(tmp_path, floats(*shape), {"kind": "array"})).kind
@@ -177,8 +177,7 @@ def test_pictures_of_another_kind_than_the_runs_are_refused(tmp_path: Path) -> N
     """0..255 beside 0..1 was accepted once."""
     folder = save(tmp_path, floats(4, 10, 12, 3, high=200))
     run = replace(spec(), model=Model("cnn", (3, 10, 12), ("0", "1"), values="unit", low=0, high=1))
-    words = "has pictures of floats from 0 to 255, the run was agreed on pictures of floats from 0 to 1"
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=r"floats from 0 to 255.* run .*floats from 0 to 1"):
         data.load(folder, run)
 
 

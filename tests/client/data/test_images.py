@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,8 @@ def test_mixed_sizes_are_a_warning_and_strictly_an_error(small: Path) -> None:
     draw(small / "train" / "cat" / "9.png", size=(10, 10))
     seen = data.describe(folder(small))
     assert (1, 4, 4) == seen.shape
-    assert ["images of 2 different sizes are resized to the run's: 4x4 (8 images), 10x10 (1 images)"] == list(
-        seen.warnings
-    )
+    (words,) = seen.warnings
+    assert re.search(r"\b2 .*4x4 \(8 images\), 10x10 \(1 images\)", words)
     with pytest.raises(DataError, match="2 different sizes"):
         data.describe(folder(small, strict=True))
 
@@ -218,8 +218,8 @@ def test_one_class_is_a_warning_and_strictly_an_error(small: Path) -> None:
     (small / "test" / "cat" / "t.png").unlink()
     seen = data.describe(folder(small))
     assert ("dog",) == seen.classes
-    assert any(text.startswith("only one class here, 'dog'") for text in seen.warnings)
-    assert "class folders without a file: 'train/cat', 'test/cat'" in seen.warnings
+    assert any("one class" in text and "'dog'" in text for text in seen.warnings)
+    assert any("'train/cat', 'test/cat'" in words for words in seen.warnings)
     with pytest.raises(DataError, match="'dog' alone"):
         data.describe(folder(small, strict=True))
 

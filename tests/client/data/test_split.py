@@ -63,4 +63,4 @@ def test_the_division_is_not_the_runs(tmp_path: Path) -> None:
 
     assert held_out(1)
     assert held_out(1) == held_out(2)
-    assert "always the same files" in data.describe(DataFolder(tmp_path, "site-3")).warnings[0]
+    assert "the same files" in data.describe(DataFolder(tmp_path, "site-3")).warnings[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ def test_data_without_oddities() -> None:
 def test_one_class_is_a_warning_and_to_the_strict_an_error() -> None:
     """A site with one class can still teach the others what theirs are not."""
     (words,) = remark(counts("aa", "a"), LAX)
-    assert words.startswith("only one class here, 'a'")
+    assert "one class here, 'a'" in words
     with pytest.raises(DataError, match="class 'a' alone"):
         remark(counts("aa", "a"), STRICT)
 
@@ -47,9 +48,8 @@ def test_classes_that_only_one_part_has() -> None:
 def test_sizes_of_images() -> None:
     """The three that are most often there are named."""
     sizes = Counter({(8, 9): 4, (7, 7): 1, (6, 6): 3, (5, 5): 2})
-    assert [
-        "images of 4 different sizes are resized to the run's: 8x9 (4 images), 6x6 (3 images), 5x5 (2 images)"
-    ] == (remark_sizes(sizes, LAX))
+    (words,) = remark_sizes(sizes, LAX)
+    assert re.search(r"\b4 .*: 8x9 \(4 images\), 6x6 \(3 images\), 5x5 \(2 images\)$", words)
     with pytest.raises(DataError, match="4 different sizes"):
         remark_sizes(sizes, STRICT)
     assert [] == remark_sizes(Counter({(8, 9): 4}), STRICT)
@@ -59,7 +59,7 @@ def test_classes_are_numbered_as_in_the_run() -> None:
     """A class the site lacks keeps its number; one the run lacks is an error that says how many there are."""
     spec = SimpleNamespace(model=SimpleNamespace(classes=("cat", "cow", "dog")))
     assert {"cat": 0, "cow": 1, "dog": 2} == number_classes(["dog"], LAX, spec)
-    with pytest.raises(DataError, match="class 'bee' the run does not know, and 1 more") as refused:
+    with pytest.raises(DataError, match=r"class 'bee'.* 1 more") as refused:
         number_classes(["dogs", "dog", "bee"], LAX, spec)
     assert "classes of the run: 'cat', 'cow', 'dog'" == refused.value.expected
 

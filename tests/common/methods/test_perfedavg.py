@@ -112,8 +112,9 @@ def test_a_site_needs_two_batches(count: int, takes_part: bool) -> None:
         return
     with pytest.raises(TooFewSamples) as caught:
         client.learn(data, ask())
-    assert f"this site has {count} training samples" == caught.value.seen
-    assert "at least 6: Per-FedAvg takes two batches of 3 for each step" == caught.value.expected
+    assert f"{count} training samples" in caught.value.seen
+    for fact in ("at least 6", "batches of 3"):
+        assert fact in caught.value.expected
     assert "smaller batch" in caught.value.advice
     assert equal(before, State.of(client))
 

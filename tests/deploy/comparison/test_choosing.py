@@ -82,4 +82,5 @@ def test_ends_beyond_which_a_better_value_may_lie(tried: Any, chosen: Any, edges
 
 def test_the_advice_names_value_and_end() -> None:
     """So that the file can be widened without looking up what was chosen."""
-    assert "lr 0.3 is the largest tried: widen it" == Edge("lr", 0.3, "largest").say()
+    for fact in ("lr 0.3", "largest", "widen"):
+        assert fact in Edge("lr", 0.3, "largest").say()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,8 @@ def test_a_setting_that_diverges_is_left_out(plan: Path, data: Path) -> None:
     row = played.row("together")
     assert (0.1, None) == (row["settings"]["lr"], row["failed"])
     assert [None, "failed: training diverged (lr 0.3)"] == [tried["failed"] for tried in row["tried"]]
-    assert "together: 1 of 2 settings tried failed: training diverged (lr 0.3)." in as_markdown(played.found)
-    assert "together, choosing, lr 0.3: failed: training diverged" in played.said
+    assert re.search(r"together: 1 of 2 .*training diverged \(lr 0\.3\)", as_markdown(played.found))
+    assert re.search(r"together, .*lr 0\.3: .*training diverged", played.said)
 
 
 def test_a_contestant_that_diverges_in_every_setting(tmp_path: Path, data: Path) -> None:

@@ -42,7 +42,8 @@ def test_a_process_that_was_killed_is_tried_again_another_time(monkeypatch: pyte
     killed = subprocess.CompletedProcess([], -9, "", "")
     monkeypatch.setattr(worker.subprocess, "run", lambda *words, **named: killed)
     outcome = worker.play({}, "together")
-    assert "its process was ended by SIGKILL: the machine had no memory left?" == outcome.failed
+    for fact in ("SIGKILL", "memory"):
+        assert fact in outcome.failed
     assert not outcome.lasting
 
 
@@ -58,7 +59,7 @@ def test_what_a_person_can_mend(tmp_path: Path) -> None:
     """Its words and its exit code are those of a single run, with the contestant before them."""
     with pytest.raises(DataError) as caught:
         worker.play({"server": SERVER, "data": str(tmp_path / "nix")}, "together")
-    assert f"together: {tmp_path / 'nix'} holds no data folders" == caught.value.seen
+    assert caught.value.seen.startswith(f"together: {tmp_path / 'nix'} ")
     assert "one folder per site" in caught.value.expected
 
 

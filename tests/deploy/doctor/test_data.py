@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,8 @@ def test_arrays_with_their_range(tmp_path: Path) -> None:
         x = np.linspace(-3, 8, count * 5, dtype=np.float32).reshape(count, 5)
         np.savez(folder / f"{part}.npz", x=x, y=np.arange(count) % 2)
     words = said(look(folder))
-    assert "arrays in train.npz" in words
-    assert "a table of 5 columns, values -3..8" in words
-    assert "from -3 to 8" in words
+    for fact in ("train.npz", "5 columns", "-3..8", "from -3 to 8"):
+        assert fact in words
     assert "ok" == look(write_site(tmp_path / "other", samples=12))[0].level
 
 
@@ -116,7 +116,8 @@ def test_a_file_that_may_not_be_read_is_no_broken_picture(
     found = Findings("images in parts", unreadable=(closed,))
     monkeypatch.setattr(data, "look_through", lambda folder: found)
     (check,) = [check for check in look(tmp_path) if check.about == "unreadable file"]
-    assert f"{closed.path} (file 2 of train/ill): no permission to read it" == check.words
+    for fact in (str(closed.path), "file 2 of train/ill", "no permission"):
+        assert fact in check.words
     assert "chmod" in check.advice
 
 
@@ -152,7 +153,7 @@ def test_many_classes_are_told_in_short(tmp_path: Path) -> None:
     """From the smallest to the largest."""
     classes = [f"c{number:02}" for number in range(20)]
     write_site(tmp_path / "many", samples=45, classes=classes, size=80)
-    assert "45 samples of 20 classes, from 2 (" in said(look(tmp_path / "many"))
+    assert re.search(r"45 samples of 20 classes.* 2 \(", said(look(tmp_path / "many")))
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

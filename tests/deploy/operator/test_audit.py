@@ -232,7 +232,7 @@ def test_half_a_last_line_is_no_fault(copied: Run) -> None:
     assert (0, True) == (said.code, "note: line" in said.text and "is not whole" in said.text)
     Audit(copied.site).settle()
     said = audit("--sites", copied.site, "--verify")
-    assert (0, True) == (said.code, "13 bytes of a line that was never finished" in said.text)
+    assert (0, True) == (said.code, "13 bytes" in said.text)
 
 
 def test_an_earlier_release_and_an_update_without_receipt(copied: Run) -> None:

@@ -57,7 +57,7 @@ def test_while_it_runs() -> None:
 def test_where_rounds_are_left_out_what_moved_is_about_so_much() -> None:
     """Round 5 stands for 3 to 5: 3.5 MB twice and three times 2.5 MB, in the words of the status page."""
     thinned = (*CURVE, replace(CURVE[1], round=5, bytes_down=1_000_000))
-    assert "about 14.5 MB moved in closed rounds" == printed(replace(RUNNING, curve=thinned))[4]
+    assert "about 14.5 MB" in printed(replace(RUNNING, curve=thinned))[4]
 
 
 def test_the_sites() -> None:
@@ -109,21 +109,22 @@ def test_whatever_can_be_read_can_be_shown(status: RunStatus) -> None:
 def test_a_number_of_sites_that_is_none(sites: JsonValue) -> None:
     """Facts of a specification may be anything: then nobody knows whether all have come."""
     told = replace(GATHERING, spec={"sites": sites})
-    assert "The run of 5 rounds begins by itself when all have come." == tell_sentence(told)
+    for fact in ("5 rounds", "begins by itself"):
+        assert fact in tell_sentence(told)
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [("finished", "All 5 rounds are done."), ("stopped", "Ended by the operator after 2 rounds.")],
-)
-def test_who_has_not_got_the_model_of_a_run_that_is_over(status: str, words: str) -> None:
+@pytest.mark.parametrize(("status", "closed"), [("finished", "5 rounds"), ("stopped", "2 rounds")])
+def test_who_has_not_got_the_model_of_a_run_that_is_over(status: str, closed: str) -> None:
     """Named, with what has to be done for it."""
     over = replace(RUNNING, status=status, opened=0.0)
-    later = "A site that was away gets it when it comes back while the coordinator runs."
-    assert f"{words} Without the model so far: b. {later}" == tell_sentence(over)
-    assert f"{words} Every site that was here has its model." == tell_sentence(replace(over, awaited=()))
-    called_off = replace(GATHERING, status="stopped")
-    assert "Ended by the operator after 0 rounds." == tell_sentence(called_off)
+    for fact in (closed, ": b.", "comes back while the coordinator runs"):
+        assert fact in tell_sentence(over)
+    everybody = tell_sentence(replace(over, awaited=()))
+    assert closed in everybody
+    assert "comes back" not in everybody
+    called_off = tell_sentence(replace(GATHERING, status="stopped"))
+    assert "0 rounds" in called_off
+    assert "model" not in called_off
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -66,9 +67,7 @@ def test_one_wrong_site_does_not_end_a_federation(machine: Machine, tmp_path: Pa
     status = ask(machine)
     assert ("finished", ["hospital_wrong"]) == (status["status"], list(status["refused"]))
     assert [2, 2] == [line["counted"] for line in status["sites"]]
-    assert "hospital_wrong was not taken: hospital_wrong has a table" in " ".join(
-        machine.call("pfl", "status").stdout.split()
-    )
+    assert "hospital_wrong has a table" in " ".join(machine.call("pfl", "status").stdout.split())
     assert 0 == machine.stop(server)
 
 
@@ -144,12 +143,12 @@ def test_a_site_that_was_stopped_is_away_at_once(machine: Machine, tmp_path: Pat
     assert 0 == machine.call("pfl", "stop").returncode
     for name, site in zip(names, sites, strict=True):
         assert 0 == machine.finish(site, log=name)
-    assert "this site was asked to train, and none" not in machine.said("hospital_a")
+    assert "counted_in_rounds=0" not in machine.said("hospital_a")
     status = ask(machine)
     assert [True, True, False] == [bool(found["counted"]) for found in status["sites"]]
-    never = f"Counted in none of {status['curve'][-1]['round']} rounds: hospital_c."
+    never = f"{status['curve'][-1]['round']} rounds: hospital_c."
     assert never in " ".join(machine.call("pfl", "status").stdout.split())
-    assert "sites that were counted in no round" in machine.said("server")
+    assert re.search("error.* sites=.*hospital_c", machine.said("server"))
     assert 0 == machine.stop(server)
 
 

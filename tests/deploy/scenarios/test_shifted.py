@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from dataclasses import dataclass
 from io import StringIO
@@ -102,11 +103,8 @@ def test_a_report_tells_both(played: Played, tmp_path: Path) -> None:
         local = played.end("local", site, "shifted")
         assert [f"{100 * ends[site]:.2f}", f"{100 * local:.2f}"] == page.row(site)[-2:]
     assert ["", ""] == page.row("hospital_a")[-2:]
-    assert (
-        f"On shifted test data, which came about otherwise than what is trained on, it reaches {shown[0][:3]}"
-        in text
-    )
-    assert "Test data, shifted, over rounds" in text
+    assert re.search(rf"shifted test data.* {re.escape(shown[0][:3])}", text)
+    assert "shifted, over rounds" in text
 
 
 def test_a_report_of_data_without_a_shifted_test_does_not_speak_of_one(

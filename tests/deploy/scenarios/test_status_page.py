@@ -230,7 +230,7 @@ def test_a_thousand_sites(browser: Browser, served: Served, kept: Path) -> None:
     )
     visit(browser, served.url)
     assert 200 == len(rows(browser))
-    assert "200 of 1000 sites are shown" in browser.text("#shown")
+    assert "200 of 1000" in browser.text("#shown")
     assert ["site-0", "site-1", "site-2"] == [row[0] for row in rows(browser)[:3]]
     browser.picture(kept / "thousand-sites.png", whole=False)
     browser.run(
@@ -292,7 +292,7 @@ def test_what_the_method_told(browser: Browser, served: Served, kept: Path) -> N
         served.status, curve=(replace(first, diagnostics={"mask_share": 3}), replace(last, diagnostics=told))
     )
     browser.wait_for(lambda: not browser.run("return document.getElementById('told').hidden"))
-    assert "Told by the method, round 2" == browser.text("#told-name")
+    assert "round 2" in browser.text("#told-name")
     facts = "return [...document.getElementById('told-facts').children].map((fact) => fact.textContent)"
     assert ["overlap", "mean 0.123, most 1", "mask share", "12"] == browser.run(facts)
     browser.picture(kept / "told.png")
@@ -398,7 +398,7 @@ def test_with_keys_and_by_ear(browser: Browser, served: Served) -> None:
     browser.wait_for(lambda: len(served.asked) > before + 1)
     assert 0 == browser.run("return window.said")
     served.status = under_way(round=4)
-    browser.wait_for(lambda: "Running, round 4 of 9" == browser.text("#spoken"))
+    browser.wait_for(lambda: "round 4 of 9" in browser.text("#spoken"))
     assert 1 == browser.run("return window.said")
 
 
@@ -542,10 +542,11 @@ def test_while_it_gathers(browser: Browser, served: Served, kept: Path) -> None:
 def test_nobody_foretells_an_end_without_sites(browser: Browser, served: Served) -> None:
     """As long as no round is under way, the pace of the last ones says nothing."""
     visit(browser, served.url)
-    assert "At the pace of the last rounds" in browser.text("#saying")
+    assert "pace" in browser.text("#saying")
     served.status = under_way(opened=0, round=2)
     browser.wait_for(lambda: "After round 2 of 9" == browser.text("#place"))
-    assert "The next round begins when enough sites are here: now 2 of 3." == browser.text("#saying")
+    assert "2 of 3" in browser.text("#saying")
+    assert "pace" not in browser.text("#saying")
 
 
 @pytest.mark.parametrize(
@@ -612,10 +613,8 @@ def test_a_round_is_picked_in_all_curves(browser: Browser, served: Served) -> No
     browser.run("document.getElementById('pick').focus()")
     browser.press("ArrowLeft")
     browser.wait_for(lambda: browser.text("#picked").startswith("1, closed"))
-    assert (
-        "mean 50.0 % ± 5.0 over the sites, worst tenth 30.0 %; 2 of 3 counted; "
-        "1.5 MB from the sites, 2.0 MB to them; 1.5 s" in browser.text("#picked")
-    )
+    for fact in ("50.0 % ± 5.0", "30.0 %", "2 of 3", "1.5 MB from", "2.0 MB to", "1.5 s"):
+        assert fact in browser.text("#picked")
     assert 4 == browser.run("return document.querySelectorAll('svg .rule').length")
     browser.press("ArrowRight")
     served.status = replace(

@@ -93,9 +93,7 @@ def test_other_data_make_another_run(here: Path) -> None:
     (old,) = runs(here)
     change_data(here)
     said = simulate()
-    check_clear(
-        said, 0, f"run {old} is not served again: the data of hospital_b has changed. A new run begins"
-    )
+    check_clear(said, 0, f"run {old} is not served again: the data of hospital_b has changed")
     assert "is served again" not in said.text
     assert 2 == len(runs(here))
     assert told()["served_again"]

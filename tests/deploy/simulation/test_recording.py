@@ -136,5 +136,5 @@ def test_a_site_that_lost_its_state() -> None:
     rows = [played(n, cohort="ab", counted="ab", losses={}) for n in (1, 2, 3)]
     whole = {"000002-1-train": {"a": 1, "b": 1}, "000003-1-train": {"a": 2, "b": 2}}
     recorded(*rows, handed=whole).check()
-    with pytest.raises(StateError, match="b began round 3 with its state of round 0, not of round 2"):
+    with pytest.raises(StateError, match=r"b .*round 3 .*round 0.*round 2"):
         recorded(*rows, handed=whole | {"000003-1-train": {"a": 2, "b": 0}}).check()

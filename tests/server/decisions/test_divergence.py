@@ -112,7 +112,7 @@ def test_pictures_are_on_one_scale(values: Values) -> None:
     """Neither their raw values nor advice on scale is told: every site brings them to 0..1."""
     told = tell_scaling(Model("cnn", (1, 8, 8), ("x", "y"), values=values), {"a": (0.0, 255.0)})
     words = tell_end(BAD, "round 1, attempt 3", streak=3, lr=Rate(100, 0.01), scaling=told)
-    assert "pictures are scaled to 0..1;" in words
+    assert "0..1;" in words
     assert words.endswith("--set lr=0.01)")
     assert "standardised" in tell_scaling(Model("cnn", (1, 8, 8), ("x", "y"), values="signed"), {})
 
@@ -121,7 +121,7 @@ def test_words_have_no_scale() -> None:
     """Advice to bring texts to one would lead astray."""
     texts = Model("fasttext", (8,), ("x", "y"), values="numbers", kind="tokens", tokens=9)
     told = tell_scaling(texts, {"a": (0.0, 0.0)})
-    assert "words are looked up, which has no scale" == told
+    assert "0" not in told, "no range either"
     assert "on one scale" not in tell_end(BAD, "round 1", streak=3, lr=Rate(0.1, 0.1), scaling=told)
 
 
@@ -136,14 +136,15 @@ def test_a_diverging_run_ends_after_three_attempts(tmp_path: Path) -> None:
     fleet = ScriptedFleet(books, fates(*[NAN] * 9))
     training, seen = Training(books, fleet, tick=TICK), []
     fleet.on_ask = lambda site, task: seen.append((task.attempt, training.status().words))
-    with pytest.raises(RunFailed, match="training diverged: 3 attempts in a row") as failed:
+    with pytest.raises(RunFailed, match="3 attempts") as failed:
         asyncio.run(training.run())
     assert LIMIT == max(attempt for _, _, attempt in trained(fleet))
     assert ("failed", str(failed.value)) == (fleet.over.status, fleet.over.words) == books.journal.status()
     assert "lr is 100" in fleet.over.words
     assert "" == next(words for attempt, words in seen if attempt == 1)
     words = next(words for attempt, words in seen if attempt == 2)
-    assert "training diverges: in round 1, attempt 1 3 of 3 updates" in words
+    for fact in ("round 1, attempt 1", "3 of 3"):
+        assert fact in words
     errors = [event.words for event in training._observer._events.newest() if event.level == "error"]
     assert 3 == len(errors)
     books.journal.close()
@@ -166,7 +167,7 @@ def test_a_killed_coordinator_goes_on_counting(tmp_path: Path) -> None:
     books.journal.close()
     assert 2 == sum(row["status"] == "abandoned" for row in rows(tmp_path))
     for attempts in (3, 4):
-        with pytest.raises(RunFailed, match="training diverged"):
+        with pytest.raises(RunFailed, match="diverged"):
             play(tmp_path, spec, fates(*[SAID] * 9))
         assert attempts == len(rows(tmp_path))
     play(tmp_path, spec)

@@ -135,16 +135,14 @@ def test_tables_of_another_width_and_of_another_unit() -> None:
     """Columns that others do not have, and numbers a thousand times as large."""
     tables = {name: replace(table(4, "a", "b"), low=-1, high=9) for name in "abc"}
     assert {} == odd_ones(tables | {"d": replace(tables["a"], high=8000)})
-    assert "expected: numbers of shape (4,)" in odd_ones(tables | {"d": table(5, "a")})["d"]
-    assert (
-        "d has numbers up to 9000; expected: about 9"
-        in odd_ones(tables | {"d": replace(tables["a"], high=9000)})["d"]
-    )
-    assert "up to 0.009" in odd_ones(tables | {"d": replace(tables["a"], low=0, high=0.009)})["d"]
+    assert "(4,)" in odd_ones(tables | {"d": table(5, "a")})["d"]
+    thousandfold = odd_ones(tables | {"d": replace(tables["a"], high=9000)})["d"]
+    assert re.search(r"d has .*9000; expected: .*\b9\b", thousandfold)
+    assert "0.009" in odd_ones(tables | {"d": replace(tables["a"], low=0, high=0.009)})["d"]
 
 
 def test_of_two_forms_the_one_with_more_samples_is_the_federations() -> None:
-    """Whoever came first; without samples the first name decides."""
+    """In whichever order they came; without samples the first name decides."""
     pair = {"b": floats("unit", 1, samples=9), "a": floats("bytes", 255, samples=8)}
     assert ["a"] == list(odd_ones(pair)) == list(odd_ones(dict(reversed(pair.items()))))
     assert {} == odd_ones({})
@@ -158,7 +156,7 @@ def test_a_run_of_odd_ones_is_not_begun() -> None:
 
 def test_one_class_in_the_whole_federation() -> None:
     """There is nothing to tell apart: said before the run, with what to do."""
-    with pytest.raises(DataError, match="the whole federation knows 1 class") as error:
+    with pytest.raises(DataError, match="1 class") as error:
         agree({"a": image(32, "cat"), "b": image(32, "cat")}, Wish())
     assert "two classes" in str(error.value)
 
@@ -211,7 +209,7 @@ def test_a_late_site_that_fits(description: Description) -> None:
 @pytest.mark.parametrize(
     "code, words, description",
     [
-        ("classes", "late has classes the run does not know: wolf", image(32, "cat", "wolf")),
+        ("classes", "late has .*: wolf", image(32, "cat", "wolf")),
         ("shape", r"shape \(4,\)", table(4, "cat", "dog")),
     ],
 )

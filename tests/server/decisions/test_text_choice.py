@@ -76,16 +76,17 @@ def test_words_and_length_are_explained() -> None:
     """Where they come from, what becomes of other texts, what chooses others."""
     both = {"a": TEXTS, "b": OTHER}
     words = told(both)
-    assert words["words"].startswith("all 3 words of 2 sites, sorted; --vocabulary")
-    assert words["length"].startswith(
-        "30 words a text, the longest of all sites (b); shorter texts are padded"
-    )
+    for fact in ("3 words", "2 sites", "--vocabulary"):
+        assert fact in words["words"]
+    for fact in ("30 words", "(b)", "padded"):
+        assert fact in words["length"]
     assert "standardise" not in words
     named = told(both, Wish(words=("fever",), length=25))
-    assert named["words"].startswith("1 words, as --vocabulary says; a site's other words are unknown")
-    assert "longer ones cut" in named["length"]
-    assert "at most, b has 60000" in told({"a": TEXTS, "b": replace(TEXTS, shape=(60_000,))})["length"]
-    assert "hashed to 50 numbers" in told({"a": HASHED})["words"]
+    for fact in ("1 words", "--vocabulary", "unknown"):
+        assert fact in named["words"]
+    assert "cut" in named["length"]
+    assert "b has 60000" in told({"a": TEXTS, "b": replace(TEXTS, shape=(60_000,))})["length"]
+    assert "50 numbers" in told({"a": HASHED})["words"]
     assert "nobody has checked" in told({"a": NUMBERS})["words"]
 
 
@@ -202,7 +203,7 @@ def test_the_network_follows_the_kind(one: Description, backbone: str, tmp_path:
 def test_a_network_that_does_not_fit_is_refused(one: Description, backbone: str, tmp_path: Path) -> None:
     """Before anything is trained, naming it and what it was given."""
     settings = ServerSettings(method="fedavg", state=tmp_path, backbone=backbone)
-    with pytest.raises(SettingError, match=f"the backbone {backbone} got"):
+    with pytest.raises(SettingError, match=rf"\b{backbone} got"):
         freeze.freeze(settings, {"a": one, "b": one}, run="run-1")
 
 

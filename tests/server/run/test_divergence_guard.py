@@ -56,10 +56,8 @@ async def test_the_third_attempt_in_a_row_ends_the_run() -> None:
     with pytest.raises(RunFailed) as ended:
         await scene.judge(BOTH, attempt=3)
     words = str(ended.value)
-    assert "3 attempts in a row, the last of them round 1, attempt 3" in words
-    assert "lr is 0.5" in words
-    assert "--set lr=0.1" in words
-    assert "a: -2 to 40)" in words
+    for fact in ("3 attempts", "round 1, attempt 3", "lr is 0.5", "--set lr=0.1", "a: -2 to 40"):
+        assert fact in words
 
 
 async def test_a_round_that_closes_takes_the_words_away() -> None:
@@ -88,7 +86,7 @@ async def test_attempts_before_a_restart_count() -> None:
     before = [row("committed", {}), row("abandoned", BOTH), row("abandoned", BOTH), row("open", BOTH)]
     scene = Scene(*before)
     await scene.guard.recall()
-    assert "training diverges: 2 attempts in a row so far" == scene.watch.words
+    assert "2 attempts" in scene.watch.words
     with pytest.raises(RunFailed):
         await scene.judge(BOTH, attempt=4)
 

@@ -59,7 +59,7 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
     )
     await asyncio.sleep(0)
     host.stop()
-    with pytest.raises(Refused, match="before it had begun"):
+    with pytest.raises(Refused, match="operator stopped"):
         await joining
     await running
     assert ("stopped", "stopped") == (host.status().status, View(host, lambda sites: {}).state)

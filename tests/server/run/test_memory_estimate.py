@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -53,11 +54,10 @@ def test_a_rehearsal_without_memory_says_so(
 ) -> None:
     """A real process that really dies: the words say why, how much is needed and which settings to change."""
     end_with(monkeypatch, line)
-    with pytest.raises(RunFailed, match="the rehearsal of fedavg lacked memory on this machine") as error:
+    with pytest.raises(RunFailed, match="fedavg") as error:
         freeze(tmp_path, image_size=2048)
     words = str(error.value)
-    for phrase in ("GB here, for resnet18 (45 MB) on samples of 3x2048x2048", "for a batch of 32"):
-        assert phrase in words
+    assert re.search(r"\d GB.* resnet18 .*3x2048x2048.* batch of 32", words)
     for setting in ("--image-size 224", "--backbone cnn", "--set batch=8"):
         assert setting in words
 
@@ -65,8 +65,9 @@ def test_a_rehearsal_without_memory_says_so(
 def test_another_end_is_not_said_to_be_hunger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of the program stands in the log."""
     end_with(monkeypatch, "raise SystemExit(3)")
-    with pytest.raises(RunFailed, match="ended with 3: see the log above"):
+    with pytest.raises(RunFailed, match=r"\b3\b.* log") as error:
         freeze(tmp_path)
+    assert "--set" not in str(error.value)
 
 
 def test_a_process_that_is_refused_memory_ends_as_such(tmp_path: Path) -> None:
@@ -133,5 +134,5 @@ def test_large_pictures_in_a_small_network_are_rehearsed_apart(
     """The weights are few, what the layers hold is not: the coordinator itself must not be the one to die."""
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     monkeypatch.setattr(opening, "REHEARSAL", (sys.executable, "-c", killed))
-    with pytest.raises(RunFailed, match="lacked memory"):
+    with pytest.raises(RunFailed, match="--image-size"):
         freeze(tmp_path, image_size=1024, backbone="resnet8")

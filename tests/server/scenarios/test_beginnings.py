@@ -191,7 +191,7 @@ def test_a_new_run_said_twice(tmp_path: Path, fuse: Fuse, capsys: pytest.Capture
     first = live(chosen, fuse)
     play_a_round(tmp_path, chosen)
     assert first == play_a_round(tmp_path, chosen)
-    assert "has begun this run already" in capsys.readouterr().out
+    assert "to_begin_another=" in capsys.readouterr().out
     second = live(other, fuse)
     assert re.search(rf"left behind .*run={first}", capsys.readouterr().out)
     play_a_round(tmp_path, other, status="stopped")

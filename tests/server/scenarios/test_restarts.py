@@ -104,7 +104,7 @@ async def test_a_finished_run_served_again_tells_the_same(tmp_path: Path) -> Non
     assert told(first) == told(second)
     assert second.watch.recalled
     events = [event.words for event in second.record.events.newest()]
-    assert "started again: the run had finished after round 3" in events
+    assert any("finished" in words and "round 3" in words for words in events)
     assert not any(words.startswith("run ") for words in events)
     assert second.watch.status == "finished"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sqlite3
 
 import pytest
@@ -63,11 +64,11 @@ async def test_a_site_that_is_sent_away_for_want_of_room_is_not_silent(scene: Sc
     offer, raw = scene.prepare_offer()
     for _ in range(3):
         scene.fleet.clock += 10
-        with pytest.raises(Refused, match="MB are free on the coordinator's disk") as refused:
+        with pytest.raises(Refused) as refused:
             await desk.offer("a", offer)
         assert "no_room" == refused.value.code
         assert not scene.fleet.expired("a")
-    assert "an update of a needs" in desk.status().words
+    assert re.search(r"of a .*\d+ MB", desk.status().words)
     scene.fleet._intake._spare = 0
     incoming = await desk.offer("a", offer)
     incoming.path.write_bytes(raw)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from pfl_common.errors import SettingError
 from pfl_common.evaluation import vector
@@ -124,23 +125,30 @@ def test_a_run_that_was_named(tmp_path: Path) -> None:
     assert () == look_up(tmp_path, "")
 
 
-def test_a_named_run_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_run_of_another_task(tmp_path: Path) -> None:
     """Only when the sites have come is it known that it cannot be compared with: it is said, and the run goes on."""
     finish(tmp_path / "runs", replace(SPEC, id="run-1", method="local", roster=("a", "b", "c")), correct=3)
-    assert {} == find_baselines(tmp_path / "runs", SPEC, look_up(tmp_path, "run-1"))
-    said = capsys.readouterr().out
-    assert "no gain over this run: other classes or sites" in said
-    assert "sites a, b, there a, b, c" in said
+    with capture_logs() as said:
+        assert {} == find_baselines(tmp_path / "runs", SPEC, look_up(tmp_path, "run-1"))
+    (line,) = said
+    assert ("warning", "run-1", "sites a, b, there a, b, c") == (
+        line["log_level"],
+        line["run"],
+        line["differs"],
+    )
 
 
-def test_a_named_run_whose_accuracy_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_run_whose_accuracy_is_lost(tmp_path: Path) -> None:
     """It is of the same classes and sites: nothing else is said of it."""
     finish(tmp_path / "runs", replace(SPEC, id="run-1", method="local"), correct=3)
     file = tmp_path / "runs" / "run-1" / "journal.sqlite"
     with closing(sqlite3.connect(file)) as db, db:
         db.execute("delete from score")
-    assert {} == find_baselines(tmp_path / "none", SPEC, (file.parent,))
-    assert "no gain over this run: its accuracy cannot be read" in capsys.readouterr().out
+    with capture_logs() as said:
+        assert {} == find_baselines(tmp_path / "none", SPEC, (file.parent,))
+    (line,) = said
+    assert ("warning", "run-1") == (line["log_level"], line["run"])
+    assert "differs" not in line
 
 
 @pytest.mark.parametrize(

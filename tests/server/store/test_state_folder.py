@@ -50,7 +50,7 @@ def test_a_run_is_frozen_and_found_again(tmp_path: Path, runs: Runs) -> None:
 def test_other_settings_in_mid_run(tmp_path: Path, runs: Runs) -> None:
     """The error names what changed and the way out."""
     begin(runs, settings(tmp_path), SITES).journal.close()
-    with pytest.raises(StateError, match=r"others: rounds was 3, now 9; seed was \d+, now 1\n") as error:
+    with pytest.raises(StateError, match=r"rounds was 3, now 9; seed was \d+, now 1\n") as error:
         runs.unfinished(settings(tmp_path, rounds=9, seed=1))
     assert "--new-run" in error.value.advice
 
@@ -58,7 +58,7 @@ def test_other_settings_in_mid_run(tmp_path: Path, runs: Runs) -> None:
 def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
     """Words are shown as they were typed, and a method's own settings one by one."""
     begin(runs, settings(tmp_path, method="dualfed", set={"lambda": 0.5}), SITES).journal.close()
-    said = "others: method was dualfed, now fedavg; set lambda was 0.5, now not given\n"
+    said = "method was dualfed, now fedavg; set lambda was 0.5, now not given\n"
     with pytest.raises(StateError, match=said):
         runs.unfinished(settings(tmp_path))
 

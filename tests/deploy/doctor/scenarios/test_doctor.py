@@ -58,15 +58,13 @@ def test_a_sound_federation(place: Machine) -> None:
     code, checks = ask(place, "--join", place.home / "hospital_b.join")
     assert 0 == code, checks
     found = discovery.find(None, place.home / "state" / "pfl" / "coordinators")
-    assert f"ok answers at {found.addresses.control}: no run yet, gathering" in words_of(
-        checks, "coordinator"
-    )
-    assert "1 of 1 sites here" in words_of(checks, "coordinator")
+    for fact in ("ok ", found.addresses.control, "gathering", "1 of 1 sites"):
+        assert fact in words_of(checks, "coordinator")
     pid = next(process.pid for process in place.running if "hospital_a" in str(process.args))
-    assert f"pfl-client is at work (process {pid})" in words_of(checks, "site hospital_a")
-    assert "keys are good until" in words_of(checks, "site hospital_a")
+    for fact in (f"process {pid}", "keys"):
+        assert fact in words_of(checks, "site hospital_a")
     join = words_of(checks, "--join hospital_b.join")
-    assert "for the site hospital_b, good for" in join
+    assert "the site hospital_b" in join
     assert f"{found.addresses.enrolment} answers" in join
     assert f"{found.addresses.control} answers" in join
     said = json.dumps(checks)
@@ -97,7 +95,7 @@ def test_an_invitation_whose_coordinator_is_elsewhere(place: Machine, tmp_path: 
     write_join_file(ledger.invite("hospital_x", datetime.now(UTC), addresses=addresses), tmp_path / "x.join")
     code, checks = ask(place, "--join", tmp_path / "x.join")
     assert 75 == code
-    assert "cannot be reached directly: Connection refused" in words_of(checks, "--join x.join: enrolment")
+    assert "Connection refused" in words_of(checks, "--join x.join: enrolment")
     control = words_of(checks, "--join x.join: control")
     assert "a certificate that is not this federation's" in control
     assert "pfl invite NAME --again" in control
@@ -150,13 +148,13 @@ def test_what_is_wrong_with_sites_that_lie_here(tmp_path: Path) -> None:
     assert 2 == code
     said = words_of(checks, "site hospital_o")
     for words in (
-        "error its certificate ended on",
+        "error its certificate",
         "pfl invite hospital_o --again",
         f"warning its data folder is not there: {tmp_path / 'gone'}",
-        "no pfl-client is at work",
+        "no pfl-client",
         "vault.json is damaged",
-        "the vault names x, which is not there",
-        "the vault is whole (0 generations)",
+        "names x,",
+        "0 generations",
     ):
         assert words in said
     assert before == {path: path.read_bytes() for path in sorted(site.rglob("*")) if path.is_file()}

@@ -54,7 +54,8 @@ def test_runs_that_differ_in_nothing_else_are_above_and_below(tmp_path: Path) ->
     run = write(tmp_path, SPEC, 0.6, 0.8)
     write(tmp_path, PLAIN, 0.5, 0.7)
     numbers, text = report(run, tmp_path / "out")
-    assert "That is 10.0 points above fedavg (differing in lambda 3, there none)." in lead(text)
+    for fact in ("10.0 points above fedavg", "lambda 3, there none"):
+        assert fact in lead(text)
     assert {"fedavg": pytest.approx(0.1)} == numbers["gain"]
     (beside,) = numbers["beside"]
     assert ([], ["lambda 3, there none"]) == (beside["not_comparable"], beside["differs"])
@@ -82,7 +83,8 @@ def test_whatever_else_differs_is_named_with_both_values(
     run = write(tmp_path, SPEC, 0.6, 0.8)
     write(tmp_path, replace(PLAIN, **change), 0.5, 0.7)
     numbers, text = report(run, tmp_path / "out")
-    assert f"Fedavg reaches 60.0 %; not comparable: {words}." in lead(text)
+    for fact in ("60.0 %", f"not comparable: {words}."):
+        assert fact in lead(text)
     assert "points above" not in text
     assert "points against" not in text
     assert {} == numbers["gain"]
@@ -96,7 +98,8 @@ def test_no_run_of_other_data_is_taken_by_itself(tmp_path: Path) -> None:
     numbers, _ = report(run, tmp_path / "out")
     assert [] == numbers["beside"]
     numbers, text = report(run, tmp_path / "named", "--beside", other)
-    assert "Fedavg reaches 60.0 %; not comparable: data of two." in lead(text)
+    for fact in ("60.0 %", "not comparable: data of two."):
+        assert fact in lead(text)
     assert {} == numbers["gain"]
 
 
@@ -134,4 +137,4 @@ def test_what_is_left_to_the_method_is_not_what_is_not_there(tmp_path: Path) -> 
     """A weight that follows from the network is null; the other method has none."""
     run = write(tmp_path, replace(SPEC, settings={**SETTINGS, "lambda": None}), 0.6, 0.8)
     write(tmp_path, PLAIN, 0.5, 0.7)
-    assert "differing in lambda null, there none" in lead(report(run, tmp_path / "out")[1])
+    assert "lambda null, there none" in lead(report(run, tmp_path / "out")[1])

@@ -49,7 +49,7 @@ def test_the_average_that_counts(
     shown = " ".join(" ".join(page.words).split())
     assert f"{100 * final:.1f} % " + ("over all test samples" if words else "on average over") in shown
     assert bool(words) is ("Accuracies are over all test samples together" in shown)
-    assert f"{100 * (best - final):.1f} points from the best to the last" in shown
+    assert f"{100 * (best - final):.1f} points" in shown
     row = page.row("dualfed, best: round 1")
     assert ["80.00", "74.00", "8.16", "70.00", variation, "3"] == row[1:7]
     assert {"acc_average": "micro" if words else "macro", "best_mode": "common_round"} == numbers["reading"]
@@ -77,7 +77,7 @@ def test_each_site_at_its_own_best_round(played: Played, tmp_path: Path, average
     expected = sum(a * n for a, n in zip(best, samples, strict=True)) / sum(samples)
     assert pytest.approx(expected) == numbers["best_accuracy"]
     assert numbers["best_accuracy"] >= numbers["best"]["micro" if average == "micro" else "mean"]
-    assert "best, each site after its own best round" in text
+    assert "its own best round" in text
 
 
 def test_each_sites_best_needs_each_sites_history(played: Played, tmp_path: Path) -> None:
@@ -118,9 +118,7 @@ def test_bytes_are_counted_as_the_paper_does(tmp_path: Path) -> None:
         plain["bytes"]["charged_each_transfer"],
         paper["bytes"]["charged_each_transfer"],
     )
-    words = f"to each transfer of dualfed {charge:,} bytes are added that its paper counts"
-    assert words in told[True][1]
-    assert "are added that its paper counts" not in told[False][1]
+    assert [False, True] == [f"{charge:,} bytes are added" in told[charged][1] for charged in (False, True)]
 
 
 def test_a_setting_that_is_gone_charges_nothing(tmp_path: Path) -> None:
