@@ -222,7 +222,7 @@ def test_too_many_told_numbers() -> None:
 
 
 def test_told_numbers_of_one_site_alone_are_made_up() -> None:
-    """Whoever tells nothing has no say in what the others tell, and a view's name is no number's."""
+    """A site that tells nothing has no say in what the others tell, and a view's name is no number's."""
     view = {NAME: evaluation.vector(3, 4, 0.5)}
     honest, own = (
         evaluation.tell({"loss": 1.0}),

@@ -312,7 +312,7 @@ def test_a_split_with_a_wrong_word(
 def test_a_split_refuses_words_it_would_ignore(
     here: Path, words: tuple[str, ...], phrases: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever types a word expects something of it, even if it is what would be done anyway."""
+    """A user who types a word expects something of it, even if it is what would be done anyway."""
     monkeypatch.setattr(sources, "obtain", fetch_nothing)
     check_clear(pfl("split", *words, "--out", "o"), 2, *phrases, "leave it out")
     assert not (here / "o").exists()

@@ -9,7 +9,7 @@ from tests.house.map import PICTURE, ROOMS, ROUND, draw, find_layers, reaches, r
 
 @pytest.mark.parametrize("package", ROOMS)
 def test_a_folder_lies_above_all_that_it_imports(package: str) -> None:
-    """Whoever reads a room from top to bottom meets nothing that a lower folder imports."""
+    """A reader of a room from top to bottom meets nothing that a lower folder imports."""
     graph = read_graph(package)
     height = {name: -i for i, layer in enumerate(find_layers(graph)) for name in layer}
     assert set(graph) == set(height)

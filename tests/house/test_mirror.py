@@ -127,7 +127,7 @@ def list_lonely(modules: list[PurePath], imported: set[str], mirrored: set[PureP
 
 
 def test_every_module_is_met_by_a_test() -> None:
-    """Whoever changes a module finds a test that shows its own rules; the exceptions are listed."""
+    """A reader who changes a module finds a test that shows its own rules; the exceptions are listed."""
     tests = [path for path in survey.list_files() if path.parts[0] == "tests" and path.suffix == ".py"]
     imported = set().union(
         *(name_imports(survey.read(path)) for path in tests if "benchmarks" not in path.parts)

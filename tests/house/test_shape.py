@@ -101,7 +101,7 @@ def test_a_script_can_be_run(script: str) -> None:
 
 
 def test_what_is_imported_is_declared() -> None:
-    """Whoever installs the distribution gets all that our packages import, at once or as an extra."""
+    """A user who installs the distribution gets all that our packages import, at once or as an extra."""
     project = read_settings()["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *(line for name in extras.keys() - {"dev"} for line in extras[name])]

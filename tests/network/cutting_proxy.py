@@ -44,7 +44,7 @@ class CuttingProxy:
         return int(listening.getsockname()[1])
 
     def cut(self, way: Way, after: int) -> Mark:
-        """Cut the line, at once and whoever reads from it, when so many more bytes have passed this way."""
+        """Cut the line, at once and for every reader, when so many more bytes have passed this way."""
         mark = self.freeze(way, after)
         mark.cut.set()
         return mark

@@ -25,7 +25,7 @@ SITE = "hospital_a"
 
 @pytest.fixture
 def growing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is taken off a number: whoever reads it in between would see it fall."""
+    """Nothing is taken off a number: a reader in between would see it fall."""
     seen: list[int] = []
     moved, add = Meter.moved, Traffic._add
 

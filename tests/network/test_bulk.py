@@ -190,7 +190,7 @@ async def test_an_upload_over_the_quota_is_refused_before_a_byte(
 async def test_a_coordinator_without_room_is_not_asked_again_at_once(
     federation: Federation, tmp_path: Path
 ) -> None:
-    """Whoever hands in decides how long to wait for room, and then the upload goes on."""
+    """The site that hands in decides how long to wait for room, and then the upload goes on."""
     content = os.urandom(3 << 20)
     offer = upload("hospital_a", content)
     (tmp_path / "up").write_bytes(content)

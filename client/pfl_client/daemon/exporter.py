@@ -273,7 +273,7 @@ class _SideBySide(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer it there."""
+        """Answer the request on that thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -287,12 +287,12 @@ class _Quiet(WSGIRequestHandler):
     """Seconds until a silent line is hung up; a probe of a cluster gives up not much later."""
 
     def handle(self) -> None:
-        """One request; who falls silent or hangs up in the middle of it is not worth a line."""
+        """Serve one request; a client that falls silent or hangs up midway is not logged."""
         with suppress(TimeoutError, ConnectionError):
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:  # the base class's name
-        """A scrape every few seconds is not worth a line."""
+        """Log nothing: a scrape comes every few seconds."""
 
 
 def _say(status: str, words: str, start_response: Any) -> Iterable[bytes]:

@@ -19,8 +19,8 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Heart:
-    """While open, tells the coordinator every second how far a task is: samples trained, bytes fetched, and each second
-    in which the daemon itself works on its files.
+    """While open, reports a task's progress to the coordinator every second: samples trained, bytes fetched, and the
+    seconds in which the daemon itself works on its files.
     """
 
     def __init__(self, link: Link, key: str, download: Path, *, at_work: bool = False) -> None:
@@ -30,7 +30,7 @@ class Heart:
         self._beating: asyncio.Task[None] | None = None
 
     def beat(self, samples: int) -> None:
-        """So many samples more."""
+        """Count samples that were trained since the last call."""
         self._done += samples
 
     async def during(self, act: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs) -> Answer:

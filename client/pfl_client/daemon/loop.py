@@ -61,7 +61,7 @@ class Daemon:
         self.progress = SiteProgress(self.watch, traffic)
         self._retry = Retry(self.watch, state)
         self.comes_back = False
-        """Whoever ends this daemon starts it again: it says no goodbye, and its round waits for it as after a crash."""
+        """The daemon will be started again: it says no goodbye, and its round waits for it as after a crash."""
 
     async def run(self) -> Over:
         """Take part until the coordinator says that the run is over; a site that stays waits for the next one."""
@@ -74,7 +74,7 @@ class Daemon:
                 over = await self._take_part(joined, RunSpec.from_json(joined.spec))
             return over
         finally:
-            # A goodbye is a courtesy: whoever does not hear it in time notices the silence.
+            # A goodbye is a courtesy: a coordinator that does not hear it in time notices the silence.
             goodbye = self._link.pause if self.comes_back else self._link.leave
             with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
                 await asyncio.wait_for(goodbye(), GOODBYE_SECONDS)
@@ -83,8 +83,8 @@ class Daemon:
             await self._bench.close()
 
     async def _take_part(self, joined: Joined, spec: RunSpec) -> Over | None:
-        """One run from joining it to its end; None when the coordinator has another one by now. A site that stays
-        rests at the end, and goes on if the run does: one that failed may be tried again.
+        """Take part in one run, from joining to its end; None when the coordinator has another run by now. A site that
+        stays rests at the end, and goes on if the run does: a failed run may be tried again.
         """
         plugins.check_pinned(spec)
         self._envelopes.meet(joined.card)
@@ -117,7 +117,7 @@ class Daemon:
         joined, failed, told, said = None, False, float("-inf"), set[str]()
         self._audit.run = ""
         clock = asyncio.get_running_loop().time
-        # Whoever rests only looks whether there is another run.
+        # A site that rests only looks whether there is another run.
         self.watch.doing = "over" if self.watch.doing == "over" else "joining"
         while not isinstance(joined, Joined):
             try:
@@ -169,7 +169,7 @@ class Daemon:
             await self._take(folder, answer)
 
     async def _rest(self, folder: RunFolder) -> str:
-        """Ask now and then until the run is not over any more; gives the key of the task that waits, if one does."""
+        """Ask now and then whether the run goes on; then gives the key of the task that waits, if there is one."""
         # Nobody knows when there is work again: the trainer's memory is others' until then.
         await self._bench.close()
         await asyncio.to_thread(folder.downloads.forget_opened)
@@ -220,7 +220,7 @@ class Daemon:
         await self._retry.pause_in_vain()
 
     async def _stop_short(self, folder: RunFolder, assignment: Assignment, full: DiskFull) -> None:
-        """No room for a task: say so, and take no other before there is room for such a one."""
+        """Decline a task for want of room, and take no other until there is room for one of its size."""
         await asyncio.to_thread(folder.discard, assignment)
         # By the sizes it should have had room: a quota, others who write, a state larger than thought.
         wary = folder.space.suffices(assignment)

@@ -78,7 +78,7 @@ class SiteProgress:
         return told
 
     def line(self) -> str:
-        """All of it in one line, as it is now."""
+        """The present state in one line."""
         watch = self._watch
         came, went = self._crossed()
         parts = [watch.site, f"round {watch.round} of {watch.run.rounds}" if watch.round else "", watch.doing]
@@ -123,7 +123,7 @@ def in_bytes(count: int) -> str:
 
 
 def _accuracy(scores: Scores, *, trained: bool) -> dict[str, Json]:
-    """By when it was measured; a task that trains nothing has but one moment."""
+    """Accuracies by the moment they were measured at; a task that trains nothing has only one moment."""
     names = {BEFORE: "accuracy_before_training" if trained else "accuracy", AFTER: "accuracy_after_training"}
     return {told: round(scores[name][2], 4) for name, told in names.items() if name in scores}
 

@@ -1,4 +1,4 @@
-"""Tries again what fails for a while: a coordinator that is silent, a disk without room, a trainer that died."""
+"""Repeats what fails for a while: the coordinator is silent, the disk is full, the trainer has died."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Retry:
         self._in_vain = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
 
     def fit(self, lease_seconds: float) -> None:
-        """From here on no pause outlasts half a lease."""
+        """Limit pauses to half a lease."""
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
         self.longest = self._in_vain.longest = min(LONGEST_PAUSE, lease_seconds / 2)
 
@@ -58,7 +58,7 @@ class Retry:
                 answer = await call()
             except (Unreachable, Refused, NotAdmitted) as why:
                 lacking = lacks_room(why)
-                # Whoever refuses does answer.
+                # A coordinator that refuses does answer.
                 self._watch.connected = bool(lacking) or not isinstance(why, Unreachable)
                 if self._watch.connected and not lacking:
                     raise
@@ -81,8 +81,8 @@ class Retry:
     async def until_room(
         self, act: Callable[[], Awaitable[Answer]], give_back: Callable[[], bool] = lambda: False
     ) -> Answer:
-        """Do something that needs room on this site's disk. While there is none: first `give_back` removes what is
-        only kept for speed and says whether there was any; then it is said and waited for.
+        """Do something that needs room on this site's disk. If there is none, `give_back` removes files kept only for
+        speed and says whether there were any; without any, the site logs that its disk is full and waits for room.
         """
         pauses, said = BackOff(FIRST_PAUSE, self.longest), False
         while True:
@@ -104,7 +104,7 @@ class Retry:
                 return done
 
     async def with_trainer(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Ask a trainer. One that dies is started once more; what kills it twice is not asked a third time."""
+        """Ask the trainer. If it dies it is started once more; a request that kills it twice is given up."""
         try:
             return await self._count_losses(ask)
         except TrainerLost as lost:

@@ -28,7 +28,7 @@ _NEXT_TIME = (
 
 
 def tell_end(over: Over, folder: RunFolder, numbers: Mapping[str, Any], *, stays: bool) -> None:
-    """The run is over: how, with what model, what this site measured and did, and whether it had a part in it."""
+    """Log the run's end: its status, the model, this site's numbers, and whether the site had a part in it."""
     seen = {"status": over.status, "words": over.words, "model": str(folder.model or "none")}
     if over.counted is not None:
         seen["counted_in_rounds"] = str(over.counted)
@@ -44,7 +44,7 @@ def tell_end(over: Over, folder: RunFolder, numbers: Mapping[str, Any], *, stays
 
 
 def tell_hindrances(answer: Joined | Gathering | None, said: set[str]) -> set[str]:
-    """Say once what the coordinator tells this site's people; gives what has been said of what still holds."""
+    """Log each warning or hindrance of the coordinator's once; gives those that still hold."""
     words = () if answer is None else answer.warnings if isinstance(answer, Joined) else answer.words
     for each in words:
         if each not in said:

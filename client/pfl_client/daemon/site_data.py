@@ -18,18 +18,18 @@ class SiteData:
     """The data folder of this site, which only its trainer reads."""
 
     def __init__(self, folder: DataFolder, description: Description | None = None) -> None:
-        """With `description` the folder was looked at before."""
+        """`description` is given if the folder was looked at before."""
         self.folder, self._description = folder, description
         self._fingerprint = ""
 
     async def describe(self, bench: Bench, envelopes: Envelopes, retry: Retry) -> Description:
-        """What others may know of the data, after warnings in the log."""
+        """The description of the data that others may know; warnings go to the log first."""
         description = self._description
         if description is None:
             description = await retry.with_trainer(lambda: bench.describe(self.folder))
         for warning in description.warnings:
             log.warning("data", warning=warning)
-        # As it comes from the trainer it would tell whoever has the same files that this site has them.
+        # As it comes from the trainer it would tell anybody with the same files that this site has them.
         self._fingerprint = envelopes.veil(description.data)
         return replace(description, data=self._fingerprint)
 

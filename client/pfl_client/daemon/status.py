@@ -110,7 +110,7 @@ class Watch:
             self.seconds[phase].add(time.perf_counter() - began)
 
     def enter(self, spec: RunSpec) -> None:
-        """A run has taken this site in; what was measured in another one is not this one's."""
+        """A run has taken this site in: forget what was measured in another run."""
         if self.run.id != spec.id:
             self.run = RunNumbers(spec.id)
         self.run.method, self.run.rounds = spec.method, spec.rounds
@@ -129,11 +129,11 @@ class Watch:
         self.trainer.samples += samples
 
     def decline(self, reason: str) -> None:
-        """A task was not done."""
+        """Count a task that was not done."""
         self.declined[reason] = self.declined.get(reason, 0) + 1
 
     def refuse(self, code: str) -> None:
-        """The coordinator did not take a message."""
+        """Count a message that the coordinator did not take."""
         self.refused[code] = self.refused.get(code, 0) + 1
 
     def lose_trainer(self) -> None:

@@ -1,4 +1,4 @@
-"""What a site does with its model after training: predictions, offline, for files and arrays.
+"""Predictions with a site's finished model, offline, for files and arrays.
 
 from pfl_client.prediction import Predictor
 for answer in Predictor.load("hospital_a").predict(["new_patients/"]): ...

@@ -24,7 +24,7 @@ def find_model(place: str | Path) -> Path:
 
 
 def _below(folder: Path) -> dict[str, list[Path]]:
-    """Models by site, or all under no name where the folder is that of one run or model."""
+    """Models by site; all under an empty name if the folder belongs to one run or model."""
     for own in (folder / FILE, folder / "serving" / FILE):
         if own.is_file():
             return {"": [own]}

@@ -1,6 +1,6 @@
-"""Samples to predict, from files in batches: prepared by the same code that prepares a site's own data.
+"""Reads samples to predict, batch by batch, prepared by the same code as a site's own data.
 
-Only so much is in memory as one batch needs. A file that cannot be read is told to `unread`, and the others go on.
+Only one batch is in memory at a time. A file that cannot be read is handed to `unread`, and the others go on.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Block:
 
 
 def list_inputs(paths: Sequence[str | Path]) -> list[Path]:
-    """The files below some paths, folders by name; what describes a data folder is none of them."""
+    """The files below some paths, folders in the order of names; files that describe a data folder are left out."""
     files: list[Path] = []
     seen: set[Path] = set()
     for path in map(Path, paths):
@@ -199,7 +199,7 @@ class Inputs:
         return vocabulary.check(found, {})
 
     def _number(self, rows: Rows, folder: DataFolder) -> Tensor:
-        """The run's numbers of classes that the site numbers in its own way."""
+        """The run's class numbers in place of the site's own."""
         if rows.y is None:
             return torch.empty(0, dtype=torch.int64)
         own = [int(label) for label in rows.y.tolist()]

@@ -55,7 +55,7 @@ class _Taken:
 def read_table(
     path: Path, wanted: Columns, *, most: int, bad: Callable[[int, str], None]
 ) -> Iterator[TableRows]:
-    """The rows of a file in blocks; of a row that cannot be read `bad` is told the place, and why."""
+    """The rows of a file in blocks; `bad` is called with place and reason of a row that cannot be read."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             lines = (line for line in csv.reader(stream, strict=True) if line)

@@ -3,7 +3,7 @@
     audit.jsonl   a JSON object a line; `before` is the SHA-256 of the line before it, or empty in the first
     audit.head    how many lines there were when the last task was done, and the SHA-256 of the last of them
 
-A line is written before what it tells is sent, so what left is listed, also what never arrived. Signs of life and
+A line is written before its message is sent, so all that left is listed, even if it never arrived. Signs of life and
 questions for work are counted, not listed. Earlier releases had a list of receipts per run (`runs/RUN/audit.jsonl`).
 """
 
@@ -97,7 +97,7 @@ class Head:
 
     @classmethod
     def read(cls, folder: Path) -> Head | None:
-        """As it lies beside the list; None without one, or with one that cannot be read."""
+        """The head beside the list; None if there is none or it cannot be read."""
         try:
             said = json.loads((folder / HEAD).read_bytes())
             return cls(int(said["lines"]), str(said["sha256"]))
@@ -162,7 +162,7 @@ class Audit:
             self.note(kind, **facts)
 
     def tell(self, call: str, body: bytes, size: int, fields: Callable[[], dict[str, Json]]) -> None:
-        """A message is about to be sent: `size` bytes with its signature; said again unchanged it is only counted."""
+        """List a message before it is sent: `size` bytes with its signature. The same message again is only counted."""
         kind, digest = LISTED.get(call), hashlib.sha256(body).hexdigest()
         if kind is None or self._memory.noted.get(kind) == digest:
             calls = self._memory.calls.setdefault(call, _Calls())
@@ -172,7 +172,7 @@ class Audit:
         self.note_once(kind, digest, run=self.run, bytes=size, digest=digest, said=said)
 
     def meet(self, run: str, card: bytes) -> None:
-        """The coordinator's card, by which its receipts can be checked later; within one process there is none."""
+        """List the coordinator's card, by which its receipts can be checked later; a simulation has none."""
         if card:
             self.note_once(CARD, card.hex(), run=run, card=card.hex())
 
@@ -186,7 +186,7 @@ class Audit:
         self.flush()
 
     def receive(self, run: str, task: str, digest: str, *, size: int, signature: str) -> None:
-        """The coordinator's word for an update is here."""
+        """List the coordinator's receipt for an update."""
         facts: dict[str, Json] = {"run": run, "task": task, "digest": digest, "bytes": size}
         self.note_once(RECEIPT, f"{run}/{task}/{digest}", **facts, receipt=signature)
         self.left.setdefault(run, Left()).add(task, digest, size)
@@ -197,7 +197,7 @@ class Audit:
             self._write()
 
     def settle(self) -> None:
-        """A task is done: what was only counted gets its line, and the list is made lasting, then its head."""
+        """Close a task in the list: messages that were only counted get a line, then list and head are made lasting."""
         calls, self._memory.calls = self._memory.calls, {}
         if calls:
             told: Json = {name: [one.count, one.size] for name, one in sorted(calls.items())}
@@ -216,7 +216,7 @@ class Audit:
         atomic.move(part, self._folder / HEAD)
 
     def _open(self) -> None:
-        """Read all there is; for what a power cut left of a line there is a line that says so."""
+        """Read the whole list; if a power cut left half a line, add a line that says so."""
         head, kept = Head.read(self._folder), False
         for entry in self._earlier():
             self._count(entry)

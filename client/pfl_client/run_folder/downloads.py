@@ -1,4 +1,4 @@
-"""The downloads of a run: who vouches for each, where it is fetched to, and its content opened for the trainer.
+"""The downloads of a run: verifies their sender, keeps them as files, opens them for the trainer.
 
     downloads/DIGEST       a download as it comes, sealed
     downloads/opened.raw   a large one, opened for the trainer
@@ -61,7 +61,7 @@ class Downloads:
         return self._folder / blob.digest
 
     def begin(self, blob: Blob) -> Path:
-        """The same, where bytes of an older one may be written over."""
+        """The same file, laid over an older download's where there is one."""
         file = self.file(blob)
         with disk_full(self._run):
             partial_file.lay(self._blanks, file, blob.size)
@@ -117,7 +117,7 @@ class Downloads:
                 path.unlink()
 
     def forget_opened(self) -> bool:
-        """Give back the room of what is only kept because it is quick to write over; whether there was any."""
+        """Remove files that are kept only because overwriting is fast; tells whether there were any."""
         opened = [path for path in (self._opened, self.update) if path.exists()]
         for path in opened:
             atomic.remove(path)

@@ -1,4 +1,4 @@
-"""A run's folder at a site, `<state>/runs/<run>`: its parts, and what a task does to several of them."""
+"""A run's folder at a site, `<state>/runs/<run>`: its parts, and the steps of a task that change several of them."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _open_vault(folder: Path, spec: RunSpec, site: ClientId) -> Vault:
 
 
 def _changes(kept: Path, spec: RunSpec) -> str:
-    """In what a specification differs from the one that was kept of a run of the same name."""
+    """The differences of a specification from the one kept for a run of the same name."""
     try:
         before = json.loads(kept.read_text())
     except (FileNotFoundError, json.JSONDecodeError):

@@ -1,4 +1,4 @@
-"""What a site measured in a run, kept in its folder, and the part of it that is reported.
+"""A site's measurements in a run, kept in its folder, and the part of them that is reported.
 
 scores.json     of the last task done: a kill before the report does not lose them
 history.jsonl   a line for each task done
@@ -20,7 +20,7 @@ class Measurements:
     """The measurements in a run's folder."""
 
     def __init__(self, folder: Path, *, tells: bool) -> None:
-        """With `tells`, what training said of itself is reported beside the scores."""
+        """With `tells`, the method's own training numbers are reported beside the scores."""
         self._scores, self._history, self._tells = folder / "scores.json", folder / "history.jsonl", tells
 
     def keep(self, assignment: Assignment, done: Done) -> None:

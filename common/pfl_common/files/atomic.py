@@ -32,7 +32,7 @@ def sync(path: Path) -> None:
 
 
 def settle(folder: Path) -> None:
-    """Make the names in a folder lasting: what was put there, and what was taken away."""
+    """Make a folder's entries lasting: those added and those removed."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 

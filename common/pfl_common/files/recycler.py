@@ -1,6 +1,6 @@
 """Keeps large files that are no longer needed, to overwrite them: fresh pages on a disk cost five times as much.
 
-What a blank holds is of no meaning, and its length does not tell how far a writer has come: the writer keeps that
+A blank's content means nothing, and its length does not tell how far a writer has come: the writer keeps that
 elsewhere.
 """
 
@@ -72,7 +72,7 @@ class Blanks:
         return True
 
     def clear(self) -> int:
-        """Give all their room back, which takes its time; gives their bytes."""
+        """Remove all blanks, which takes time; gives the bytes freed."""
         with self._lock:
             held, self._held = self._held, []
         freed = sum(size for size, blank in held if _remove(blank))

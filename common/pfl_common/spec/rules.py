@@ -42,7 +42,7 @@ Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read
 
 @dataclass(frozen=True)
 class Terms:
-    """What is declared of a rule besides its name, its type and its default."""
+    """The declaration of a rule besides its name, its type and its default."""
 
     sentence: str
     """What it means, as the programs' help says it."""
@@ -53,18 +53,18 @@ class Terms:
 
 
 def rule(default: T, sentence: str, check: object = None, *, why: str = "") -> T:
-    """Declare a rule: what it is when nobody names it, what it means, and within which bounds it can be asked for."""
+    """Declare a rule: its default, its meaning, and the bounds within which it can be asked for."""
     return field(default=default, metadata={"terms": Terms(sentence, check, why)})
 
 
 def terms_of(declared: RuleField[Any]) -> Terms:
-    """What was declared of a rule."""
+    """The terms of a rule."""
     return cast(Terms, declared.metadata["terms"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRules:
-    """What a specification pins as it was asked for.
+    """The rules that a specification pins exactly as they were asked for.
 
     Bounds hold for what is asked for, not for what is read: a run begun under other bounds can still be looked at.
     """
@@ -137,8 +137,8 @@ ALWAYS_WRITTEN = frozenset(
 
 
 def leave_out_unsaid(plain: Mapping[str, Any], kind: type[RoundRules] = RoundRules) -> dict[str, Any]:
-    """A specification's values without the later rules that are at their default: a run that was begun before there was
-    such a rule keeps its text when the programs are upgraded, and with it the hash that its sites know it by.
+    """A specification's values without newer rules that are at their default. So a run that an older release began
+    keeps its text when the programs are upgraded, and with it the hash that its sites know it by.
     """
     unsaid = {one.name: one.default for one in fields(kind) if one.name not in ALWAYS_WRITTEN}
     return {name: value for name, value in plain.items() if name not in unsaid or value != unsaid[name]}

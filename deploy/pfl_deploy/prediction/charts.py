@@ -1,4 +1,4 @@
-"""The two pictures of an evaluation: which classes are taken for which, and whether probabilities can be believed."""
+"""The two pictures of an evaluation: the confusion of classes, and accuracy by confidence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def draw(confusion: Numbers, bins: Sequence[Bin], classes: Sequence[str], folder
 
 
 def check_drawing() -> None:
-    """Say what is missing before anything else is done."""
+    """Refuse at the start if the drawing library is missing."""
     try:
         import matplotlib  # noqa: F401  # whether it is there
     except ImportError:
@@ -34,7 +34,7 @@ def check_drawing() -> None:
 
 
 def chart_confusion(confusion: Numbers, classes: Sequence[str]) -> MatrixChart:
-    """A row for each class, in whose columns stands what its samples were taken for."""
+    """The confusion matrix: a row for each true class, a column for each predicted one."""
     cells = tuple(tuple(int(cell) for cell in row) for row in confusion)
     return MatrixChart(
         "What samples of each class were taken for", tuple(classes), cells, "class", "prediction"
@@ -42,7 +42,7 @@ def chart_confusion(confusion: Numbers, classes: Sequence[str]) -> MatrixChart:
 
 
 def chart_calibration(bins: Sequence[Bin]) -> LineChart:
-    """Accuracy by confidence, in percent: on the diagonal probabilities are what they say."""
+    """Accuracy by confidence, in percent; on the diagonal the two are equal."""
     lines = (
         Line("as it should be", "local", {0.0: 0.0, 1.0: 1.0}, style="dashed"),
         Line("this model", "run", {one.confidence: one.accuracy for one in bins}),

@@ -231,7 +231,7 @@ def _words(value: float) -> str:
 
 
 def _defined(value: Json) -> Json:
-    """The same with null for what is no number: JSON has no word for it."""
+    """The same with null in place of NaN, which JSON does not have."""
     if isinstance(value, float):
         return None if math.isnan(value) else value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The story of `pfl export`: write the model in another form, run what was written, compare; a card beside it."""
+"""The story of `pfl export`: write the model in another form, run the file and compare outputs, write a card."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Exported:
 
 
 def export(asked: Asked) -> Exported:
-    """Write a model and its card; what gives other outputs than the model is not kept."""
+    """Write a model and its card; a file whose outputs differ from the model's is not kept."""
     if asked.to not in ENDINGS:
         raise SettingError(f"there is no form {asked.to!r} to export to", expected=nearest(asked.to, ENDINGS))
     can_check = _check_packages(asked)
@@ -74,7 +74,7 @@ def export(asked: Asked) -> Exported:
 
 
 def _check_packages(asked: Asked) -> bool:
-    """Whether what is written can be run here; an error says what to install, before anything is computed."""
+    """Check that the written file can be run here; an error says what to install, before anything is computed."""
     if asked.to != "onnx":
         return True
     for name in ("onnx", "onnxscript"):
@@ -104,7 +104,7 @@ def _is_there(name: str) -> bool:
 
 @contextmanager
 def _written(file: Path) -> Iterator[Path]:
-    """A place to write to, which becomes the file when all went well."""
+    """A temporary place to write to, which becomes the file if all goes well."""
     part = file.with_name(f"{file.stem}.part{file.suffix}")
     try:
         yield part
@@ -119,7 +119,7 @@ def _written(file: Path) -> Iterator[Path]:
 
 
 def _copy(predictor: Predictor, part: Path, can_check: bool) -> tuple[str, float | None]:  # noqa: ARG001  # as the others
-    """The serving model as it is: it says itself what it is."""
+    """Copy the serving model, which describes itself."""
     shutil.copyfile(predictor.served.file, part)
     read_served(part)
     return "the file is the serving model, byte for byte, and was read again", 0.0
@@ -160,7 +160,7 @@ def _write_onnx(predictor: Predictor, part: Path, can_check: bool) -> tuple[str,
 
 
 def _distances(one: Any, other: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:  # noqa: ARG001
-    """Euclidean distances of rows: torch's own operator for them is none of ONNX's."""
+    """Euclidean distances between rows: ONNX has no counterpart of torch's own operator."""
     import onnxscript
 
     op: Any = onnxscript.opset18
@@ -186,7 +186,7 @@ def _capture(predictor: Predictor) -> torch.export.ExportedProgram:
 
 
 def _compare(predictor: Predictor, run: Run, runtime: str) -> tuple[str, float]:
-    """Run drawn samples through what was written and through the model."""
+    """Run drawn samples through the written file and through the model."""
     form = Form(predictor.served.spec.model)
     largest = 0.0
     for count in CHECKED:

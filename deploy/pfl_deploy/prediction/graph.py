@@ -22,7 +22,7 @@ _CHANNELS: tuple[InputKind, ...] = ("image", "windows")
 
 @dataclass(frozen=True)
 class Form:
-    """What goes into the graph."""
+    """The form of the graph's input: samples in the run's size, before they are scaled."""
 
     model: Model
 
@@ -57,7 +57,7 @@ class Form:
         return (drawn * deviation + mean).float()
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """What is taken away and what is divided by, in the shape of a sample; 0 and 1 where nothing is."""
+        """Mean and deviation in the shape of a sample; 0 and 1 where samples are not standardised."""
         values = (self.model.mean or (0.0,), self.model.deviation or (1.0,))
         axes = [-1, *[1] * (len(self.model.shape) - 1)] if self.has_channels and len(values[0]) > 1 else [-1]
         mean, deviation = (torch.tensor(own, dtype=torch.float64).reshape(axes) for own in values)
@@ -86,7 +86,7 @@ class Graph(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """The names of what comes out."""
+        """The names of the outputs."""
         return [PROBABILITIES, SCORES, *(f"{SCORES}_{head}" for head in self.heads)]
 
     def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
@@ -102,7 +102,7 @@ class Graph(nn.Module):
 
 
 def expect(predictor: Predictor, form: Form, samples: Tensor) -> tuple[Tensor, ...]:
-    """What `pfl predict` says of these samples, in the graph's order."""
+    """The outputs of `pfl predict` for these samples, in the graph's order."""
     unknown = torch.zeros(len(samples), dtype=torch.int64)
     [scores] = predictor.score(Samples(form.prepare(samples), unknown))
     heads = [scores[head] for head in predictor.heads]
@@ -123,7 +123,7 @@ def differ(got: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
 
 
 def draws(graph: Graph, samples: Tensor) -> bool:
-    """Whether a model draws when it predicts: a graph of it could never be compared."""
+    """Whether a model's predictions are random: its graph could never be compared."""
     said = []
     for turn in range(2):
         with torch.no_grad(), generators.scope("export", turn):

@@ -1,7 +1,7 @@
 """Measures of predictions beside the truth: accuracy, macro-F1, area under the ROC curve, calibration, intervals.
 
-Each is a function of how often every sample counts. A bootstrap draws these counts anew, so one pass over what was
-prepared once gives all measures of a resample.
+Each is a function of how often every sample counts. A bootstrap draws these counts anew: samples are prepared once,
+and one pass over them gives all measures of a resample.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Bin:
-    """The samples that were predicted about equally surely."""
+    """The samples that were predicted with about the same confidence."""
 
     low: float
     high: float
@@ -52,7 +52,7 @@ class ClassFacts:
 
 @dataclass(frozen=True)
 class Interval:
-    """A measure, and where it lies in 95 of 100 resamples; a measure that does not exist is no number."""
+    """A measure with its 95 % interval over resamples; NaN where the measure does not exist."""
 
     value: float
     low: float
@@ -61,7 +61,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Scored:
-    """Samples with their classes, and what the model says of them."""
+    """Samples with their classes and the model's predictions."""
 
     truth: Whole
     predicted: Whole
@@ -126,7 +126,7 @@ class Scored:
         return float((inside * below).sum() / pairs) if pairs else math.nan
 
     def bins(self, counts: Numbers | None = None) -> list[Bin]:
-        """What lies in each bin of confidence that is not empty."""
+        """The contents of each bin of confidence that is not empty."""
         counts = self._once if counts is None else counts
         held = np.bincount(self._places, counts, BINS)
         sure = np.bincount(self._places, counts * self._confidence, BINS)
@@ -171,7 +171,7 @@ class Scored:
 
 
 def rate_classes(cells: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Precision, recall and F1 of each class; no number where there is nothing to divide by."""
+    """Precision, recall and F1 of each class; NaN where there is nothing to divide by."""
     right, samples, predicted = np.diag(cells), cells.sum(1), cells.sum(0)
     return _divide(right, predicted), _divide(right, samples), _divide(2 * right, samples + predicted)
 

@@ -78,7 +78,7 @@ def _tell_input(model: Model, form: str) -> str:
 
 
 def _tell_preparation(own: Form) -> str:
-    """What the graph does, and what has to be done before it."""
+    """The preprocessing inside the graph, and that which has to be done before it."""
     model = own.model
     if own.kind == "image":
         channels, height, width = model.shape
@@ -123,7 +123,7 @@ def _tell_output(predictor: Predictor, form: str) -> str:
 
 
 def _tell_scores(model: Path) -> str:
-    """What the site measured when the run ended, if its history lies where the model was written."""
+    """The site's scores at the end of the run, if its history lies where the model was written."""
     history = model.resolve().parents[1] / "history.jsonl"
     if model.parent.name != "serving" or not history.is_file():
         return "Not known here: the site's history does not lie beside the model."

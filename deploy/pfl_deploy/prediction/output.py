@@ -25,10 +25,10 @@ class Output(Protocol):
     """A file in one of the formats."""
 
     def write(self, answers: Sequence[Answer]) -> None:
-        """Add some."""
+        """Add answers."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
 
 
 def choose_format(out: str, asked: str | None) -> str:
@@ -46,7 +46,7 @@ def choose_format(out: str, asked: str | None) -> str:
 
 @contextmanager
 def opened(out: str, kind: str, classes: Sequence[str], heads: Sequence[str]) -> Iterator[Output]:
-    """An output that is there whole at the end, or not at all; what goes to standard output is there at once."""
+    """An output file that appears whole at the end or not at all; standard output is written at once."""
     if out == STANDARD:
         yield from _writing(sys.stdout.buffer, kind, classes, heads)
         return
@@ -179,6 +179,6 @@ class _Parquet:
         self._held = []
 
     def close(self) -> None:
-        """Write what is held, and where everything lies."""
+        """Write the answers still held, then the file's own index."""
         self._flush()
         self._writer.close()

@@ -90,7 +90,7 @@ def predict(asked: Asked, console: Console) -> None:
                 count += len(block)
                 bar.update(bar.task_ids[0], completed=block.place, samples=count)
     except BrokenPipeError:
-        # Whoever reads has enough, as `head` has. What Python flushes at its end must not fail once more.
+        # The reading program has enough, as `head` has. What Python flushes at its end must not fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     said = f"; left out: {missing}" if str(missing) else ""
@@ -99,7 +99,7 @@ def predict(asked: Asked, console: Console) -> None:
 
 
 def watching(console: Console, files: int) -> Progress:
-    """A bar over files, on a terminal."""
+    """A progress bar over files, on a terminal."""
     columns = (
         TextColumn("{task.completed} of {task.total} files"),
         BarColumn(),

@@ -47,7 +47,7 @@ class Written:
 
 def make_report(asked: Asked, out: Path | None = None) -> Written:
     """Read, and write one page with its numbers and pictures beside it."""
-    # Before anything is read: whoever has no drawing library is told at once.
+    # Before anything is read: a user without a drawing library is told at once.
     draw = _find_pen() if asked.pictures else None
     facts = gather(asked)
     folder = _open_folder(out or Path(f"report-{facts.run.record.spec.id}"))

@@ -176,8 +176,8 @@ class TaskState:
         return bool(self.making) or self.step in ("verifying", "promised")
 
     def lacking(self, reached: int) -> int:
-        """Bytes of disk that are promised to the upload and not taken yet, if it has reached so many. A file that it is
-        written over has taken its bytes already.
+        """Bytes of disk promised to the upload and not taken yet, once its file has reached so many bytes. An older
+        file that it overwrites has taken its bytes already.
         """
         return min(self.reserved, max(0, self.upload.size - reached)) if self.upload else self.reserved
 

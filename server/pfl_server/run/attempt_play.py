@@ -62,7 +62,7 @@ class AttemptPlay:
         opened = self.open(task, state, round_, after=number - 1, at=found.opened)
         self._observer.opened(opened, draw.cohort)
         if not draw.cohort:
-            # Only a script says so: whoever was asked had been lost before training.
+            # Only a script says so: the sites that were asked had been lost before training.
             return await self._close(opened, ())
         asks = {
             site: asyncio.create_task(self.ask(site, replace(opened.task, drop=site in draw.drops), opened))
@@ -156,7 +156,7 @@ class AttemptPlay:
         return closed
 
     def _conclude(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:
-        """The state after a round, and what the method tells of it; a round of nobody changes and tells nothing."""
+        """The state after a round, and the method's own numbers; a round without updates changes nothing."""
         if not counted:
             return Closed(opened.state, {})
         method, half = self._books.method, self._books.half
@@ -175,8 +175,8 @@ class AttemptPlay:
         await self._sweep.sweep()
 
     def clear_shelf(self, number: int, attempt: int) -> None:
-        """Only now are the last attempt's parcels of no use: sites that measure were still fetching them. Those of
-        the attempt that begins stay: a coordinator that was killed in it serves the very same bytes on.
+        """Remove the last attempt's parcels, which sites that measure could fetch until now. Those of the attempt that
+        begins stay: a coordinator that was killed in it goes on serving the same bytes.
         """
         for evaluation in self._evaluations:
             evaluation.cancel()

@@ -22,7 +22,7 @@ NOTED_SECONDS = 5.0
 
 
 class CounterJournal:
-    """Writes down what a coordinator has counted, as soon as there is a run to write it to."""
+    """Writes a coordinator's counters to the run's journal, as soon as there is a run."""
 
     def __init__(self, meter: Meter, journal: Journal | None) -> None:
         """With the journal of a run that is gone on with, the meter counts on at once."""
@@ -36,13 +36,13 @@ class CounterJournal:
         self._failed = ""
 
     async def begin(self, journal: Journal, room: Room) -> None:
-        """A new run: what has crossed while its sites gathered is of the run, but of none of its attempts."""
+        """Begin with a new run: traffic while its sites gathered belongs to the run, but to none of its attempts."""
         self._journal = journal
         self._meter.closed = gathered = self._meter.read()
         await room.have(journal.note.soon, gathered, closed=True)
 
     async def tell(self) -> Reading:
-        """What was counted so far, once it is written down; while the disk takes its time, what was told before."""
+        """The counters, once they are written down; while the disk is slow, those told before."""
         if self._noting is None or self._noting.done():
             self._noting = asyncio.create_task(self.note())
         await asyncio.wait({self._noting}, timeout=NOTE_SECONDS)
@@ -51,7 +51,7 @@ class CounterJournal:
         return self._told
 
     async def note(self) -> Reading:
-        """Write down what was counted so far, and give it: after a kill this much is known."""
+        """Write down the counters and give them: after a kill this much is known."""
         reading = self._meter.read()
         if self._journal is not None and reading != self._noted:
             try:
@@ -72,7 +72,7 @@ class CounterJournal:
 
 
 def count_on(meter: Meter, journal: Journal) -> None:
-    """Let a meter count on from what was noted of the run; what an older release played is known by attempts alone."""
+    """Let a meter count on from the run's noted counters; of a run by an older release only the attempts are known."""
     readings, moved = journal.readings(), Counter[str]()
     for course in journal.course():
         moved.update(course.bytes)

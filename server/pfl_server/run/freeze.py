@@ -97,7 +97,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
 
 
 def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:
-    """The shape of every parcel; what takes much memory is rehearsed in a process that takes it along when it ends."""
+    """The shape of every parcel. A rehearsal that takes much memory has a process of its own, whose end frees it."""
     method, samples = methods.load(spec.method), count_samples(spec)
     need = estimate(spec)
     if need.model <= REHEARSED_HERE and need.at(samples) <= HELD_HERE:
@@ -109,7 +109,7 @@ def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:
 
 
 def versions(backbone: str = "") -> dict[str, str]:
-    """What decides a result's bits besides the specification: they are promised within one such class.
+    """The versions that decide a result's bits besides the specification: equal bits are promised where they are equal.
 
     torchvision's version counts where the network is one of its own.
     """

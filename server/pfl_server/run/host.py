@@ -79,11 +79,11 @@ class RunHost:
 
     @property
     def desk(self) -> Reception | Fleet:
-        """Who answers the sites: the fleet as soon as the run is frozen."""
+        """The service that answers the sites: the gathering, and the fleet as soon as the run is frozen."""
         return self.reception if self.played is None else self.played.fleet
 
     def _find_unfinished(self) -> Books | None:
-        """Before any port is open: that the run's settings were others concerns the operator alone."""
+        """Find an unfinished run before any port is open: an error about changed settings is for the operator alone."""
         try:
             return self.runs.unfinished(self.settings)
         except BaseException:

@@ -24,7 +24,7 @@ class LeaseWatch:
         out in this very moment is counted, and one that was given up gets none.
         """
         async for silent in self._silences(opened.round):
-            # Whoever stops the run does not want to wait for the deadline of a site that is dead.
+            # An operator who stops the run does not want to wait for the deadline of a site that is dead.
             patient = self._spec.quorum == ALL and not self._stop.is_set()
             if not patient and len(silent) == len(opened.round.awaited):
                 for site in silent:

@@ -68,7 +68,7 @@ def explain_end(spec: RunSpec, code: int, *, samples: int) -> RunFailed:
 
 
 def explain_hunger(spec: RunSpec, how: str = "", *, samples: int) -> RunFailed:
-    """What was too large, how much it needs, and which settings reduce it."""
+    """The error for a rehearsal without memory: what was too large, its need, and the settings that reduce it."""
     need, batch = estimate(spec), spec.settings.get("batch", 32)
     size = "x".join(map(str, spec.model.shape))
     images = "smaller pictures: --image-size 224; " if len(spec.model.shape) == 3 else ""

@@ -66,7 +66,7 @@ class Observer:
         return replace(seen, opened=opened.at, cohort=watch.cohort, counted=counted, lost=lost)
 
     async def recall(self) -> None:
-        """After a restart: what the journal knows of the rounds so far."""
+        """After a restart: read the rounds so far from the journal."""
         rounds = await self._journal.rounds.soon()
         courses, summed = await self._journal.course.soon(), await self._journal.scores.soon()
         self._curve.recall(rounds, courses, summed)
@@ -217,7 +217,7 @@ class Observer:
         await self.sum_scores(task, replace(task, kind=Kind.EVALUATE))
 
     async def sum_left(self, task: Task) -> None:
-        """Killed between a round's commit and its sum: the reports are still there."""
+        """Sum the round of a coordinator killed between commit and sum: the reports are still there."""
         if not await self._room.have(self._journal.is_summed.soon, task.key):
             await self.sum_round(task)
 

@@ -57,7 +57,7 @@ class _Stage:
     up: list[State] = field(default_factory=list)
 
     def send(self, task: Task) -> None:
-        """See what a newcomer and what a returning site would get, to train with and to be measured."""
+        """Record the parcels that a newcomer and a returning site would get, to train with and to be measured."""
         measured = dataclasses.replace(task, kind=Kind.EVALUATE)
         self.down += [self.half.welcome(self.state)]
         self.down += [self.half.send(self.state, SITE, asked) for asked in (task, measured)]

@@ -55,8 +55,8 @@ class RoundRetries:
         raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
 
     async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw] | None:
-        """Draw a cohort once somebody of it is here; after an abandoned attempt, once so many are that another
-        can succeed: without them, every attempt would only burn its number. None when the run is stopped.
+        """Draw a cohort once one of its sites is here; after an abandoned attempt, once enough are here for the next to
+        succeed: with fewer, every attempt would only burn its number. None when the run is stopped.
         """
         if self._script is not None:
             return self._script.draw(number)
@@ -81,7 +81,7 @@ class RoundRetries:
         return None
 
     async def abandon_open(self) -> None:
-        """What a coordinator that was killed had open is not left so when the run ends: its receipts count no more."""
+        """At the run's end, abandon the attempt that a killed coordinator left open: its receipts count no more."""
         for row in await self._room.have(self._books.journal.rounds.soon):
             if row["status"] == "open":
                 number, attempt = int(str(row["round"])), int(str(row["attempt"]))

@@ -19,7 +19,7 @@ SMALLEST_SIDE = 8
 
 
 def check_words(settings: ServerSettings) -> Settings:
-    """Check names and what settings say together; gives the method's own settings."""
+    """Check names, and settings that depend on each other; gives the method's own settings."""
     method = methods.load(settings.method)
     chosen = method.settle(settings.set)
     parse_range(settings.pixel_range)

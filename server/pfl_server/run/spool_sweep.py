@@ -33,7 +33,7 @@ class SpoolSweep:
         self._sweeping = asyncio.create_task(asyncio.to_thread(self._books.spool.free, doomed))
 
     async def give_back(self) -> None:
-        """No round is to come: what was kept for its uploads to be written over would lie there for good."""
+        """After the last round, remove the files kept for uploads to overwrite: they would lie there for good."""
         if self._sweeping is not None:
             await self._sweeping
         await asyncio.to_thread(self._books.spool.blanks.clear)

@@ -16,7 +16,7 @@ log = structlog.get_logger("pfl.run")
 
 
 def warn_of_baselines(baselines: Mapping[str, Baseline], events: Events) -> None:
-    """A run that was named may be of other settings or data: the gain over it is no merit of the method alone."""
+    """Warn of baselines with other settings or data: the gain over them is not the method's alone."""
     for method, one in baselines.items():
         if one.differences.hindering:
             words = f"the gain over {method} ({one.run}) is not comparable: {'; '.join(one.differences.hindering)}"
@@ -25,7 +25,7 @@ def warn_of_baselines(baselines: Mapping[str, Baseline], events: Events) -> None
 
 
 def warn_of_classes(books: Books, events: Events, *, fixed: bool) -> tuple[str, ...]:
-    """What people should know of the sites' class names; said to the operator, and given for the sites."""
+    """Warn the operator of odd class names; gives the warnings, for the sites."""
     sites = {site: json.loads(text)["classes"] for site, text in books.journal.sites().items()}
     found = remark(sites, fixed=fixed)
     for words in found:

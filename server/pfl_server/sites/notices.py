@@ -1,4 +1,4 @@
-"""What is told before a run and during it: sites that were not taken, odd data, a failure, a full disk."""
+"""Notices for people before and during a run: sites that were not taken, odd data, a failure, a full disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Notices:
 
     @contextmanager
     def joining(self, site: ClientId, description: Description) -> Iterator[None]:
-        """While a site's join is answered: the operator sees why it is not taken, until it is."""
+        """Held while a site's join is answered: keeps why the site was refused for the operator, until it is taken."""
         self._note_warnings(site, description)
         try:
             yield
@@ -55,7 +55,7 @@ class Notices:
         self._refused.pop(site, None)
 
     def _note_warnings(self, site: ClientId, description: Description) -> None:
-        """What a site found odd about its own data is the operator's concern too."""
+        """Pass a site's warnings about its own data on to the operator."""
         warnings = shorten(description.warnings)
         if self._noted.get(site, ()) != warnings:
             for words in warnings:
@@ -96,7 +96,7 @@ class Notices:
             self._all_told.set()
 
     def add_to(self, seen: RunStatus) -> RunStatus:
-        """A status with all of this in it."""
+        """A status with these notices in it."""
         return replace(
             seen,
             status=self.ended or seen.status,

@@ -1,4 +1,4 @@
-"""The tasks that are open, at most one for each site: what is awaited of whom, and how much disk was promised."""
+"""The open tasks, at most one for each site, and the disk that was promised to their uploads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OpenTasks:
         return member
 
     def awaited(self, site: ClientId, key: str) -> Assigned:
-        """What is awaited from a site under this key; everything else comes too late."""
+        """A site's open task, if it has this key; an answer to any other comes too late."""
         member = self.member(site)
         self._members.hear(member)
         if member.assigned is None or member.assigned.task.key != key:
@@ -38,7 +38,7 @@ class OpenTasks:
         return member.assigned
 
     def find(self, site: ClientId) -> Assigned | None:
-        """What is awaited from a site, if anything is."""
+        """A site's open task, if it has one."""
         member = self._members.find(site)
         return None if member is None else member.assigned
 
@@ -64,7 +64,7 @@ class OpenTasks:
         return effects
 
     def bear_with(self, site: ClientId) -> None:
-        """A site was sent away for want of room here: it is not the one that is silent."""
+        """Renew the lease of a site that was sent away for want of room here: its silence is not its fault."""
         if (assigned := self.find(site)) is not None:
             self.tell(assigned, Excused(self.now()))
 

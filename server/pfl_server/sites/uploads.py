@@ -100,7 +100,7 @@ class Intake:
         return await self._promise(assigned, verified, offer)
 
     async def _promise(self, assigned: Assigned, event: Verified | ReceiptAsked, offer: Offer) -> Receipt:
-        """Give the receipt of a verified update: whoever has one is counted, and nobody else."""
+        """Give the receipt of a verified update: a site that has one is counted, and no other."""
         receipt = self._receipt(assigned.client, offer)
         # No await from here until it is being written.
         if WriteReceipt() in self._tell(assigned, event, late=f"{offer.key} was verified"):

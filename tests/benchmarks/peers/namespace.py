@@ -1,7 +1,7 @@
 """A corner of the machine with its own loopback and its own process numbers.
 
 What its loopback counts is the federation's traffic and nobody else's, nothing listens beyond it, and when the
-first process ends the kernel ends all others with it, however they were started. It ends with whoever opened it.
+first process ends the kernel ends all others with it, however they were started. It ends with its opener.
 """
 
 from __future__ import annotations

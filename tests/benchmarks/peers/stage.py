@@ -129,7 +129,7 @@ class Stage:
         return words in self._log(name).read_text(encoding="utf-8", errors="replace")
 
     def last_words(self) -> str:
-        """The end of each log, for whoever has to find out why."""
+        """The end of each log, for the person who has to find out why."""
         told = []
         for log in sorted((self.folder / "logs").iterdir()):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

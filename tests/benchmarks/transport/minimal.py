@@ -2,7 +2,7 @@
 
 gRPC over TLS (the server's certificate only), streams of raw frames of 1 MiB, AES-256-GCM for each frame, a sum in
 float32 folded frame by frame as it arrives, buffers used again. No client certificates, no signatures, no spool, no
-journal, no retries, no deadlines: whoever measures ends the processes.
+journal, no retries, no deadlines: the measuring program ends the processes.
 
     python minimal.py coordinator FOLDER --sites 10 --bytes 46758048 --rounds 7
     python minimal.py site FOLDER --number 0 --bytes 46758048 --rounds 7

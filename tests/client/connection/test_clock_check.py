@@ -47,7 +47,7 @@ def test_clocks_that_agree_explain_nothing(authority: Authority) -> None:
 
 
 def test_a_stranger_says_nothing_of_clocks(authority: Authority, tmp_path: Path) -> None:
-    """Whoever another authority signed may have any clock it likes; and so may nobody at all."""
+    """A server that another authority signed may have any clock it likes; and so may nobody at all."""
     other = Authority.open_or_create(tmp_path / "other", now=NOW)
     assert None is clock_check.explain("127.0.0.1:1", other.ca_pem, now=NOW - timedelta(days=1))
 

@@ -262,7 +262,7 @@ async def test_a_run_that_ended_without_this_site(
     work: list[Assignment | Over | Exception | None],
     said: int,
 ) -> None:
-    """Whoever came too late hears so, and how to be in the next run."""
+    """A site that came too late hears so, and how to be in the next run."""
     await live(Line(work), Trainer(), state)
     told = "".join(capsys.readouterr())
     assert (said, said) == (told.count("the run ended without this site"), told.count("--stay"))
@@ -405,7 +405,7 @@ async def test_an_update_that_is_not_taken(state: Path) -> None:
 
 
 async def test_a_coordinator_that_was_started_anew(state: Path) -> None:
-    """Whoever is not known any more joins again, and takes part in the run there is now."""
+    """A site that is not known any more joins again, and takes part in the run there is now."""
     first, second = (Joined(pin(name).to_json(), Blob("first", 5)) for name in ("run-1", "run-2"))
     unknown = Refused("not_joined", "join first")
     line, trainer = Line([assign(), unknown, assign(run="run-2"), FINISHED], [first, None, second]), Trainer()
@@ -422,7 +422,7 @@ async def test_another_refusal_ends_the_site(state: Path) -> None:
 
 
 async def test_a_site_that_is_not_admitted(state: Path) -> None:
-    """Trying again would not help: the words go to whoever started it, even if the line is down by then."""
+    """Trying again would not help: the words go to the user who started it, even if the line is down by then."""
     line = Line([], [NotAdmitted("your classes", "classes")], {"leave": [Unreachable("down")]})
     with pytest.raises(NotAdmitted, match="your classes"):
         await live(line, Trainer(), state)
@@ -536,7 +536,7 @@ async def test_a_coordinator_that_refuses_does_answer(state: Path) -> None:
 
 
 async def test_a_site_that_comes_back_says_no_goodbye(state: Path) -> None:
-    """It says that it stops and will come back: whoever is started on its folder next goes on with its task."""
+    """It says that it stops and will come back: the daemon started on its folder next goes on with its task."""
     line = Line([assign()])
     daemon = put_together(line, Trainer(), state)
     at_work = asyncio.Event()

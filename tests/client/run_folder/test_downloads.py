@@ -83,7 +83,7 @@ def test_a_download_is_written_over_the_last_one(files: Downloads) -> None:
 
 
 def test_what_is_kept_for_speed_is_given_back(files: Downloads, tmp_path: Path) -> None:
-    """Once: the second time there is nothing, and whoever needs room has to wait."""
+    """Once: the second time there is nothing, and a caller that needs room has to wait."""
     files.update.write_bytes(b"1")
     assert (True, False) == (files.forget_opened(), files.forget_opened())
     assert [] == list((tmp_path / "downloads").iterdir())

@@ -28,7 +28,7 @@ async def test_a_model_that_was_never_trained_here(
     work: list[Assignment | Over | Exception | None],
     said: int,
 ) -> None:
-    """Whoever got only the run's last model hears that no round was trained here, and what to do."""
+    """A site that got only the run's last model hears that no round was trained here, and what to do."""
     await live(Line(work), Trainer(), tmp_path / "state")
     told = "".join(capsys.readouterr())
     words = "the run ended before this site was asked to train: no round of its model was trained here"
@@ -77,7 +77,7 @@ async def test_a_run_that_has_not_begun(
     seconds: float,
     said: int,
 ) -> None:
-    """Whoever waits for other sites hears that all is well with this one: once, and again when that is long ago."""
+    """A site that waits for others hears that all is well with this one: once, and again when that is long ago."""
     monkeypatch.setattr(story, "SAY_WAITING_SECONDS", seconds)
     await live(Line([assign(), FINISHED], [None, None, None]), Trainer(), tmp_path / "state")
     assert said == "".join(capsys.readouterr()).count("let in, waiting for the run to begin")

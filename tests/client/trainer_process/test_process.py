@@ -144,7 +144,7 @@ async def test_unwanted_work_is_ended(tmp_path: Path, trainer: TrainerProcess) -
 
 
 async def test_closing_in_the_middle_is_a_loss(tmp_path: Path, trainer: TrainerProcess) -> None:
-    """Whoever waits for an answer learns that there will be none."""
+    """A caller that waits for an answer learns that there will be none."""
     desk = Desk(tmp_path, epochs=1_000_000)
     await trainer.open(desk.folder, desk.spec.to_json(), desk.init)
     moving = asyncio.Event()

@@ -142,7 +142,7 @@ def test_an_ill_typed_setting_is_named_as_the_user_wrote_it(name: str, value: st
 
 
 def test_the_choices_are_told() -> None:
-    """Whoever mistypes a choice reads all of them."""
+    """A user who mistypes a choice reads all of them."""
     words = refusal(mode="tow")
 
     assert "'one'" in words

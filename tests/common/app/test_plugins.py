@@ -81,7 +81,7 @@ def test_the_shell_completes_them(place: Path) -> None:
     ("part", "group", "own"), [("method", "methods", "fedavg"), ("backbone", "backbones", "mlp")]
 )
 def test_a_name_of_ours_is_refused(place: Path, part: str, group: str, own: str) -> None:
-    """Whoever says it must not get the one when the other was meant."""
+    """A user who names it must not get the one when the other was meant."""
     give(place, **{group: {own: "outside_net:make"}})
     with pytest.raises(SettingError, match=f"outside-pfl 1.0 and pfl itself have a {part} called '{own}'"):
         methods.load(own) if part == "method" else models.build(own, shape=(4,), classes=2)

@@ -67,7 +67,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_else_writes_by_itself() -> None:
-    """Whoever calls the system without this loop loses what it did not take."""
+    """A call of the system without this loop loses what it did not take."""
     sources = (path for name, room in PACKAGES.items() for path in (ROOT / room / name).rglob("*.py"))
     bare = [str(path.relative_to(ROOT)) for path in sources if BARE.search(path.read_text())]
     assert ["common/pfl_common/files/write_all.py"] == bare

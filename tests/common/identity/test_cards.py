@@ -180,7 +180,7 @@ def test_keys_have_one_length(authority: Authority, joined: Keyring, signed: byt
 def test_a_request_is_bound_to_the_certificate_request(
     tmp_path: Path, authority: Authority, joined: Keyring, now: datetime
 ) -> None:
-    """Whoever exchanges the keys on the way, or brings another's request, gets no card."""
+    """An attacker who exchanges the keys on the way, or brings another's request, gets no card."""
     request = joined.card_request(NAME, authority.federation_id)
     stranger = Keyring.open(tmp_path / "stranger")
     with pytest.raises(BadRequest, match="did not sign"):

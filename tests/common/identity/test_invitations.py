@@ -71,7 +71,7 @@ def test_an_invitation_survives_a_restart(
 def test_a_used_invitation_lets_no_second_key_in(
     ledger: Ledger, invitation: Invitation, csr: bytes, other_csr: bytes, now: datetime
 ) -> None:
-    """Whoever comes second, with the right secret even, is refused and the first one stays."""
+    """A caller that comes second, with the right secret even, is refused and the first one stays."""
     ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
     with pytest.raises(InvitationUsed) as caught:
         ledger.redeem("hospital_a", other_csr, proof=invitation.prove(other_csr), now=now)

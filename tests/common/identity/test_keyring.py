@@ -136,7 +136,7 @@ def test_another_sites_certificate_is_not_stored(
 def test_a_certificate_of_another_authority_is_not_stored(
     tmp_path: Path, keyring: Keyring, authority: Authority, now: datetime
 ) -> None:
-    """Whoever answers must hold the federation's own key."""
+    """The server that answers must hold the federation's own key."""
     foreign = Authority.open_or_create(tmp_path / "foreign", now=now)
     with pytest.raises(IdentityError, match="did not sign"):
         keyring.store(foreign.sign_site(keyring.csr("a"), "a", now=now), authority.ca_pem)

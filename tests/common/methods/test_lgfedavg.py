@@ -158,7 +158,7 @@ def test_who_missed_the_switch_gets_its_encoder() -> None:
     ],
 )
 def test_who_gets_the_encoder(number: int, since: int, expected: set[str]) -> None:
-    """T_pre = 2: whoever has not trained since the switch; the others keep theirs."""
+    """T_pre = 2: sites that have not trained since the switch; the others keep theirs."""
     method = load("lgfedavg")
     server = method.build_server(build_spec("lgfedavg", {"pretrain_rounds": 2}))
     state = server.start(build_client(lgfedavg), 3)

@@ -1,4 +1,4 @@
-"""Chance is a function of words: the same for whoever asks, different for every purpose."""
+"""Chance is a function of words: the same for every caller, different for every purpose."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_nothing_follows_the_last_frame(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", [0, 5, FRAME, 2 * FRAME + 7])
 def test_a_failure_leaves_nothing_behind(tmp_path: Path, written: int) -> None:
-    """Whoever writes fails midway: no draft stays, and what lay under the name is as it was."""
+    """The writer fails midway: no draft stays, and what lay under the name is as it was."""
     (tmp_path / "a").write_bytes(b"before")
     with pytest.raises(OSError, match="full"), seal_stream(tmp_path / "a", write_header("up")) as sealing:
         sealing.writer.write(bytes(written))

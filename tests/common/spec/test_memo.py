@@ -26,7 +26,7 @@ def test_the_same_object_is_asked_once_and_an_equal_one_again() -> None:
 
 
 def test_an_error_is_not_remembered() -> None:
-    """Whoever asks again hears it again."""
+    """A caller that asks again hears it again."""
     asked = []
 
     @remembered

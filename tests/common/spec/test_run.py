@@ -142,7 +142,7 @@ def test_an_unknown_field_of_a_part_is_an_error() -> None:
 
 @pytest.mark.parametrize("field", ["quorum", "round_seconds", "lease_seconds"])
 def test_a_whole_number_where_a_fraction_may_stand(field: str) -> None:
-    """Whoever writes 1 for 1.0 has the same text, so both ends have the same hash."""
+    """A user who writes 1 for 1.0 has the same text, so both ends have the same hash."""
     whole = replace(SPEC, **{field: 1})
 
     assert replace(SPEC, **{field: 1.0}).hash == whole.hash == RunSpec.from_json(whole.to_json()).hash

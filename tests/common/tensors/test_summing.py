@@ -1,4 +1,4 @@
-"""The sum gives the numbers one gets by hand, and the same bits for whoever adds the same updates."""
+"""The sum gives the numbers one gets by hand, and the same bits wherever the same updates are added."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_weight_per_row_meets_its_row() -> None:
 
 
 def test_a_weight_per_element() -> None:
-    """A mask: only whoever has an element counts for it."""
+    """A mask: only a site that has an element counts for it."""
     pairs = [
         (torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]])),
         (torch.tensor([[5.0, 6.0]]), torch.tensor([[1.0, 0.5]])),

@@ -74,7 +74,7 @@ def test_other_fixed_settings_of_the_optimiser_are_not_comparable(tmp_path: Path
 
 
 def test_steps_chosen_from_other_values_are_not_comparable(tmp_path: Path, data: Path) -> None:
-    """Whoever had the wider grid had the better chance."""
+    """The method with the wider grid had the better chance."""
     text = PLAN.replace("try = { lr = [0.1, 0.3] }", "try = { lr = [0.1, 0.2] }", 1)
     row = as_markdown(Played(write_plan(tmp_path, text), data).found).splitlines()[3]
     assert "not comparable: lr chosen from 0.1, 0.3, there from 0.1, 0.2" in row

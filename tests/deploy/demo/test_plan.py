@@ -29,7 +29,7 @@ def test_all_methods_have_the_same_conditions(contestant: Contestant, tmp_path: 
 
 
 def test_every_update_counts(tmp_path: Path) -> None:
-    """Whoever reads the file waits for all sites, a slow one too."""
+    """The reader of the file waits for all sites, a slow one too."""
     file = tmp_path / "conditions.toml"
     file.write_text(PATIENT)
     settings = settle(ServerSettings, layered(ServerSettings, {}, file, prefix="NONE_"), what="a test")

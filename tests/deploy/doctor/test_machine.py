@@ -36,7 +36,7 @@ def test_a_sound_machine_has_no_warning(tmp_path: Path) -> None:
 
 
 def test_a_password_in_a_proxys_address_is_not_shown(tmp_path: Path) -> None:
-    """What the doctor says is sent to whoever helps."""
+    """What the doctor says is sent to people who help."""
     environ = {"HTTPS_PROXY": "http://me:s3cret@proxy.example.org:3128", "no_proxy": "localhost"}
     found = look(environ, tmp_path)["proxy"]
     assert ["ok", "ok"] == [check.level for check in found]

@@ -60,7 +60,7 @@ def protected(items: list[Object]) -> Iterator[str]:
 
 
 def ports(items: list[Object]) -> Iterator[str]:
-    """Each port is named, is the one the program listens on, and is used; whoever names a port finds it."""
+    """Each port is named, is the one the program listens on, and is used; a port that is named is found."""
     for item in of_kind(items, "StatefulSet"):
         used = _used_ports(item, items)
         for container in containers(pod_of(item)):

@@ -1,6 +1,6 @@
 """The operator's page, played: its blocks of commands run in order and word for word, beside a copy of the manifests.
 
-`kubectl` and `pfl` are stand-ins: each call of them is answered by whoever plays, who decides what of it is real.
+`kubectl` and `pfl` are stand-ins: each call of them is answered by the player, who decides what of it is real.
 """
 
 from __future__ import annotations

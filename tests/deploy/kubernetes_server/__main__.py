@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def say(line: str, *, code: int) -> int:
-    """To whoever started the command, with the exit code it ends in."""
+    """To the user who started the command, with the exit code it ends in."""
     print(line, flush=True)
     return code
 

@@ -153,5 +153,5 @@ def shown(refusal: str, words: str) -> str:
 
 
 def say(line: str) -> None:
-    """To whoever started the command."""
+    """To the user who started the command."""
     print(line, flush=True)

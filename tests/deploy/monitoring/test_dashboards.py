@@ -50,7 +50,7 @@ def rules() -> str:
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_files_are_what_is_written(name: str, tmp_path: Path) -> None:
-    """Written anew, nothing differs: whoever changes a dashboard here also writes its file."""
+    """Written anew, nothing differs: a change of a dashboard here also writes its file."""
     write_all(tmp_path)
     assert (tmp_path / name).read_text() == (GRAFANA / "dashboards" / name).read_text()
 

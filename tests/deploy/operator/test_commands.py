@@ -64,7 +64,7 @@ def test_in_words(line: Answering) -> None:
     ids=["nothing", "no JSON", "another type", "no ASCII", "refused"],
 )
 def test_an_answer_that_is_no_status(line: Answering, told: Any, words: list[str]) -> None:
-    """A coordinator of another release, or whoever is in its place: an error in words, and nothing is stopped."""
+    """A coordinator of another release, or another program in its place: an error in words, and nothing is stopped."""
     line.told = told
     said = speak(main, *words)
     check_clear(said, 1 if isinstance(told, Refused) else 2)

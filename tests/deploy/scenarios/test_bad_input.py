@@ -131,7 +131,7 @@ def test_a_wrong_and_a_used_invitation(waiting: Machine, tmp_path: Path) -> None
 
 
 def test_an_expired_certificate(waiting: Machine, tmp_path: Path) -> None:
-    """Whoever came with an invitation that is as old is told to ask for another; the same user is let in again."""
+    """A user with an invitation that is as old is told to ask for another; the same user is let in again."""
     folder = write_site(tmp_path / "hospital_old", samples=12)
     state = coordinator_folder(waiting)
     authority = Authority.open(state / "federation")

@@ -111,7 +111,7 @@ def test_a_coordinator_that_comes_back_at_another_address(machine: Stormy) -> No
     server.wait(10)
     server = machine.server(*words, log="again")
     for name, client in clients.items():
-        # With quorum 1 the other one waits for whoever gives up: what the first says is what is wrong.
+        # With quorum 1 the other one waits for the one that gives up: what the first says is what is wrong.
         assert 0 == machine.finish(client, log=name), machine.said(name)
         assert "the coordinator is at another address now" in machine.said(name)
     assert "run resumed" in machine.said("again")

@@ -214,7 +214,7 @@ def test_bytes_of_a_run_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_what_is_served_now_is_chosen_at_first() -> None:
-    """Whoever opens *Federation* has chosen all runs, those among them that begin while it is open."""
+    """A user who opens *Federation* has chosen all runs, those among them that begin while it is open."""
     (run,) = (one for one in read_dashboard("federation.json")["templating"]["list"] if one["name"] == "run")
     assert {"text": ["All"], "value": ["$__all"]} == run["current"]
     assert (True, True, ".*", 2) == (run["multi"], run["includeAll"], run["allValue"], run["refresh"])

@@ -1,4 +1,4 @@
-"""Every word that a number counts under is explained to whoever is woken by it."""
+"""Every word that a number counts under is explained to the person who is woken by it."""
 
 from __future__ import annotations
 

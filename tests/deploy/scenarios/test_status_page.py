@@ -595,7 +595,7 @@ def test_a_phase_looks_the_same_everywhere(browser: Browser, served: Served, dar
 
 
 def test_times_are_the_viewers(browser: Browser, served: Served) -> None:
-    """Moments in the zone of whoever looks, another day with its name; that this device's clock is wrong is said."""
+    """Moments in the viewer's zone, another day with its name; that this device's clock is wrong is said."""
     browser.command("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
     visit(browser, served.url)
     assert ["23:13:15", "20 Sept, 22:13:20"] == [

@@ -58,7 +58,7 @@ def build_outcome(
         "half: nothing but these is missing",
         "half, and the round closes",
         "most, and the round closes all the same",
-        "whoever was drawn to drop out was not expected",
+        "a site drawn to drop out was not expected",
         "only those who were drawn to drop out: the one update that was asked for is well",
         "the only one",
         "nobody was expected",

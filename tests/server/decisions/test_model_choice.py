@@ -1,4 +1,4 @@
-"""What sites agree on: names decide over indices, and whoever does not fit is told how."""
+"""What sites agree on: names decide over indices, and a site that does not fit is told how."""
 
 from __future__ import annotations
 

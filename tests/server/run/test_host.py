@@ -38,7 +38,7 @@ async def test_the_desk_is_swapped_when_the_run_is_frozen(tmp_path: Path) -> Non
 
 
 async def test_stopping_reaches_the_run(tmp_path: Path) -> None:
-    """The operator's word is the host's, whoever answers the sites."""
+    """The operator's word is the host's, whichever part answers the sites."""
     host = RunHost(ServerSettings(method="fedavg", sites=1, state=tmp_path / "state"), OpenEnvelopes())
     running = asyncio.create_task(host.run())
     await host.desk.join("a", Description(shape=(4,), classes=("x", "y"), samples=3, kind="array"))

@@ -74,7 +74,7 @@ async def test_honest_sums_are_as_they_are(tmp_path: Path, reports: tuple[Scores
 def test_nobody_is_awaited_after_an_abandoned_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever answered or was lost last, and with that ended it, is not shown as awaited until the next one."""
+    """The site that answered or was lost last, and with that ended it, is not shown as awaited until the next one."""
     books, seen = open_run(tmp_path, build_spec(rounds=1, quorum=1.0)), []
     training = Training(books, ScriptedFleet(books, {("b", 1, 1): "left"}), tick=TICK)
     sweep = SpoolSweep.sweep

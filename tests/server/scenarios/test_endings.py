@@ -34,7 +34,7 @@ def test_stopping(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["finished", "stopped"])
 def test_after_the_end_it_only_serves(tmp_path: Path, ending: str) -> None:
-    """The same command once more: no round is played, whoever comes can still finish."""
+    """The same command once more: no round is played, a site that comes can still finish."""
     spec = build_spec(rounds=2)
     books = open_run(tmp_path, spec)
     fleet = ScriptedFleet(books)

@@ -1,4 +1,4 @@
-"""Uploads one at a time, whoever calls and goes: what an Offer has begun is over before the next one begins."""
+"""Uploads one at a time, whichever site calls and goes: what an Offer has begun is over before the next one begins."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_another_upload_does_not_wait(bulk: Bulk, desk: SlowDesk) -> None:
 
 
 async def test_nothing_is_kept_of_what_was_refused(bulk: Bulk, desk: SlowDesk) -> None:
-    """Whoever offers under a thousand names fills no memory with them."""
+    """A caller that offers under a thousand names fills no memory with them."""
     desk.refuses = True
     desk.may_end.set()
     for number in range(5):

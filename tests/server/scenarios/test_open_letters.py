@@ -88,7 +88,7 @@ async def test_an_upload_is_opened_once_from_offer_to_fold(scene: SealedScene, c
 async def test_a_resumed_upload_is_verified_at_each_offer_and_opened_once(
     scene: SealedScene, counts: Counts
 ) -> None:
-    """Whoever offers again shows again that it is the site; the letter that is open stays the same."""
+    """A site that offers again shows again that it is the site; the letter that is open stays the same."""
     asked = scene.ask()
     await scene.take()
     offer, raw = scene.offer()

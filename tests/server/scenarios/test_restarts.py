@@ -138,7 +138,7 @@ async def test_an_attempt_that_goes_on_after_a_kill(tmp_path: Path) -> None:
 async def test_the_time_without_a_coordinator_is_time_of_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sites waited: whoever looks at how long rounds take must see it."""
+    """Sites waited: an operator who looks at how long rounds take must see it."""
     first = Life(tmp_path, SILENT)
     await first.play_until_round(2)
     monkeypatch.setattr(training_module, "time", lambda: time() + 60)

@@ -75,7 +75,7 @@ def open_down(scene: SealedScene, site: str, assignment: Assignment) -> bytes:
 
 @pytest.mark.parametrize("per_client", [False, True], ids=["broadcast", "per client"])
 async def test_a_restart_serves_the_same_sealed_bytes(scene: SealedScene, per_client: bool) -> None:
-    """Whoever has half of a download goes on with it: the first model, a broadcast, or a site's own parcel."""
+    """A site with half of a download goes on with it: the first model, a broadcast, or a site's own parcel."""
     depot, init = Depot(scene, per_client), scene.books.init.blob
     before = {site: await depot.fetch(site) for site in "ab"}
     assert (2 if per_client else 1) == len({raw for _, raw in before.values()}) == depot.half.asked

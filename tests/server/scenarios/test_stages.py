@@ -78,7 +78,7 @@ async def test_the_phase_of_each_site(scene: Scene) -> None:
 
 @pytest.mark.parametrize("stage", ["called", "working", "uploading", "drawn"])
 async def test_a_loss_says_how_far_the_site_was(scene: Scene, stage: str) -> None:
-    """Whoever trained and was drawn to drop out is told apart from whoever fell silent at work."""
+    """A site that trained and was drawn to drop out is told apart from one that fell silent at work."""
     job, fleet = scene.ask(), scene.fleet
     await asyncio.sleep(0)
     if stage != "called":

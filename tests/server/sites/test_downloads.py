@@ -154,7 +154,7 @@ async def test_few_replies_are_made_at_a_time(tmp_path: Path, monkeypatch: pytes
         nonlocal now, most
         now += 1
         most = max(most, now)
-        # Whoever else may go on goes on now.
+        # All others that may go on go on now.
         for _ in range(20):
             await asyncio.sleep(0)
         now -= 1

@@ -108,7 +108,7 @@ async def test_a_report_does_not_complete_training(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(0.0, "scores"), (math.nan, "not_finite")])
 async def test_a_made_up_report(scene: Scene, number: float, code: str) -> None:
-    """Numbers that no evaluation gives are refused and not summed. The task is over: whoever asks for work would get
+    """Numbers that no evaluation gives are refused and not summed. The task is over: a site that comes would get
     the same task, and hand in the same, until the deadline.
     """
     asked = scene.ask()
@@ -285,7 +285,7 @@ async def test_a_key_nobody_waits_for(scene: Scene, key: str) -> None:
 
 
 async def test_a_site_nobody_knows(scene: Scene) -> None:
-    """Whoever has not joined is told to."""
+    """A site that has not joined is told to."""
     calls = [
         lambda: scene.fleet.next_task("z", (), wait=0),
         lambda: scene.fleet.stored("z", TASK.key),

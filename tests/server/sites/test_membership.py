@@ -115,7 +115,7 @@ async def test_who_has_left_was_heard_until_then(scene: Scene) -> None:
 
 
 async def test_a_closed_line_is_no_end_of_a_lease(scene: Scene) -> None:
-    """At work and gone: away at once, and its task waits for it as after a crash; whoever called since is here."""
+    """At work and gone: away at once, and its task waits for it as after a crash; a site that called since is here."""
     scene.ask()
     await scene.take()
     held = asyncio.create_task(scene.fleet.linger("a", TASK.key, seconds=5))

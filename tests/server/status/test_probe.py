@@ -65,7 +65,7 @@ async def until(event: Callable[[], bool]) -> None:
 
 
 async def test_a_folder_that_goes_away_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafts of parcels come and go under the eyes of whoever looks: the rest is counted."""
+    """Drafts of parcels come and go while the folder is read: the rest is counted."""
     (tmp_path / "drafts").mkdir()
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "spool").write_bytes(bytes(100_000))

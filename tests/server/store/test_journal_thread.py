@@ -174,7 +174,7 @@ def test_a_line_too_long_for_the_disk(watched: Watched) -> None:
 
 
 async def test_a_write_cannot_be_taken_back(watched: Watched) -> None:
-    """Whoever is cancelled while waiting has still asked: it is written, and nobody is told twice."""
+    """A caller that is cancelled while waiting has still asked: it is written, and nobody is told twice."""
     go_on = watched.hold()
     waiting = asyncio.ensure_future(asyncio.wrap_future(watched.ask("asked")))
     await asyncio.sleep(0)

@@ -35,7 +35,7 @@ def test_what_is_measured_before_training_belongs_to_the_round_before() -> None:
 
 
 def test_a_point_says_over_how_many_sites_its_accuracy_is() -> None:
-    """As many as reported, whoever was asked; none where nobody measured."""
+    """As many as reported, however many were asked; none where nobody measured."""
     curve = Curve()
     for number in (1, 2, 3):
         curve.close(went(number), cohort=3, counted=3)

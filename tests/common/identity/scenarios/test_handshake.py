@@ -101,7 +101,7 @@ def test_the_operator_and_the_coordinator_agree(
 def test_a_site_refuses_a_foreign_coordinator(
     tmp_path: Path, federation: Authority, keyring: Keyring, today: datetime
 ) -> None:
-    """Whoever answers at the address without the federation's certificate hears nothing."""
+    """A server at the address without the federation's certificate hears nothing."""
     foreign = Authority.open_or_create(tmp_path / "foreign", now=today)
     site = context(ssl.PROTOCOL_TLS_CLIENT, join(federation, keyring, today), keyring.ca_pem, tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -48,7 +48,7 @@ class SiteArrays:
 
 
 class Chance(Protocol):
-    """Draws that an oracle cannot work out: whoever plays it hands them over as numbers."""
+    """Draws that an oracle cannot work out: its player hands them over as numbers."""
 
     def order(self, site: str, t: int, epoch: int, n: int) -> Array:
         """The places of n training samples in the order of this epoch of round t."""

@@ -126,5 +126,5 @@ def _samples(y: np.ndarray, place: int, part: int, dtype: torch.dtype) -> Sample
 
 
 def reverse(state: State) -> State:
-    """The same tensors, put in the other way round: whoever leans on an order falls."""
+    """The same tensors, put in the other way round: a method that leans on an order falls."""
     return State(dict(reversed(list(state.items()))), kept=dict(reversed(list(state.kept.items()))))

@@ -126,7 +126,7 @@ def test_a_site_cannot_take_anothers_update(tmp_path: Path) -> None:
 
 
 def test_a_parcel_cannot_be_sent_back(tmp_path: Path) -> None:
-    """What came down is no upload, and what went up no download, whoever says so."""
+    """What came down is no upload, and what went up no download, whatever is said."""
     down, up = send_down(PLAIN, tmp_path / "a"), send_up(PLAIN, tmp_path / "b")
     with pytest.raises(Tampered) as caught:
         verify_up(COORDINATOR.card, down.envelope)

@@ -72,7 +72,7 @@ def test_the_photographs_hide_the_digits_only() -> None:
 
 
 def test_readme_names_origin_and_licence_of_each_site() -> None:
-    """Whoever takes the sample along knows under what licence."""
+    """A user who takes the sample along knows under what licence."""
     lines = (SAMPLE.parent / "README.md").read_text().splitlines()
     licences = {
         "mnist": "CC BY-SA 3.0",
