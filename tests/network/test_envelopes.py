@@ -22,6 +22,7 @@ from pfl_common.spec.messages import Blob, Offer, Receipt
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_deploy.simulation.loopback import LoopbackBench, LoopbackLink
 from pfl_deploy.simulation.simulate import Result, simulate
+from pfl_server.envelopes import Letter
 from pfl_server.envelopes.sealed import seal_with
 from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings
@@ -238,9 +239,9 @@ def test_the_search_finds_what_lies_open(federation: Federation) -> None:
     spool = []
     admit = Spool.admit
 
-    def look(self: Spool, site: str, parcel: Path, offer: Offer) -> str:
+    def look(self: Spool, site: str, parcel: Path, offer: Offer, letter: Letter) -> str:
         canaries.learn(parcel.read_bytes())
-        name = admit(self, site, parcel, offer)
+        name = admit(self, site, parcel, offer, letter)
         canaries.look()
         spool.append(name)
         return name
