@@ -9,7 +9,7 @@ from tests.house.skeleton import Skeleton, list_contracts
 ROOMS = "Rooms: deploy sees both programs, the programs never see each other, common sees neither"
 SERVER = "Server: from the program at the top to its settings at the bottom"
 CLIENT = "Client: the daemon's floors stand above the trainer's"
-COMMON = "Common: methods at the top, errors at the bottom; sealing sees bytes and tensors see numbers"
+COMMON = "Common: methods at the top, errors and exit codes at the bottom; sealing sees bytes and tensors see numbers"
 DEPLOY = "Deploy: commands at the top, data sets at the bottom"
 DAEMON = "The site daemon stays light: no torch, no numpy, nothing of the trainer"
 TRAINER = "The trainer has no network and no keys"

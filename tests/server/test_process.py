@@ -62,7 +62,7 @@ async def test_what_was_counted_is_written_down_last(tmp_path: Path, monkeypatch
         order.append("no more calls")
 
     close = coordinator.host.runs.close
-    monkeypatch.setattr(coordinator.host, "note", note)
+    monkeypatch.setattr(coordinator.host.counter_journal, "note", note)
     monkeypatch.setattr(coordinator._grpc, "stop", stop)
     monkeypatch.setattr(coordinator.host.runs, "close", lambda: (order.append("closed"), close()))
     await coordinator._close()
@@ -87,7 +87,7 @@ async def test_what_was_counted_is_written_down_while_it_serves(
     async def run() -> None:
         ended.set()
 
-    monkeypatch.setattr(coordinator.host, "keep_noting", keep_noting)
+    monkeypatch.setattr(coordinator.host.counter_journal, "keep_noting", keep_noting)
     monkeypatch.setattr(coordinator.host, "run", run)
     assert 0 == await asyncio.wait_for(coordinator._play(), 10)
     await asyncio.wait_for(ends.wait(), 10)

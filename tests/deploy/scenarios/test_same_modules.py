@@ -26,6 +26,7 @@ sys.meta_path.insert(0, Witness())
 
 TRANSPORT = {
     "pfl_client.connection.bulk",
+    "pfl_client.connection.certificate_renewal",
     "pfl_client.connection.channel",
     "pfl_client.onboarding.enrolment",
     "pfl_client.connection.message_values",
@@ -69,6 +70,7 @@ PROGRAMS = {
     "pfl_client.settings",
     "pfl_client.process",
     "pfl_server.process",
+    "pfl_common.spec.status_json",
     "pfl_server.status",
     "pfl_server.status.exporter",
     "pfl_server.status.page",
@@ -91,6 +93,8 @@ SIMULATOR = {
     "pfl_deploy.simulation.tables",
     "pfl_deploy.simulation.simulate",
     "pfl_deploy.operator.status_text",
+    "pfl_deploy.prediction",
+    "pfl_deploy.prediction.cli",
 }
 """Puts a federation together, and tells of the run that was kept before."""
 CORE = {

@@ -12,7 +12,7 @@ from time import time
 import pytest
 
 from pfl_common.spec.run import Task
-from pfl_server.run import training as training_module
+from pfl_server.run import attempt_play, round_retries
 from pfl_server.run.attempt import OUTCOMES
 from pfl_server.run.counter_journal import count_on
 from pfl_server.run.training import Training
@@ -135,13 +135,19 @@ async def test_an_attempt_that_goes_on_after_a_kill(tmp_path: Path) -> None:
     assert opened == event.at
 
 
+def set_clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set this machine's clock forward, as its rounds read it."""
+    for module in (attempt_play, round_retries):
+        monkeypatch.setattr(module, "time", lambda: time() + seconds)
+
+
 async def test_the_time_without_a_coordinator_is_time_of_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sites waited: an operator who looks at how long rounds take must see it."""
     first = Life(tmp_path, SILENT)
     await first.play_until_round(2)
-    monkeypatch.setattr(training_module, "time", lambda: time() + 60)
+    set_clock(monkeypatch, 60)
     second = Life(tmp_path)
     await second.play()
     seconds = {point.round: point.seconds for point in second.training.status().curve}
@@ -155,7 +161,7 @@ async def test_a_clock_that_was_set_back_makes_no_round_last_less_than_nothing(
     """The attempt is then as if it had been opened now."""
     first = Life(tmp_path, SILENT)
     await first.play_until_round(2)
-    monkeypatch.setattr(training_module, "time", lambda: time() - 3600)
+    set_clock(monkeypatch, -3600)
     second = Life(tmp_path)
     await second.play()
     assert all(0 <= point.seconds < 30 for point in second.training.status().curve)
