@@ -15,7 +15,8 @@ from safetensors.numpy import load_file
 
 from pfl_client.daemon.loop import Daemon
 from pfl_client.envelopes.sealed import SealedEnvelopes
-from pfl_client.trainer_process.api import MESSAGE_LIMIT, DataFolder, Done, Job, Progress
+from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress
+from pfl_client.trainer_process.large_parcels import MESSAGE_LIMIT
 from pfl_common.app.config import settle
 from pfl_common.sealing import content_key
 from pfl_common.spec.messages import Blob, Offer, Receipt
@@ -211,7 +212,7 @@ def test_sealed_and_open_runs_end_alike_and_nothing_leaks(
     federation: Federation, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints and each site's own state are equal to the byte; at the coordinator lies nothing of an update."""
-    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", limit)
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", limit)
     alone, ledger = federation.in_the_open(), Ledger()
     with mock.patch.object(content_key, "AESGCM", ledger.cipher):
         run, canaries = federation.sealed(alone.spec)

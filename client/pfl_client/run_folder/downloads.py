@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pfl_client.connection import partial_file
 from pfl_client.envelopes import Envelopes, Letter
-from pfl_client.trainer_process import api
 from pfl_client.trainer_process.api import Parcel
+from pfl_client.trainer_process.large_parcels import goes_as_file
 from pfl_client.trainer_process.task_errors import Tampered, disk_full
 from pfl_common.errors import Refused
 from pfl_common.files import atomic
@@ -71,7 +71,7 @@ class Downloads:
         """The content of a download for the trainer: a large one in a file, which the next is written over."""
         file = self.file(blob)
         try:
-            if not _goes_as_file(self.opened_size(blob)):
+            if not goes_as_file(self.opened_size(blob)):
                 return letter.read(file)
             letter.unpack_over(file, self._opened)
             return self._opened
@@ -90,11 +90,11 @@ class Downloads:
     def needed_to_open(self, blob: Blob) -> int:
         """The room its content still needs on the disk."""
         size = self.opened_size(blob)
-        return _growth(self._opened, size) if _goes_as_file(size) else 0
+        return _growth(self._opened, size) if goes_as_file(size) else 0
 
     def needed_for_update(self, size: int) -> int:
         """The room an update of this size still needs before it is sealed."""
-        return _growth(self.update, size) if _goes_as_file(size) else 0
+        return _growth(self.update, size) if goes_as_file(size) else 0
 
     def given_back(self, blob: Blob) -> int:
         """The room that `make_way` will give back."""
@@ -131,11 +131,6 @@ def tampered(refused: Refused) -> Tampered:
         expected="its own bytes, under its signature",
         advice="tell the operator: something between coordinator and site changes what passes",
     )
-
-
-def _goes_as_file(size: int) -> bool:
-    """Whether a parcel is too large for a message between daemon and trainer."""
-    return size > api.MESSAGE_LIMIT
 
 
 def _is_vast(file: Path) -> bool:

@@ -23,9 +23,9 @@ from safetensors.torch import load_file
 
 from pfl_client import data
 from pfl_client.trainer import tasks as work
-from pfl_client.trainer_process import api
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
+from pfl_client.trainer_process.large_parcels import goes_as_file
 from pfl_client.trainer_process.task_errors import Diverged, OutOfMemory, TooFew, WrongShape, disk_full
 from pfl_common import methods
 from pfl_common.errors import Refused, SettingError, TooFewSamples
@@ -201,7 +201,7 @@ def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]
     except Refused as error:
         raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
     size = sum(value.nbytes for value in state.values())
-    if job.parcel_as is not None and size > api.MESSAGE_LIMIT:
+    if job.parcel_as is not None and goes_as_file(size):
         with os.fdopen(os.open(job.parcel_as, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
             groups = codec.encode(state, manifest, file)
             file.truncate()

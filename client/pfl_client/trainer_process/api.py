@@ -15,9 +15,7 @@ from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import Description, Task
 
 Parcel: TypeAlias = bytes | memoryview | Path
-"""Plain bytes of a parcel, or a file to map when there are too many of them for a message."""
-MESSAGE_LIMIT = 4 << 20
-"""A larger parcel goes between daemon and trainer as a file: warm pages cost less than a message of its size."""
+"""Plain bytes of a parcel, or a file to map when there are too many of them for a message (`large_parcels`)."""
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of samples gone through since the last call."""

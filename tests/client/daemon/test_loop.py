@@ -626,7 +626,7 @@ async def test_a_large_download_goes_as_a_file(state: Path, monkeypatch: pytest.
     line, trainer = Line([assign(), FINISHED]), Trainer()
     await live(line, trainer, state)
     assert BYTES == trainer.jobs[0].down
-    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", len(BYTES) - 1)
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", len(BYTES) - 1)
     line, trainer = Line([assign(number=2, since=1), FINISHED]), Trainer()
     await live(line, trainer, state)
     assert isinstance(trainer.jobs[0].down, Path)

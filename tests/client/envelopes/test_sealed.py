@@ -54,7 +54,7 @@ def place(post: Post, tmp_path: Path) -> Place:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a download gets to the trainer."""
     if request.param == "as a file":
-        monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 0)
+        monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 0)
     return request.param
 
 
@@ -101,7 +101,7 @@ async def test_a_killed_daemon_leaves_nothing_open(
     place: Place, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while the trainer works on an opened file: the next start takes it away before anything else."""
-    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 0)
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 0)
     joined = post.join()
     working = asyncio.Event()
 

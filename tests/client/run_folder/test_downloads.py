@@ -60,7 +60,7 @@ def test_the_room_that_is_still_needed(
         files.needed_for_update(7),
         files.given_back(BLOB),
     )
-    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 5)
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 5)
     monkeypatch.setattr(downloads, "REUSED_LIMIT", 9)
     (tmp_path / "downloads" / "opened.raw").write_bytes(b"1234")
     files.update.write_bytes(b"1")
@@ -93,7 +93,7 @@ async def test_a_vast_download_gives_its_place_to_the_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the trainer has read, and the update of the task before, are gone when the next update is closed."""
-    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", 0)
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 0)
     monkeypatch.setattr(downloads, "REUSED_LIMIT", 0)
     held: list[set[str]] = []
     store = Outbox.store

@@ -209,7 +209,7 @@ def test_a_large_update_goes_as_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     desk = Desk(tmp_path)
     bench = open_bench(desk)
     small = bench.work(desk.job(), ignore).up
-    monkeypatch.setattr("pfl_client.trainer_process.api.MESSAGE_LIMIT", len(small) - 1)
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", len(small) - 1)
     done = bench.work(desk.job(parcel_as=tmp_path / "up.parcel"), ignore)
     assert tmp_path / "up.parcel" == done.up
     assert small == done.up.read_bytes()

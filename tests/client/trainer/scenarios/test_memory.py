@@ -15,7 +15,7 @@ import dataclasses, json, re, sys, threading
 from pathlib import Path
 import torch
 from torch import nn
-from pfl_client.trainer_process import api as trainer_api
+from pfl_client.trainer_process import large_parcels
 from pfl_client.trainer import session
 from pfl_common.tensors import mapped
 from pfl_common.models import Backbone, catalogue
@@ -30,7 +30,7 @@ wide = lambda shape, classes: Backbone(
 )
 catalogue._BACKBONES["wide"] = wide
 # As for a model past the limits: in files, and none kept between tasks.
-mapped.LARGE = trainer_api.MESSAGE_LIMIT = 8 << 20
+mapped.LARGE = large_parcels.MESSAGE_LIMIT = 8 << 20
 desk = Desk(folder, backbone="wide", momentum=float(sys.argv[2]))
 first, second = desk.job(parcel_as=folder / "up"), desk.job(Kind.FINISH, 3, since=1, serve_as=folder / "serving")
 def file(job):
