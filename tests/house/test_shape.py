@@ -73,6 +73,22 @@ def test_a_long_function_is_seen() -> None:
     assert {"ask": 46} == survey.long_functions("async def ask():\n" + body * 45)
 
 
+def test_a_method_is_read_at_one_sitting() -> None:
+    """What a method does takes at most 120 lines; what it is set by, called, and tells stands around them."""
+    folder = PurePath("common/pfl_common/methods")
+    methods = [path for path in survey.list_modules() if path.parent == folder and path.stem != "__init__"]
+    lengths = {path.stem: survey.measure_algorithm(survey.read(path)) for path in methods}
+    assert 22 == len(lengths)
+    assert {} == {name: lines for name, lines in lengths.items() if lines > survey.LONGEST_ALGORITHM}
+
+
+def test_a_long_method_is_seen() -> None:
+    """The check above is able to fail: it counts what is done, in classes and functions alike."""
+    config = 'class Config:\n    lr: float = 0.1\n    """The rate."""\n'
+    client = 'class Client:\n    """Learn."""\n    head: object\n\n    # Twice.\n    def learn(self):\n        pass\n'
+    assert 5 == survey.measure_algorithm(config + client + "def start():\n    pass\n" + "PRESETS = {}\n")
+
+
 @pytest.mark.parametrize("room", survey.ROOMS)
 def test_a_room_says_what_it_is(room: str) -> None:
     """Each room has a README of one page."""

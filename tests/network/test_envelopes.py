@@ -18,7 +18,7 @@ from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress
 from pfl_client.trainer_process.large_parcels import MESSAGE_LIMIT
 from pfl_common.app.config import settle
-from pfl_common.sealing import content_key
+from pfl_common.sealing import frame_cipher
 from pfl_common.spec.messages import Blob, Offer, Receipt
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_deploy.simulation.loopback import LoopbackBench, LoopbackLink
@@ -214,7 +214,7 @@ def test_sealed_and_open_runs_end_alike_and_nothing_leaks(
     """Checkpoints and each site's own state are equal to the byte; at the coordinator lies nothing of an update."""
     monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", limit)
     alone, ledger = federation.in_the_open(), Ledger()
-    with mock.patch.object(content_key, "AESGCM", ledger.cipher):
+    with mock.patch.object(frame_cipher, "AESGCM", ledger.cipher):
         run, canaries = federation.sealed(alone.spec)
 
     assert tensors(alone.coordinator / "checkpoints") == tensors(run / "checkpoints")

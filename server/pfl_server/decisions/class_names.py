@@ -1,4 +1,5 @@
-"""Compares the sites' class names: names that almost match, classes only one site has, sites without a class in common.
+"""Puts the sites' class names together into the class list of a run, and compares them: names that almost match,
+classes only one site has, sites without a class in common.
 
 A class is known by its name, so `Cat` beside `cat` makes two of one. What is found is told and never mended here:
 only people know whether two names mean the same.
@@ -27,6 +28,21 @@ MOST_ALIKE = 16
 _TOKENS = re.compile(r"[\s_.,;:/()-]+")
 _SPACES = str.maketrans("_-", "  ")
 _ROMAN = re.compile(r"[ivx]+")
+
+
+def common_classes(sites: Mapping[ClientId, Sequence[str]]) -> tuple[str, ...]:
+    """The class list of a run. Equal lists keep their order; otherwise all names, sorted, numbers by their size: a
+    class has the same index everywhere.
+    """
+    lists = {tuple(names) for names in sites.values()}
+    if len(lists) == 1:
+        return lists.pop()
+    return tuple(sorted({name for names in lists for name in names}, key=_by_number))
+
+
+def _by_number(name: str) -> tuple[bool, int, str]:
+    number = re.fullmatch(r"[0-9]{1,18}", name)
+    return number is None, int(name) if number else 0, name
 
 
 def alone(sites: Mapping[ClientId, Sequence[str]]) -> tuple[ClientId, ...]:

@@ -5,7 +5,6 @@ fit.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +12,7 @@ from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.spec.data_description import alike, kind_of
 from pfl_common.spec.run import ClientId, Description, InputKind, Model, Values
 from pfl_server.decisions import input_choice, text_choice
-from pfl_server.decisions.class_names import show_name
+from pfl_server.decisions.class_names import common_classes, show_name
 from pfl_server.decisions.input_choice import Range, Wish
 
 ORDERS_APART = 3
@@ -50,7 +49,7 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
     shape = _shape(sites, wish)
     if odd := odd_ones(sites):
         raise DataError("; ".join(words for _, words in sorted(odd.items())), expected="one kind for all")
-    classes = common_classes(sites)
+    classes = common_classes({site: one.classes for site, one in sites.items()})
     if len(classes) < 2:
         raise DataError(
             f"the whole federation knows {len(classes)} class ({', '.join(classes) or 'none'})",
@@ -101,21 +100,6 @@ def _check_wish(kind: InputKind, wish: Wish) -> None:
                 expected=f"{option} for {_CALLED[right]} alone",
                 advice=f"leave {option} out, or check --data at the sites",
             )
-
-
-def common_classes(sites: Mapping[ClientId, Description]) -> tuple[str, ...]:
-    """Equal lists keep their order; otherwise all names, sorted, numbers by their size: a class has the same index
-    everywhere.
-    """
-    lists = {description.classes for description in sites.values()}
-    if len(lists) == 1:
-        return lists.pop()
-    return tuple(sorted({name for names in lists for name in names}, key=_by_number))
-
-
-def _by_number(name: str) -> tuple[bool, int, str]:
-    number = re.fullmatch(r"[0-9]{1,18}", name)
-    return number is None, int(name) if number else 0, name
 
 
 def default_backbone(shape: tuple[int, ...], kind: InputKind = "image") -> str:

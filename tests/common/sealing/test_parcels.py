@@ -28,7 +28,7 @@ from pfl_common.sealing import (
     bind,
     check_frames,
     check_whole,
-    content_key,
+    frame_cipher,
     open_to_bytes,
     open_to_file,
     plain_size,
@@ -36,7 +36,7 @@ from pfl_common.sealing import (
     seal_file,
     sealed_size,
 )
-from pfl_common.sealing.content_key import Sealer
+from pfl_common.sealing.frame_cipher import Sealer
 from tests.common.sealing.parcels import same, write_header
 
 DIRECTIONS = ("up", "down")
@@ -196,7 +196,7 @@ def test_no_key_and_nonce_meet_two_plaintexts(tmp_path: Path) -> None:
             return self.cipher.encrypt_into(nonce, *rest)
 
     plain = bytes(2 * FRAME)
-    with mock.patch.object(content_key, "AESGCM", Recorder):
+    with mock.patch.object(frame_cipher, "AESGCM", Recorder):
         for direction, size in itertools.product(DIRECTIONS, [0, 1, FRAME, FRAME + 1, 2 * FRAME] * 8):
             for repeat in range(2):
                 try:

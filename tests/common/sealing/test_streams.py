@@ -22,7 +22,7 @@ from pfl_common.sealing import (
     Tampered,
     Vouched,
     check_whole,
-    content_key,
+    frame_cipher,
     open_source,
     open_to_bytes,
     seal_bytes,
@@ -39,7 +39,7 @@ EDGES = (0, 1, FRAME - 1, FRAME, FRAME + 1, 2 * FRAME - 1, 2 * FRAME, 2 * FRAME 
 @contextmanager
 def one_key() -> Iterator[None]:
     """While open, sealing draws the same key each time, so that two parcels can be compared byte for byte."""
-    with mock.patch("pfl_common.sealing.content_key.secrets.token_bytes", lambda count: KEY[:count]):
+    with mock.patch("pfl_common.sealing.frame_cipher.secrets.token_bytes", lambda count: KEY[:count]):
         yield
 
 
@@ -137,7 +137,7 @@ def test_a_frame_that_fails_spends_its_nonce(tmp_path: Path) -> None:
             return self.cipher.encrypt_into(nonce, *words)
 
     with (
-        mock.patch.object(content_key, "AESGCM", Failing),
+        mock.patch.object(frame_cipher, "AESGCM", Failing),
         seal_stream(tmp_path / "a", write_header("up")) as s,
     ):
         s.writer.write(bytes(FRAME + 1))
@@ -198,13 +198,13 @@ def test_reading_in_order_opens_each_frame_once(lying: tuple[Path, Sealed]) -> N
     """Small pieces in order, from two places in turn as a fold reads values and weights: no frame twice."""
     path, sealed = lying
     opened = []
-    opens = content_key.Opener.opens
+    opens = frame_cipher.Opener.opens
 
-    def count(self: content_key.Opener, frame: memoryview, into: memoryview, *, nonce: bytes) -> bool:
+    def count(self: frame_cipher.Opener, frame: memoryview, into: memoryview, *, nonce: bytes) -> bool:
         opened.append(nonce)
         return opens(self, frame, into, nonce=nonce)
 
-    with mock.patch.object(content_key.Opener, "opens", count), open_source(path, **known(sealed)) as source:
+    with mock.patch.object(frame_cipher.Opener, "opens", count), open_source(path, **known(sealed)) as source:
         target = memoryview(bytearray(1 << 12))
         for at in range(0, FRAME, len(target)):
             for offset in (at, FRAME + at):

@@ -5,7 +5,33 @@ from __future__ import annotations
 import pytest
 
 from pfl_server.decisions import class_names
-from pfl_server.decisions.class_names import MOST_COMPARED, MOST_REMARKS, alone, find_near, remark, tell_alone
+from pfl_server.decisions.class_names import (
+    MOST_COMPARED,
+    MOST_REMARKS,
+    alone,
+    common_classes,
+    find_near,
+    remark,
+    tell_alone,
+)
+
+
+def test_equal_lists_keep_their_order() -> None:
+    """ "zero, one, two" stays as it is when all say it so."""
+    names = ("zero", "one", "two")
+    assert names == common_classes({"a": names, "b": names})
+
+
+def test_different_lists_become_one_sorted_by_name() -> None:
+    """A class has the same index at every site, whichever it lacks and in whatever order it names them."""
+    sites = {"a": ("dog", "cat"), "b": ("cat", "dog"), "c": ("ant",)}
+    assert ("ant", "cat", "dog") == common_classes(sites)
+    assert common_classes(sites) == common_classes(dict(reversed(sites.items())))
+
+
+def test_names_that_are_numbers_are_sorted_as_numbers() -> None:
+    """2 comes before 10, and words after numbers."""
+    assert ("1", "2", "10", "other") == common_classes({"a": ("10", "2"), "b": ("1", "other")})
 
 
 @pytest.mark.parametrize(

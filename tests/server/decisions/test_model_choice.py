@@ -10,7 +10,7 @@ import pytest
 from pfl_common.errors import DataError, Refused
 from pfl_common.spec.run import Description, Model, Values
 from pfl_server.decisions.input_choice import Wish
-from pfl_server.decisions.model_choice import agree, common_classes, default_backbone, fits, odd_ones
+from pfl_server.decisions.model_choice import agree, default_backbone, fits, odd_ones
 
 
 def image(size: int, *classes: str, channels: int = 3) -> Description:
@@ -19,19 +19,6 @@ def image(size: int, *classes: str, channels: int = 3) -> Description:
 
 def table(width: int, *classes: str) -> Description:
     return Description((width,), classes, kind="array", values="numbers")
-
-
-def test_equal_lists_keep_their_order() -> None:
-    """ "zero, one, two" stays as it is when all say it so."""
-    names = ("zero", "one", "two")
-    assert names == common_classes({"a": image(32, *names), "b": image(32, *names)})
-
-
-def test_different_lists_become_one_sorted_by_name() -> None:
-    """A class has the same index at every site, whichever it lacks and in whatever order it names them."""
-    sites = {"a": image(32, "dog", "cat"), "b": image(32, "cat", "dog"), "c": image(32, "ant")}
-    assert ("ant", "cat", "dog") == common_classes(sites)
-    assert common_classes(sites) == common_classes(dict(reversed(sites.items())))
 
 
 @pytest.mark.parametrize(
@@ -60,12 +47,6 @@ def test_tables_cannot_be_resized() -> None:
     """Sites with different columns cannot train one model; the error shows whose are which."""
     with pytest.raises(DataError, match=r"a: \(4,\), b: \(5,\)"):
         agree({"b": table(5, "x", "y"), "a": table(4, "x", "y")}, Wish())
-
-
-def test_names_that_are_numbers_are_sorted_as_numbers() -> None:
-    """2 comes before 10, and words after numbers."""
-    sites = {"a": image(32, "10", "2"), "b": image(32, "1", "other")}
-    assert ("1", "2", "10", "other") == common_classes(sites)
 
 
 def floats(values: Values, high: float, *, samples: int = 1) -> Description:

@@ -115,7 +115,7 @@ async def test_a_site_that_seals_two_updates_under_one_key(
     scene: SealedScene, asked: asyncio.Task[str]
 ) -> None:
     """Every frame of the second opens beside the first one's offer; the signed hash of all tags tells them apart."""
-    with mock.patch("pfl_common.sealing.content_key.secrets.token_bytes", lambda count: bytes(count)):
+    with mock.patch("pfl_common.sealing.frame_cipher.secrets.token_bytes", lambda count: bytes(count)):
         first, _ = scene.offer(words="one")
         _, raw = scene.offer(words="two")
     assert "seal" == await refusal(lambda: scene.send("a", first, raw))

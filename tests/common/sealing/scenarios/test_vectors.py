@@ -86,7 +86,7 @@ def way(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def fixed_key() -> None:
     """Sealing draws the same content key each time, which only a test may make it do."""
-    with mock.patch("pfl_common.sealing.content_key.secrets.token_bytes", lambda count: KEY[:count]):
+    with mock.patch("pfl_common.sealing.frame_cipher.secrets.token_bytes", lambda count: KEY[:count]):
         yield
 
 

@@ -1,4 +1,4 @@
-"""The content key of one parcel: made here, used for that parcel only, and passed on only in wraps.
+"""Encrypts and decrypts the frames of one parcel under its content key, which is made here and passed on only in wraps.
 
 No function takes a key to seal with: each `Sealer` makes its own from the operating system's randomness and
 counts its frames itself, so that no key and nonce can meet two plaintexts.
