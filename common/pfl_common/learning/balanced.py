@@ -5,7 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from pfl_common.learning.arithmetic import in_float32
 
+
+@in_float32
 def balanced_cross_entropy(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     """−log [ n_y e^{o_y} / Σ_c n_c e^{o_c} ] = CE(o + log n, y), mean over the batch, for n_c samples of class c.
 

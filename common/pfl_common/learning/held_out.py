@@ -43,7 +43,7 @@ def loss_with(participant: Participant, values: Mapping[str, Tensor], samples: S
     total = 0.0
     for x, y in samples.batches(AT_ONCE):
         scores = functional_call(participant, dict(values), (x,))
-        total += float(cross_entropy(scores, y, reduction="sum").double())
+        total += float(cross_entropy(scores, y, reduction="sum"))
         participant.progress(0)
     return total / len(samples)
 

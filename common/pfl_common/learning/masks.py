@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.tensors.state import State, flat, read_words, spell
 
 Masks: TypeAlias = Mapping[str, Tensor]
@@ -101,7 +102,7 @@ def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def density(masks: Masks) -> float:
     """The fraction of entries that are marked."""
-    return float(flat(masks).double().mean())
+    return float(in_double(flat(masks)).mean())
 
 
 def count_marks(packed: Tensor) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from pfl_common.learning.arithmetic import in_double
+
 
 class Means:
     """Weighted means over all samples of a round's training, updated batch by batch."""
@@ -16,7 +18,7 @@ class Means:
         """Take the means of one batch; nothing waits for the device they lie on."""
         self._seen += samples
         for name, mean in means.items():
-            weighted = mean.detach().double() * samples
+            weighted = in_double(mean.detach()) * samples
             self._sums[name] = self._sums[name] + weighted if name in self._sums else weighted
 
     def told(self, family: str) -> dict[str, float]:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pfl_common.learning.arithmetic import in_double
+
 _NOTHING = 1e-12
 """Below this a spread is rounding, and a ratio of two of them says nothing."""
 _SMALL = 1e-5
@@ -46,7 +48,7 @@ def fisher_scores(features: Tensor, labels: Tensor) -> Tensor:
     F_k = Σ_j m_j (μ_kj − μ_k)² / Σ_j m_j σ²_kj, with m_j samples in class j and population variances (FedPick,
     Eq. 5-7). A component that does not vary at all scores 0; one that varies between classes alone scores NaN.
     """
-    overall = features.detach().double().mean(dim=0)
+    overall = in_double(features.detach()).mean(dim=0)
     between, within, size = (torch.zeros_like(overall) for _ in range(3))
     for rows in _by_class(features, labels):
         mean = rows.mean(dim=0)
@@ -66,8 +68,8 @@ def mean_fisher_score(features: Tensor, labels: Tensor) -> float:
 
 def class_cosines(cosines: Tensor, labels: Tensor) -> dict[str, float]:
     """From cosines of samples with each class's direction: the mean with its own, and with the nearest other one."""
-    own = torch.zeros_like(cosines, dtype=torch.bool).scatter_(1, labels.to(cosines.device)[:, None], True)
-    values = cosines.detach().double()
+    values = in_double(cosines.detach())
+    own = torch.zeros_like(values, dtype=torch.bool).scatter_(1, labels.to(values.device)[:, None], True)
     rival = values.masked_fill(own, -torch.inf).amax(dim=1)
     return {"cosine/own": float(values[own].mean()), "cosine/rival": float(rival.mean())}
 
@@ -77,7 +79,7 @@ def sparsity(features: Tensor) -> float:
 
     A vector of zeros alone is wholly sparse. (FedPick, Eq. 3 and 4.)
     """
-    return float((normalize(features.detach(), dim=1).abs() <= _SMALL).double().mean())
+    return float(in_double(normalize(features.detach(), dim=1).abs() <= _SMALL).mean())
 
 
 def most_selected(counts: Tensor) -> set[int]:
@@ -101,7 +103,7 @@ def _by_class(features: Tensor, labels: Tensor) -> Iterator[Tensor]:
     """The rows of each class present, in double precision; one class at a time, for all would be a second copy."""
     labels = labels.to(features.device)
     for label in sorted(set(labels.tolist())):
-        yield features.detach()[labels == label].double()
+        yield in_double(features.detach()[labels == label])
 
 
 def band(name: str, values: Sequence[float]) -> dict[str, float]:

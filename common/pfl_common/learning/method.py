@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pfl_common.app.config import STRICT as STRICT  # methods take it from here
 from pfl_common.app.config import Why
+from pfl_common.learning.arithmetic import Arithmetic
 from pfl_common.learning.partition import BnPolicy, travelling
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
@@ -165,11 +166,16 @@ class Participant(nn.Module):
 
     heads: tuple[str, ...] = ("head",)
     """The heads it has, by canonical name; the backbone makes each of them."""
+    whole_batch: str = "the method does not say that its loss is a mean over samples"
+    """Why a batch cannot be gone through in parts whose gradients are added; empty for a loss that is a mean over
+    samples (beside terms of the parameters alone): there the sum is the same gradient.
+    """
 
     def __init__(self, config: Settings, backbone: Backbone, classes: int) -> None:
         super().__init__()
         self.settings, self.classes = config, classes
         self.progress: Callable[[int], None] = lambda samples: None
+        self.arithmetic = Arithmetic()
         self.features = backbone.features
         self.encoder = backbone.encoder
         for name in self.heads:

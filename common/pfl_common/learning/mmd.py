@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pfl_common.learning.arithmetic import in_float32
 
+
+@in_float32
 def mmd2(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> Tensor:
     """The squared discrepancy of two sets of features, one row a sample: 0 if the sets are equal.
 

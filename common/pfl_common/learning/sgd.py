@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias  # Any: torch's parameter groups hold tensors and numbers under one roof
 
 import torch
 from torch import Tensor, nn
 
+from pfl_common.learning.arithmetic import Loss, in_double
 from pfl_common.learning.method import Batch, LocalData, Participant, Tail
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.spec.run import Task
 
-Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Groups: TypeAlias = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
 """What is trained: parameters, or torch's groups of them (`{"params": …, "lr": …, "weight_decay": …}`), of which each
 may have numbers of its own instead of the settings'.
@@ -41,14 +41,17 @@ def train(  # noqa: PLR0913  # two words more for methods with a second loop; ea
         chosen, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
 
+    moving = [p for group in optimizer.param_groups for p in group["params"]]
+
     def step(x: Tensor, y: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        value = loss(x, y)
-        value.backward()  # type: ignore[no-untyped-call]  # torch leaves backward unannotated
+        value, slopes = participant.arithmetic.gradients(loss, moving, x, y)
+        for parameter, slope in zip(moving, slopes, strict=True):
+            parameter.grad = slope
         optimizer.step()
         return value
 
-    with only(participant, (p for group in optimizer.param_groups for p in group["params"])):
+    with only(participant, moving):
         return repeat(participant, step, data=data, task=task, epochs=epochs, first_epoch=first_epoch)
 
 
@@ -70,13 +73,14 @@ def repeat(  # noqa: PLR0913  # each call names the few words it needs
     """
     epochs = participant.settings.epochs if epochs is None else epochs
     participant.train()
+    participant.arithmetic.begin()
     mean = float("nan")
     for epoch in range(first_epoch, first_epoch + epochs):
         total, seen = torch.zeros((), dtype=torch.float64), 0
         for x, y in _batches(participant, data, task, epoch=epoch, size=size, tail=tail):
             value = step(x, y)
             # Not in place: the sum follows the loss to its device.
-            total, seen = total + value.detach().double() * len(y), seen + len(y)
+            total, seen = total + in_double(value.detach()) * len(y), seen + len(y)
             participant.progress(len(y))
         mean = float(total / seen) if seen else float("nan")
     return mean

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.tensors.state import Kept, State
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Weighted
@@ -104,6 +105,6 @@ def _apart(one: Tensor, other: Tensor) -> float:
     a, b = one.reshape(-1), other.reshape(-1)
     square = 0.0
     for start in range(0, len(a), BLOCK):
-        gap = a[start : start + BLOCK].double() - b[start : start + BLOCK]
+        gap = in_double(a[start : start + BLOCK]) - in_double(b[start : start + BLOCK])
         square += float(torch.dot(gap, gap))
     return square

@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pfl_common.learning.arithmetic import in_float32
 
+
+@in_float32
 def supervised_contrast(features: Tensor, labels: Tensor, *, temperature: float) -> Tensor:
     """How badly the samples of a batch find others of their own class among all others (mean over the batch).
 

@@ -15,6 +15,7 @@ from pfl_common import models
 from pfl_common.app import plugins
 from pfl_common.app.config import settle
 from pfl_common.errors import SettingError, nearest
+from pfl_common.learning.arithmetic import Arithmetic
 from pfl_common.learning.method import Arrivals, Closed, Participant, ServerHalf, Settings
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.models import Backbone, ProjectorShape
@@ -76,6 +77,7 @@ class Method:
     def build_client(self, spec: RunSpec, backbone: Backbone) -> Participant:
         """A site's half, with layers not yet initialised by name."""
         client = self.client(self.settle(spec.settings), backbone, len(spec.model.classes))
+        client.arithmetic = Arithmetic(spec.precision)
         if client.settings.batch == 1 and has_batch_norm(client):
             raise SettingError(
                 f"batch is 1, and {self.name} on {backbone.name or 'this backbone'} has batch norm",

@@ -93,6 +93,7 @@ class Client(Participant):
         super().__init__(config, backbone, classes)
         shape = ProjectorShape(config.proj_depth, config.proj_hidden, config.proj_bn)
         self.projector = build_projector(self.features, shape)
+        self.whole_batch = "its contrast compares the samples of a batch" if config.lambda_ else ""
 
     def travels(self, phase: str) -> Iterable[str]:
         """The shared modules, less what the batch-norm policy keeps."""

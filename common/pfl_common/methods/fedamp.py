@@ -65,6 +65,7 @@ class Client(Participant):
     """Train the site's own model, drawn towards the mix it was sent."""
 
     settings: Config
+    whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)

@@ -34,6 +34,8 @@ class Config(Settings):
 class Client(Participant):
     """Train what was received."""
 
+    whole_batch = ""
+
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on the cross entropy."""
         loss = sgd.train(

@@ -36,6 +36,8 @@ class Config(Settings):
 class Client(Participant):
     """Train what was received around the batch-norm layers one kept."""
 
+    whole_batch = ""
+
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on the cross entropy, batch-norm layers included."""
         loss = sgd.train(

@@ -88,6 +88,7 @@ class Client(Participant):
     settings: Config
     mask: Tensor
     has_mask: Tensor
+    whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)

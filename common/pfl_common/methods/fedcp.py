@@ -37,6 +37,7 @@ from torch.nn.functional import cross_entropy, normalize
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.method import (
     STRICT,
     Averaging,
@@ -107,6 +108,12 @@ class Config(Settings):
         if not self.use_gfm:
             refuse_idle(self, "mmd_bandwidths", beside="use_gfm = true")
 
+    def why_whole(self, lambda_: float) -> str:
+        """Why a batch cannot be trained in halves, with this λ; empty if it can."""
+        if lambda_:
+            return "its discrepancy compares the samples of a batch"
+        return "" if self.policy == "softmax" else "its policy draws noise for a batch as a whole"
+
 
 class Client(Participant):
     """Divide the features between what all sites know and what this one knows."""
@@ -121,6 +128,7 @@ class Client(Participant):
         super().__init__(config, backbone, classes)
         usual = LAMBDAS.get(backbone.name, 1.0) if config.lambda_ is None else config.lambda_
         self._lambda = usual if config.use_gfm else 0.0
+        self.whole_batch = config.why_whole(self._lambda)
         self.cpn = build_cpn(self.features, config)
         # Kept where it is used; elsewhere it would be one more thing in each vault.
         self.register_buffer("probe", torch.zeros(self.features), persistent=config.cpn_input == "random")
@@ -216,7 +224,7 @@ class Client(Participant):
         # A prediction has no task to name its chance by: like dropout it takes torch's, which each task seeds.
         chance = self._chance if self.training else None
         uniform = torch.rand(2, *h.shape, generator=chance, dtype=torch.float64).clamp(min=1e-10)
-        return -torch.log(-torch.log(uniform)).to(h)
+        return -torch.log(-torch.log(uniform)).to(h.dtype).to(h.device)
 
     @torch.no_grad()
     def column_sums(self) -> Tensor:
@@ -245,7 +253,7 @@ class Client(Participant):
                 (scores.argmax(dim=1) == y, s.mean(dim=1)) for _, y, _, s, scores in self._look_at(data.test)
             ]
             right, shares = (torch.cat(values) for values in zip(*seen, strict=True))
-            told[f"accuracy/{when}"] = float(right.double().mean())
+            told[f"accuracy/{when}"] = float(in_double(right).mean())
             if when == "after" and self.settings.use_cpn:
                 told["pir/test"] = float(shares.mean())
                 told |= {f"share/p{part}": float(shares.quantile(part / 100)) for part in (10, 50, 90)}

@@ -96,6 +96,7 @@ class Client(Participant):
 
     heads = ()
     settings: Config
+    whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         check_fit(config, backbone, classes)

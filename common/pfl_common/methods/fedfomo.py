@@ -80,6 +80,7 @@ class Client(Participant):
 
     settings: Config
     head: nn.Module
+    whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)

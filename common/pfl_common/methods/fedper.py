@@ -33,6 +33,8 @@ class Config(Settings):
 class Client(Participant):
     """Train the received encoder together with one's own head."""
 
+    whole_batch = ""
+
     def travels(self, phase: str) -> Iterable[str]:
         """The encoder."""
         return travelling(self, self.settings.bn_policy, ["encoder"])

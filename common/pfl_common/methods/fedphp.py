@@ -79,6 +79,8 @@ class Client(Participant):
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
+        taught_by_scores = config.variant == "original" and config.reg == "kd"
+        self.whole_batch = "" if taught_by_scores else "its discrepancy compares the samples of a batch"
         self.own = build_second(self)
         self.register_buffer("participations", torch.tensor(0))
         # In a tuple, so that it is no part of what this site keeps or sends.

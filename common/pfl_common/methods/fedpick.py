@@ -40,6 +40,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.means import Means
 from pfl_common.learning.measures import mean_fisher_score, sparsity
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
@@ -91,6 +92,7 @@ class Client(Participant):
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
+        self.whole_batch = "its selection draws noise for a batch as a whole" if config.use_pfsm else ""
         if config.use_pfsm:
             self.pfsm = nn.ModuleDict({"select": build_selection(self.features)})
             self.head_p, self.head_u = backbone.another_head(), backbone.another_head()
@@ -164,7 +166,7 @@ class Client(Participant):
         told = {"sparsity/trained": sparsity(z)} if len(z) else {}
         if self.settings.use_pfsm and len(z):
             m, y = self.pick(z), probe(data.test).y
-            told["picked"] = float(m.double().mean())
+            told["picked"] = float(in_double(m).mean())
             told |= {
                 "fisher/picked": mean_fisher_score(z * m, y),
                 "fisher/left": mean_fisher_score(z * (1 - m), y),
@@ -194,7 +196,7 @@ def draw_noise(z: Tensor, chance: torch.Generator) -> Tensor:
     """G' − G'', each −log(−log U): drawn in float64, where no U is 1; one that is 0 becomes tiny."""
     uniform = torch.rand(2, *z.shape, generator=chance, dtype=torch.float64).clamp(min=1e-10)
     first, second = torch.unbind(-(-uniform.log()).log())
-    return (first - second).to(z)
+    return (first - second).to(z.dtype).to(z.device)
 
 
 Server = Averaging

@@ -28,6 +28,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from pfl_common.app.config import Why
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.method import (
     STRICT,
     Arrivals,
@@ -69,6 +70,7 @@ class Client(Participant):
     prototypes: Tensor
     known: Tensor
     owned: Tensor
+    whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -115,19 +117,21 @@ class Client(Participant):
 
     def _forget(self) -> None:
         device = self.prototypes.device
-        self._sums = torch.zeros(self.classes, self.features, dtype=torch.float64, device=device)
+        self._sums = in_double(torch.zeros(self.classes, self.features, device=device))
         self._seen = torch.zeros(self.classes, dtype=torch.int64, device=device)
-        self._strayed = torch.zeros((), dtype=torch.float64, device=device)
+        self._strayed = in_double(torch.zeros((), device=device))
 
     def _count_in(self, features: Tensor, y: Tensor) -> None:
-        self._sums.index_add_(0, y, features.detach().double())
+        self._sums.index_add_(0, y.to(self._sums.device), in_double(features.detach()))
         self._seen += torch.bincount(y, minlength=self.classes)
         targets = self._targets(features, y)
-        self._strayed += torch.linalg.vector_norm((features - targets).detach(), dim=1).sum()
+        strayed = torch.linalg.vector_norm((features - targets).detach(), dim=1).sum()
+        self._strayed += strayed.to(self._strayed.device)
 
     def report(self, data: LocalData, task: Task) -> Up:
         """The mean feature of each class, which counts 0 where the site has no sample of it."""
-        means = (self._sums / self._seen.clamp(min=1).unsqueeze(1)).to(self.prototypes.dtype)
+        seen = self._seen.to(self._sums.device)
+        means = (self._sums / seen.clamp(min=1).unsqueeze(1)).to(self.prototypes.dtype)
         present = (self._seen > 0).long()
         weight = (
             present * data.counts.to(present.device) if self.settings.proto_weight == "count" else present

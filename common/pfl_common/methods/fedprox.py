@@ -45,6 +45,7 @@ class Client(Participant):
     """Train what was received, near to where it was."""
 
     settings: Config
+    whole_batch = ""
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on the cross entropy and the pull back."""

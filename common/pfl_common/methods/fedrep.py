@@ -47,6 +47,7 @@ class Client(Participant):
 
     settings: Config
     head: nn.Module
+    whole_batch = ""
 
     def travels(self, phase: str) -> Iterable[str]:
         """The encoder."""

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.balanced import balanced_cross_entropy
 from pfl_common.learning.means import Means
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
@@ -50,6 +51,7 @@ class Client(Participant):
     heads = ("head_g", "head_p")
     head_g: nn.Module
     head_p: nn.Module
+    whole_batch = ""
 
     def travels(self, phase: str) -> Iterable[str]:
         """Encoder and generic head."""
@@ -88,7 +90,7 @@ class Client(Participant):
         """How often the personal head changes the prediction."""
         views = [self.views(x) for x, _ in probe(data.test).batches(256)]
         changed = [view["combined"].argmax(1) != view["global"].argmax(1) for view in views]
-        return {"changed": float(torch.cat(changed).double().mean())} if changed else {}
+        return {"changed": float(in_double(torch.cat(changed)).mean())} if changed else {}
 
 
 Server = Averaging

@@ -36,6 +36,7 @@ from torch.nn.utils import parameters_to_vector
 
 from pfl_common.app.config import Why
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import in_float32
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import travelling
 from pfl_common.models import Backbone
@@ -87,6 +88,7 @@ class Client(Participant):
         self._mu = usual[1] if config.mu is None else config.mu
         self._embeds = variant not in ("wo_gce", "wo_cov_gce")
         self._fixed = variant in ("wo_pci", "wo_gce")
+        self.whole_batch = "its distance is one root for a batch" if config.mlg == "batch_frob" else ""
         modulates = variant not in ("wo_cov", "wo_cov_gce")
         self.gce = nn.Embedding(classes, self.features) if self._embeds else nn.Identity()
         self.cov = Valve(self.features) if modulates else Plain()
@@ -159,11 +161,13 @@ class Client(Participant):
         self._parts.append(torch.stack([*parts, torch.ones_like(loss)]).detach() * len(y))
         return loss
 
+    @in_float32
     def _angle(self, common: Tensor, y: Tensor) -> Tensor:
         """L_alg: cross entropy of the cosines with all classes' embeddings (Eq. 8)."""
         rows = normalize(self._embeddings(), dim=1, eps=1e-12)
         return cross_entropy(normalize(common, dim=1, eps=1e-12) @ rows.T, y)
 
+    @in_float32
     def _distance(self, common: Tensor, y: Tensor) -> Tensor:
         """L_mlg: how far the common route ends from the class's embedding as received (Eq. 9)."""
         squares = (common - self._received[y]).square()

@@ -51,6 +51,8 @@ def phase(config: Config, round: int, rounds: int) -> str:
 class Client(Participant):
     """Train encoder and head together, though only one of them travels."""
 
+    whole_batch = ""
+
     def travels(self, phase: str) -> Iterable[str]:
         """The model before the switch, the head after it."""
         return travelling(self, self.settings.bn_policy, None if phase == "full" else ["head"])

@@ -38,6 +38,8 @@ class Config(Settings):
 class Client(Participant):
     """Train what one has."""
 
+    whole_batch = ""
+
     def travels(self, phase: str) -> Iterable[str]:
         """Nothing."""
         return ()

@@ -29,6 +29,7 @@ from torch.nn.functional import cross_entropy
 from pfl_common.app.config import Why
 from pfl_common.errors import TooFewSamples
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import known
 from pfl_common.learning.method import (
     STRICT,
     Averaging,
@@ -70,6 +71,7 @@ class Client(Participant):
     """Learn a model from which one step leads to a good one."""
 
     settings: Config
+    whole_batch = ""
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs, passes times each, over pairs of batches; what is left over under a pair is not used."""
@@ -95,11 +97,14 @@ class Client(Participant):
     def _descend(self, x: Tensor, y: Tensor, start: Iterable[Tensor], *, rate: float) -> Tensor:
         """Take the gradient where the model is and put the model at one step down it from `start`."""
         moving = list(self.parameters())
-        loss = cross_entropy(self(x), y)
+        loss, slopes = self.arithmetic.gradients(self._loss, moving, x, y)
         with torch.no_grad():
-            for value, origin, slope in zip(moving, start, torch.autograd.grad(loss, moving), strict=True):
+            for value, origin, slope in zip(moving, start, known(slopes), strict=True):
                 value.copy_(origin - rate * slope)
         return loss
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(self(x), y)
 
     @property
     def _alpha(self) -> float:

@@ -28,6 +28,7 @@ from torch.nn.functional import cross_entropy
 from pfl_common.app.config import Why
 from pfl_common.errors import SettingError
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import known
 from pfl_common.learning.method import (
     STRICT,
     Arrivals,
@@ -84,6 +85,7 @@ class Client(Participant):
     """Let theta learn, and w follow it."""
 
     settings: Config
+    whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -120,13 +122,15 @@ class Client(Participant):
 
     def _step_theta(self, x: Tensor, y: Tensor) -> Tensor:
         chosen, own = self.settings, dict(self.theta.named_parameters())
-        loss = cross_entropy(predict(self.theta, x), y)
-        slopes = torch.autograd.grad(loss, list(own.values()))
+        loss, slopes = self.arithmetic.gradients(self._theta_loss, list(own.values()), x, y)
         with torch.no_grad():
-            for (name, value), slope in zip(own.items(), slopes, strict=True):
+            for (name, value), slope in zip(own.items(), known(slopes), strict=True):
                 spring = chosen.lambda_ * (value - self.get_parameter(name))
                 value.sub_(chosen.eta_p * (slope + spring + chosen.mu * value))
         return loss.detach()
+
+    def _theta_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(predict(self.theta, x), y)
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of theta, or of w."""

@@ -35,6 +35,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize, one_hot
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
 from pfl_common.learning import sgd
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.measures import class_cosines
 from pfl_common.learning.method import (
     STRICT,
@@ -117,6 +118,7 @@ class Client(Participant):
 
     heads = ()
     settings: Config
+    whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         backbone.expect_linear_head("spherefed")
@@ -158,11 +160,10 @@ class Client(Participant):
             self._fill_statistics(data)
         self.eval()
         gram, hits = (
-            self.frame.rows.new_zeros(self.features, n, dtype=torch.float64)
-            for n in (self.features, self.classes)
+            in_double(self.frame.rows.new_zeros(self.features, n)) for n in (self.features, self.classes)
         )
         for x, y in data.train.batches(256):
-            z = self.directions(x).double()
+            z = in_double(self.directions(x))
             gram += z.T @ z
             hits += z.T @ one_hot(y, self.classes).to(z)
             self.progress(0)

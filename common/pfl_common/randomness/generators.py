@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,9 +21,24 @@ def generator(*words: int | str) -> torch.Generator:
 def scope(*words: int | str) -> Iterator[None]:
     """Dropout and other layers draw from the global generator: seed it for one purpose, then put it back."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    apple = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     with torch.random.fork_rng(devices=devices):
         _seed_all(derive(*words))
-        yield
+        try:
+            yield
+        finally:
+            if apple is not None:
+                torch.mps.set_rng_state(apple)
+
+
+def mark() -> tuple[bytes, ...]:
+    """The place where the global generators are now: another mark afterwards says that somebody has drawn."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_available():
+        states += torch.cuda.get_rng_state_all()
+    if torch.backends.mps.is_available():
+        states.append(torch.mps.get_rng_state())
+    return tuple(hashlib.sha256(state.numpy().tobytes()).digest() for state in states)
 
 
 def _seed_all(seed: int) -> None:

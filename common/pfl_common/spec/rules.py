@@ -17,6 +17,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pfl_common.spec.participation import Participation
 
 T = TypeVar("T")
+Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
+"""The type that networks compute in; parameters and all that travels are float32."""
 MAJORITY: Literal["majority"] = "majority"
 """More than half of the expected updates, and at least two where two are expected."""
 ALL = 1.0
@@ -95,6 +97,8 @@ class RoundRules:
     """Euclidean, of an update's values; a larger one is refused: one site must not drown the sum."""
     threads: int = rule(1, "Threads of one trainer.", Field(ge=1, le=1024))
     """Another number than 1 gives other bits."""
+    precision: Precision = rule("float32", "Numbers in training: float32, bfloat16, float16.")
+    """Another type than float32 is faster and smaller on many graphics cards, and rounds otherwise on each."""
 
     def pinned(self) -> dict[str, Any]:
         """Each of these rules by its name."""

@@ -253,11 +253,12 @@ def _compare(recording: Recording, copy: Copy, checkpoints: Path) -> Same:
         for name, now in sorted(versions(spec.model.backbone).items())
         if spec.versions.get(name) != now
     ]
-    threads = [] if spec.repeatable else [f"the run used {spec.threads} threads"]
+    threads = [] if spec.threads == 1 else [f"the run used {spec.threads} threads"]
+    halves = [] if spec.precision == "float32" else [f"the run computed in {spec.precision}"]
     raise RunFailed(
         f"run {spec.id} played again does not end in the same bytes after round {number}: {found}\n"
         "  expected: the same specification, data and counted sites end in the same bytes\n"
-        f"  what to do: {'; '.join(other + threads) or 'see whether a data folder has changed since the run'}"
+        f"  what to do: {'; '.join(other + threads + halves) or 'see whether a data folder has changed since the run'}"
     )
 
 

@@ -84,7 +84,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         roster=tuple(sorted(sites)),
         **settings.pinned(),
         participation=participation,
-        repeatable=settings.threads == 1,
+        repeatable=settings.threads == 1 and settings.precision == "float32",
         versions=versions(model.backbone) | {REPORTS: "told"},
         chosen=explain_backbone(model, wish)
         | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean)),

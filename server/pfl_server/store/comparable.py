@@ -20,7 +20,7 @@ NOT_COMPARED = {
     "method": "what a comparison is about",
     "manifests": "what travels is the method's own",
     "chosen": "words for people; what was chosen is a part of the model",
-    "repeatable": "follows from the number of threads",
+    "repeatable": "follows from the number of threads and the precision",
     "versions": "another release or machine rounds otherwise; a baseline from before an upgrade stays one",
 }
 """Fields of a specification in which two runs may differ, and why."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -123,3 +124,21 @@ def test_what_was_chosen_by_the_data_is_a_fact_of_the_run(tmp_path: Path) -> Non
     for size in ("168x224", "300x400"):
         assert size in spec.chosen["image size"]
     assert spec.chosen == describe(spec)["chosen"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "repeatable"),
+    [
+        ({}, True),
+        ({"threads": 2}, False),
+        ({"precision": "bfloat16"}, False),
+        ({"precision": "float16"}, False),
+    ],
+)
+def test_what_a_run_promises(rules: dict[str, Any], repeatable: bool) -> None:
+    """Equal bits with one thread and in float32 alone; what travels has the same types in every precision."""
+    sites = {name: Description((1, 6, 6), ("a", "b"), 24) for name in ("x", "y")}
+    plain = freeze.freeze(ServerSettings(method="fedproto", backbone="mlp"), sites, run="run-1")
+    spec = freeze.freeze(ServerSettings(method="fedproto", backbone="mlp", **rules), sites, run="run-1")
+    assert repeatable == spec.repeatable
+    assert plain.manifests == spec.manifests

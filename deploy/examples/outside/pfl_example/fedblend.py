@@ -40,6 +40,7 @@ class Client(Participant):
     """Blend, then train."""
 
     settings: Config
+    whole_batch = ""
 
     def stays(self, phase: str) -> Iterable[str]:
         """All of it: the next blend needs the site's own values."""
