@@ -17,6 +17,16 @@ from pfl_common.app.logs import configure_from
 
 app = program.make_app()
 
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds to wait for a coordinator that is not there yet, 0 for none "
+        "[60 on its own machine, 0 with --join]."
+    ),
+]
+Threads = Annotated[int | None, typer.Option(help="Most threads of the training; 0 sets no limit.")]
+Nice = Annotated[int | None, typer.Option(help="Let the training step back behind other programs: 0 to 19.")]
+
 
 @app.command(cls=showing(ClientSettings))
 def serve(
@@ -30,14 +40,10 @@ def serve(
         Path | None,
         typer.Option(help="Where sites keep their own state, if not in the user's state directory."),
     ] = None,
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds to wait for a coordinator that is not there yet, 0 for none "
-            "[60 on its own machine, 0 with --join]."
-        ),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    wait: Wait = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = None,
+    threads: Threads = None,
+    nice: Nice = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     tell_diagnostics: Annotated[

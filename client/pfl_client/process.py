@@ -27,7 +27,7 @@ from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.settings import ClientSettings
 from pfl_client.trainer_process.api import DataFolder, TrainerLost
-from pfl_client.trainer_process.process import TrainerProcess
+from pfl_client.trainer_process.process import Share, TrainerProcess
 from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
 from pfl_common.files import private
 from pfl_common.files.full import is_full
@@ -44,6 +44,7 @@ class Site:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._data = find_data(settings)
+        self._share = Share(settings.nice, settings.threads)
         self._admission = Admission(settings, self._data)
         self._stopping, self._ended_by = asyncio.Event(), "Ctrl-C"
         self._daemon: Daemon | None = None
@@ -117,11 +118,17 @@ class Site:
             return await self._admission.identify()
         except Unavailable as absent:
             folder = self._data_folder(self._admission.settle_name())
-            self._description = await preflight.look_at(folder)
+            self._description = await preflight.look_at(folder, self._share)
             return await preflight.wait(self._admission.identify, absent, seconds=self._settings.wait_seconds)
 
     def _data_folder(self, name: str) -> DataFolder:
-        return DataFolder(self._data, name, strict=self._settings.strict_data, device=self._settings.device)
+        return DataFolder(
+            self._data,
+            name,
+            strict=self._settings.strict_data,
+            device=self._settings.device,
+            threads=self._settings.threads,
+        )
 
     async def _take_part(self, admitted: Admitted) -> Over:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
@@ -133,7 +140,7 @@ class Site:
             health = HealthServer(numbers, ready=lambda: not self._stopping.is_set())
             port = health.start(self._settings.http_host, self._settings.http_port)
             seen = {"coordinator": admitted.address, "metrics": f"http://127.0.0.1:{port}/metrics"}
-            log.info("site", name=self._admission.name, **seen)
+            log.info("site", name=self._admission.name, **seen, **self._limits())
             going_on = certificate_renewal.keep_renewed(link), daemon.progress.live()
             beside = [asyncio.create_task(work) for work in going_on]
             try:
@@ -144,13 +151,22 @@ class Site:
                 await asyncio.gather(*beside, return_exceptions=True)
                 health.stop()
 
+    def _limits(self) -> dict[str, Json]:
+        """What the machine's owner allows the training, where that is not all."""
+        told = {"most_threads": self._share.threads, "niceness": self._share.niceness}
+        return {name: value for name, value in told.items() if value}
+
     def _put_together(self, admitted: Admitted, link: GrpcLink, traffic: Traffic, audit: Audit) -> Daemon:
         settings, folder = self._settings, admitted.folder
         self._folder = folder
         self._daemon = Daemon(
             self._data_folder(self._admission.name),
             link=link,
-            bench=TrainerProcess(folder / "trainer", warm=settings.trainer == "warm"),
+            bench=TrainerProcess(
+                folder / "trainer",
+                warm=settings.trainer == "warm",
+                share=self._share,
+            ),
             envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
             state=folder,
             stays=settings.stay,

@@ -30,7 +30,13 @@ class ClientSettings:
     state: Path | None = None
     """Where the site keeps its own state; empty: the user's state directory."""
     device: str = "auto"
-    """Where to train: auto, cpu or cuda."""
+    """Where to train: auto (a graphics card if there is one), cpu, cuda, cuda:1 or mps."""
+    threads: Annotated[int, Field(ge=0, le=1024), Why("0 sets no limit")] = 0
+    """The most threads that training takes on this machine, whatever the run says; 0 sets no limit."""
+    nice: Annotated[
+        int, Field(ge=0, le=19), Why("as of the command nice; less than 0 is the administrator's")
+    ] = 0
+    """How far training steps back behind other programs: 0 not at all, 19 altogether. The daemon itself does not."""
     wait: Annotated[float | None, Field(ge=0, le=2_592_000), Why("30 days are the most")] = None
     """Seconds to wait at the start for a coordinator that is not there yet; empty: 60 on its own machine, and none with
     an invitation.

@@ -184,6 +184,14 @@ _SHOWN: tuple[tuple[Number, Callable[[Seen], Values]], ...] = (
         lambda seen: _by_label(seen.watch.trainer.memory),
     ),
     (
+        Number(
+            "pfl_site_batches_halved",
+            "gauge",
+            "1 if the last training passed its batches through the network in two halves, for want of memory.",
+        ),
+        lambda seen: _one(seen.watch.trainer.halved),
+    ),
+    (
         Number("pfl_site_certificate_end_timestamp_seconds", "gauge", "End of this site's certificate."),
         lambda seen: _one(seen.around.certificate_end),
     ),

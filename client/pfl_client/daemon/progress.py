@@ -63,6 +63,8 @@ class SiteProgress:
             told |= {"bytes_down": came - self._came, "bytes_up": went - self._went}
         self._came, self._went = came, went
         if task.kind is Kind.TRAIN:
+            if self._watch.trainer.halved:
+                told["batches"] = "in two halves: too little memory"
             log.info("round trained, not sent: drawn to drop out" if task.drop else "round trained", **told)
         elif task.kind is Kind.EVALUATE:
             log.info("measured", **told)

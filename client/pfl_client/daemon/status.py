@@ -70,6 +70,8 @@ class TrainerNumbers:
     device: str = ""
     """Where it computes, once it has said so."""
     memory: dict[str, int] = field(default_factory=dict)
+    halved: bool = False
+    """Whether the last training passed its batches through the network in halves, for want of memory."""
     lost: int = 0
     """Processes that died."""
     trained: int = 0
@@ -150,5 +152,5 @@ class Watch:
             self.seconds.setdefault(phase, Summed()).add(seconds)
         trainer.device, trainer.memory = done.device, dict(done.memory)
         if task.kind is Kind.TRAIN:
-            run.learning = dict(done.metrics)
+            run.learning, trainer.halved = dict(done.metrics), done.halved
             trainer.trained, trainer.usual_samples = trainer.trained + 1, trainer.samples

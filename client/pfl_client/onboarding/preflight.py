@@ -11,7 +11,7 @@ from typing import TypeVar
 import structlog
 
 from pfl_client.trainer_process.api import DataFolder, TrainerLost
-from pfl_client.trainer_process.process import TrainerProcess
+from pfl_client.trainer_process.process import Share, TrainerProcess
 from pfl_common.errors import Unavailable
 from pfl_common.spec.run import Description
 
@@ -22,10 +22,10 @@ LOOK_SECONDS = 0.5
 """How often it is looked whether the coordinator is there by now."""
 
 
-async def look_at(folder: DataFolder) -> Description:
+async def look_at(folder: DataFolder, share: Share) -> Description:
     """Describe the data; unusable data are an error before any waiting."""
     with TemporaryDirectory(prefix="pfl-") as place:
-        bench = TrainerProcess(Path(place))
+        bench = TrainerProcess(Path(place), share=share)
         try:
             return await bench.describe(folder)
         except TrainerLost as lost:

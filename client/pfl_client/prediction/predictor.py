@@ -12,9 +12,10 @@ from torch import Tensor
 from pfl_client.prediction.find_model import find_model
 from pfl_client.prediction.inputs import Block, Inputs, Unread, Wanted, list_inputs
 from pfl_client.prediction.serving import Served, read_served
-from pfl_client.trainer.session import choose_device, settle_torch
+from pfl_client.trainer.device import choose, settle
 from pfl_client.trainer.tasks import EVALUATION_BATCH
 from pfl_common.errors import DataError
+from pfl_common.learning.arithmetic import widen
 from pfl_common.learning.method import Samples
 from pfl_common.randomness import generators
 
@@ -49,7 +50,7 @@ class Predictor:
 
     def __init__(self, served: Served, *, device: str = "cpu") -> None:
         self.served = served
-        self._device = choose_device(device)
+        self._device = choose(device).name
         served.participant.to(self._device)
 
     @classmethod
@@ -107,11 +108,17 @@ class Predictor:
     def score(self, samples: Samples) -> Iterator[dict[str, Tensor]]:
         """Each head's scores, in batches of the size a site's own evaluation uses: then its bits are the same."""
         spec = self.served.spec
-        settle_torch(spec.threads)
+        settle(spec.threads)
         for number, (x, _) in enumerate(samples.batches(EVALUATION_BATCH)):
             # A few methods draw when they predict (FedCP with gumbel noise): twice the same.
             with torch.no_grad(), generators.scope(spec.seed, self.served.site, "predict", number):
-                yield {name: s.cpu() for name, s in self.served.participant.views(x.to(self._device)).items()}
+                yield {name: widen(s).cpu() for name, s in self._views(x.to(self._device)).items()}
+
+    def _views(self, x: Tensor) -> dict[str, Tensor]:
+        """In the run's own precision: then a site's predictions are those that its evaluation scored."""
+        participant = self.served.participant
+        with participant.arithmetic.autocast(x.device):
+            return participant.views(x)
 
     def _name(self, scores: Tensor) -> list[View]:
         best = scores.argmax(1).tolist()

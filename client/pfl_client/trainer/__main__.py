@@ -1,8 +1,12 @@
-"""`python -m pfl_client.trainer ADDRESS`: started by the daemon only."""
+"""`python -m pfl_client.trainer ADDRESS NICENESS`: started by the daemon only."""
 
+import os
 import sys
 
 from pfl_client.trainer.loop import main
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    # Before any thread is there: on Linux each has a niceness of its own, and takes it from who starts it.
+    address, *niceness = sys.argv[1:]
+    os.nice(int(niceness[0]) if niceness else 0)
+    main(address)

@@ -7,29 +7,33 @@ Errors a person can mend are `UserError`; `task_errors.Declined` among them says
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from weakref import WeakValueDictionary
 
 import numpy as np
+import structlog
 import torch
 from safetensors.torch import load_file
 
 from pfl_client import data
 from pfl_client.trainer import tasks as work
+from pfl_client.trainer.device import Device, check_precision, choose, settle
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file
 from pfl_client.trainer_process.task_errors import Diverged, OutOfMemory, TooFew, WrongShape, disk_full
 from pfl_common import methods
-from pfl_common.errors import Refused, SettingError, TooFewSamples
+from pfl_common.errors import Refused, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
+from pfl_common.learning.partition import has_batch_norm
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
@@ -38,8 +42,19 @@ from pfl_common.tensors.check import check_finite, find_infinite
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, flatten
 
+log = structlog.get_logger("pfl.trainer")
+
 _TEMPLATES: WeakValueDictionary[tuple[str, str, str], Participant] = WeakValueDictionary()
 """First models that some bench holds, by run, bytes and device. They are copied, never trained."""
+
+
+@dataclass
+class Parts:
+    """In how many parts this machine's memory makes batches pass through the network."""
+
+    number: int = 1
+    refused: str = ""
+    """Why they cannot be halved, once that is known."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +64,21 @@ class _Opened:
     spec: RunSpec
     init: Path
     data: LocalData
-    device: str
+    device: Device
+    threads: int
     template: Participant | None
     """The first model, to be copied for each task; None when that would hold too much memory between tasks."""
     room: Callable[[int], memoryview]
     """Memory for an update."""
 
+    parts: Parts = field(default_factory=Parts)
     ready: list[Participant] = field(default_factory=list)
     """A copy made ahead of its task."""
 
     def participant(self) -> Participant:
         """As every site starts."""
         if self.template is None:
-            return _first(self.spec, self.init, self.device)
+            return _first(self.spec, self.init, self.device.name)
         return self.ready.pop() if self.ready else copy.deepcopy(self.template)
 
     def make_ready(self) -> None:
@@ -81,28 +98,31 @@ class Workbench:
     def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""
         # Before the run knows this site: the user who named a device that is not here corrects it and starts again.
-        choose_device(folder.device)
+        choose(folder.device)
         return data.describe(folder)
 
     def open(self, folder: DataFolder, spec: str, init: Path) -> None:
         """Take a run's specification and first model; read the data; refuse what does not fit together."""
         run = RunSpec.from_json(spec)
-        settle_torch(run.threads)
+        threads = _limit_threads(run, folder.threads)
+        settle(threads)
         local = data.load(folder, run)
-        device = choose_device(folder.device)
-        with _explained(run, device):
+        device = choose(folder.device)
+        check_precision(device, run.precision)
+        opened = _Opened(run, init, local, device, threads, None, self._room)
+        with _explained(opened, opened.parts):
             # Tried once here, so that a wrong first model ends the joining and not the first round.
-            template = _template(run, init, device)
-            self._opened = _Opened(run, init, _on_device(local, device), device, template, self._room)
+            template = _template(run, init, device.name)
+            self._opened = replace(opened, data=_on_device(local, device.name), template=template)
 
     def work(self, job: Job, progress: Progress) -> Done:
         """Do a task: from the vault's generation and the download to files and an update."""
         if self._opened is None:
             raise RuntimeError("work() before open(): the bench has no run")
         # The number of threads is a property of the calling thread: the simulator's worker threads come and go.
-        generators.pin_threads(self._opened.spec.threads)
-        with _explained(self._opened.spec, self._opened.device), disk_full(job.keep_as.parent):
-            return _work(self._opened, job, progress)
+        generators.pin_threads(self._opened.threads)
+        with disk_full(job.keep_as.parent):
+            return _work_within_memory(self._opened, job, progress)
 
     def make_ready(self) -> None:
         """Prepare for the next task what does not depend on it."""
@@ -114,15 +134,63 @@ class Workbench:
         self._opened = None
 
 
-def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
+def _limit_threads(run: RunSpec, most: int) -> int:
+    """The run's threads, as far as this machine's owner allows them; a run that promises equal bits has one."""
+    threads = min(run.threads, most) if most else run.threads
+    if threads < run.threads:
+        words = "other bits than with the run's number: it promises none (repeatable = false)"
+        log.warning(
+            "trains with fewer threads than the run", threads=threads, run_has=run.threads, gives=words
+        )
+    return threads
+
+
+def _work_within_memory(opened: _Opened, job: Job, progress: Progress) -> Done:
+    """Do a task; one that ran out of memory in training once more, with each batch in two halves."""
+    parts = opened.parts
+    if job.task.kind is not Kind.TRAIN or parts.number > 1 or parts.refused:
+        return _attempt(opened, job, progress, parts.number)
+    try:
+        return _attempt(opened, job, progress, parts.number)
+    except OutOfMemory:
+        pass  # Only after this block is what the first attempt held let go, and loops among it by the collector.
+    gc.collect()
+    opened.device.empty_cache()
+    parts.refused = _why_whole(opened)
+    if parts.refused:
+        raise _lacks_memory(opened, parts)
+    done = _attempt(opened, job, progress, 2)
+    parts.number = 2
+    log.warning("too little memory: from now on batches are trained in two halves", round=job.task.round)
+    return done
+
+
+def _attempt(opened: _Opened, job: Job, progress: Progress, number: int) -> Done:
+    with _explained(opened, Parts(number, opened.parts.refused)):
+        return _work(opened, job, progress, number)
+
+
+def _why_whole(opened: _Opened) -> str:
+    """Why batches cannot be trained in halves of equal mathematics; empty if they can."""
+    participant = opened.participant()
+    if participant.settings.batch == 1:
+        return "it is one sample"
+    if has_batch_norm(participant):
+        return "its batch norm takes mean and variance of a whole batch"
+    return participant.whole_batch
+
+
+def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
     seconds: dict[str, float] = {}
     with _timed("load", seconds):
         participant = _prepare(opened, job, progress)
+        participant.arithmetic.parts = parts
         down = _read_parcel(job.down, opened.spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
-        down = down.apply(lambda value: value.to(opened.device))
+        down = down.apply(lambda value: value.to(opened.device.name))
     with _timed("train", seconds):
         task = replace(job.task, late=opened.data.site not in opened.spec.roster)
         outcome = work.perform(participant, opened.data, down, task)
+        opened.device.synchronise()
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
         if job.task.kind is not Kind.EVALUATE:
@@ -130,8 +198,16 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         if outcome.serving is not None and job.serve_as is not None:
             _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
         up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)
-    device, memory = name_device(opened.device), measure_memory(opened.device)
-    return Done(outcome.scores, outcome.metrics, up, groups, seconds, device, memory)
+    return Done(
+        outcome.scores,
+        outcome.metrics,
+        up,
+        groups,
+        seconds,
+        opened.device.describe(),
+        opened.device.memory(),
+        halved=parts > 1,
+    )
 
 
 def _template(spec: RunSpec, init: Path, device: str) -> Participant | None:
@@ -240,7 +316,7 @@ def _diverged(seen: str, lr: object, task: Task) -> Diverged:
 
 
 @contextmanager
-def _explained(spec: RunSpec, device: str) -> Iterator[None]:
+def _explained(opened: _Opened, parts: Parts) -> Iterator[None]:
     """While open, what can go wrong with memory and shapes is said in words."""
     try:
         yield
@@ -252,63 +328,25 @@ def _explained(spec: RunSpec, device: str) -> Iterator[None]:
         ) from error
     except TooFewSamples as error:
         raise TooFew(error.seen, expected=error.expected, advice=error.advice) from error
+    except work.Undivided as undivided:
+        opened.parts.refused = str(undivided)
+        raise _lacks_memory(opened, opened.parts) from None
     except (MemoryError, RuntimeError) as error:
-        if not _is_memory(error):
+        if not opened.device.is_exhausted(error):
             raise
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        raise OutOfMemory(
-            f"there is too little memory on {device} for {spec.model.backbone} and {spec.model.shape}",
-            expected="room for the model, its gradients and one batch",
-            advice="close other programs, use --device cpu, or ask for a run with a smaller batch",
-        ) from error
+        opened.device.empty_cache()
+        raise _lacks_memory(opened, parts) from error
 
 
-def _is_memory(error: Exception) -> bool:
-    # On a CPU torch has no exception of its own for this, only these words.
-    known = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
-    return known or "DefaultCPUAllocator" in str(error)
-
-
-def choose_device(asked: str) -> str:
-    """The device that "auto" means here, or the one asked for if this machine has it."""
-    if asked == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=asked)
-    except (RuntimeError, AssertionError):
-        raise SettingError(
-            f"this machine has no device {asked!r}",
-            expected="cpu, cuda or auto",
-            advice="use --device auto, or look at the driver with nvidia-smi",
-        ) from None
-    return asked
-
-
-def name_device(device: str) -> str:
-    """A device's name for people: for a graphics card, its model."""
-    return f"{device}: {torch.cuda.get_device_name(device)}" if device.startswith("cuda") else device
-
-
-def measure_memory(device: str) -> dict[str, int]:
-    """Bytes this process holds: in the machine, where the system tells, and on a graphics card, if it uses one."""
-    held = {}
-    with suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        held["resident"] = pages * os.sysconf("SC_PAGE_SIZE")
-    if device.startswith("cuda"):
-        held["device"] = torch.cuda.memory_reserved(device)
-    return held
-
-
-def settle_torch(threads: int) -> None:
-    """Make torch give the same bits each time, as far as it can: fixed threads, deterministic algorithms."""
-    generators.pin_threads(threads)
-    # The same switch as use_deterministic_algorithms(True, warn_only=True), which imports a whole compiler first.
-    torch.set_deterministic_debug_mode("warn")
-    # It would write NaN into all fresh memory, to find code that reads it: not worth the time here.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
-    torch.backends.cudnn.benchmark = False
+def _lacks_memory(opened: _Opened, parts: Parts) -> OutOfMemory:
+    model = opened.spec.model
+    halves = ", with each batch in two halves too" if parts.number > 1 else ""
+    whole = f"; a batch cannot be halved: {parts.refused}" if parts.refused else ""
+    return OutOfMemory(
+        f"there is too little memory on {opened.device.name} for {model.backbone} and {model.shape}{halves}{whole}",
+        expected="room for the model, its gradients and one batch",
+        advice="ask for a smaller batch (--set batch=...), or train on another device (--device)",
+    )
 
 
 def _on_device(local: LocalData, device: str) -> LocalData:

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common.evaluation import vector
 from pfl_common.learning import measures
+from pfl_common.learning.arithmetic import widen
 from pfl_common.learning.method import LocalData, Metrics, Participant, Samples, probe
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.randomness import generators
@@ -23,6 +24,10 @@ from pfl_common.tensors.update import Up
 EVALUATION_BATCH = 256
 FEATURES_SEEN = 512
 """Test samples whose features are looked at after each training: enough for a curve, cheap beside the training."""
+
+
+class Undivided(Exception):
+    """A batch was divided whose parts do not add up to it; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,21 @@ def train(participant: Participant, data: LocalData, down: State, task: Task) ->
         with generators.scope(data.seed, data.site, task.round, "pre"):
             scores = evaluate(participant, data, down, task)
     participant.receive(down, task)
-    metrics = participant.learn(data, task)
+    metrics = learn(participant, data, task)
     metrics |= diagnose(participant, data, task)
     if point in ("post", "both"):
         scores |= score(participant, data, "post")
     up = None if task.drop else participant.report(data, task)
     return Outcome(State.view(participant, participant.stays(task.phase)), scores, metrics, up)
+
+
+def learn(participant: Participant, data: LocalData, task: Task) -> Metrics:
+    """The method's training; a batch that goes in parts through layers which draw noise is not what it was whole."""
+    before = generators.mark()
+    metrics = participant.learn(data, task)
+    if participant.arithmetic.parts > 1 and generators.mark() != before:
+        raise Undivided("a layer of the network draws noise for a batch as a whole")
+    return metrics
 
 
 def diagnose(participant: Participant, data: LocalData, task: Task) -> Metrics:
@@ -155,7 +169,10 @@ def _measure(participant: Participant, samples: Samples) -> dict[str, list[float
     participant.eval()
     with torch.no_grad():
         for x, y in samples.batches(EVALUATION_BATCH):
-            for view, scores in participant.views(x).items():
+            with participant.arithmetic.autocast(x.device):
+                views = participant.views(x)
+            for view, given in views.items():
+                scores = widen(given)
                 correct[view] = correct.get(view, 0) + int((scores.argmax(1) == y).sum())
                 loss[view] = loss.get(view, 0.0) + _loss(scores, y)
             participant.progress(0)

@@ -29,6 +29,8 @@ class DataFolder:
     site: str
     strict: bool = False
     device: str = "auto"
+    threads: int = 0
+    """The most threads a trainer may have on this machine, whatever the run says; 0 sets no limit."""
     hold_out: float = 0.0
     """Share of each class of the training part that becomes the validation part of a site that has none."""
     blind: bool = False
@@ -65,6 +67,8 @@ class Done:
     """Where it was computed."""
     memory: dict[str, int] = field(default_factory=dict)
     """Bytes the trainer's process holds at the end of the job: "resident", and "device" on a graphics card."""
+    halved: bool = False
+    """Whether batches went through the network in two halves, because there is too little memory for a whole one."""
 
 
 class TrainerLost(Exception):

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,12 +30,28 @@ from pfl_common.spec.run import Description
 LONGEST_SOCKET_PATH = 103
 """In bytes; what macOS allows (Linux allows 107)."""
 
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
 Answer = TypeVar("Answer", bound=protocol.Letter)
 Said = TypeVar("Said")
 
 
 class TrainerFailed(TrainerLost):
     """A fault of the program in the trainer, which has been ended."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a trainer may take of a machine that others use too."""
+
+    niceness: int = 0
+    """By how much it is nicer than the daemon: 19 runs when nobody else wants to."""
+    threads: int = 0
+    """The most threads of each library that computes; 0 sets no limit."""
+
+    def environment(self) -> dict[str, str]:
+        """What such libraries read when they are loaded, before anybody can ask them."""
+        return dict.fromkeys(_THREADS, str(self.threads)) if self.threads else {}
 
 
 class TrainerProcess:
@@ -44,16 +61,18 @@ class TrainerProcess:
     After a loss the next call starts a new process and opens the run again, so a caller just asks once more.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each call names the few that it changes
         self,
         folder: Path,
         *,
         warm: bool = True,
         pool: Pool | None = None,
+        share: Share | None = None,
         start_seconds: float = 120.0,
         grace_seconds: float = 5.0,
     ) -> None:
         self._folder, self._warm, self._pool = folder, warm, pool or Pool()
+        self._share = share or Share()
         self._start_seconds, self._grace_seconds = start_seconds, grace_seconds
         self._running: _Running | None = None
         self._opened: tuple[DataFolder, str, Path] | None = None
@@ -108,7 +127,9 @@ class TrainerProcess:
     ) -> tuple[Answer, memoryview]:
         try:
             if self._running is None:
-                self._running = await _start(self._folder, self._pool, seconds=self._start_seconds)
+                self._running = await _start(
+                    self._folder, self._pool, self._share, seconds=self._start_seconds
+                )
             await self._running.send(letter, body)
             answer, beside = await self._listen(self._running, progress)
         except BaseException:
@@ -196,7 +217,7 @@ class _Running:
             await self._gone
 
 
-async def _start(folder: Path, pool: Pool, *, seconds: float) -> _Running:
+async def _start(folder: Path, pool: Pool, share: Share, *, seconds: float) -> _Running:
     place = _private_place(folder)
     # One context for the process: it owns a thread, and sockets of one-off trainers come and go.
     socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
@@ -205,7 +226,7 @@ async def _start(folder: Path, pool: Pool, *, seconds: float) -> _Running:
         address = f"ipc://{place / 's'}"
         socket.bind(address)
         secret = secrets.token_bytes(protocol.SECRET_BYTES)
-        running = _Running(await _launch(address, secret), socket, secret, pool)
+        running = _Running(await _launch(address, secret, share), socket, secret, pool)
         await _greet(running, seconds)
     except BaseException:
         socket.close()
@@ -229,13 +250,14 @@ async def _greet(running: _Running, seconds: float) -> None:
         raise
 
 
-async def _launch(address: str, secret: bytes) -> asyncio.subprocess.Process:
+async def _launch(address: str, secret: bytes, share: Share) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # the current folder is not searched for modules: it may be anybody's
         "-m",
         "pfl_client.trainer",
         address,
+        str(share.niceness),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         # A workspace of fixed size, without which CUDA sums in an order of its own; and huge pages for large tensors.
@@ -243,6 +265,7 @@ async def _launch(address: str, secret: bytes) -> asyncio.subprocess.Process:
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             "THP_MEM_ALLOC_ENABLE": "1",
             **os.environ,
+            **share.environment(),
             logs.STYLE: logs.style(),
         },
         # Ctrl-C on the terminal is for the daemon, which ends the trainer when its work is safe.

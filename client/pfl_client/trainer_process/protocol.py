@@ -107,6 +107,7 @@ class Finished:
     seconds: dict[str, float] = field(default_factory=dict)
     device: str = ""
     memory: dict[str, int] = field(default_factory=dict)
+    halved: bool = False
     up: Path | None = None
     beside: bool = False
     says: Literal["finished"] = "finished"
@@ -261,6 +262,7 @@ def answer_with(done: Done) -> tuple[Finished, Buffer]:
         done.seconds,
         device=done.device,
         memory=done.memory,
+        halved=done.halved,
         up=path,
         beside=beside,
     )
@@ -271,7 +273,14 @@ def read_done(letter: Finished, body: Buffer) -> Done:
     """The reverse of `answer_with`."""
     up: Parcel | None = body if letter.beside else letter.up
     return Done(
-        letter.scores, letter.metrics, up, letter.groups, letter.seconds, letter.device, letter.memory
+        letter.scores,
+        letter.metrics,
+        up,
+        letter.groups,
+        letter.seconds,
+        letter.device,
+        letter.memory,
+        halved=letter.halved,
     )
 
 

@@ -22,7 +22,7 @@ Like = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="End with 0 although files could not be read; they are still told.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 
 
 def predict(

@@ -54,6 +54,7 @@ CONTRACT = {
     "pfl_site_refused": ("counter", ("code",)),
     "pfl_site_lost_trainers": ("counter", ()),
     "pfl_site_trainer_memory_bytes": ("gauge", ("of",)),
+    "pfl_site_batches_halved": ("gauge", ()),
     "pfl_site_certificate_end_timestamp_seconds": ("gauge", ()),
     "pfl_site_disk_free_bytes": ("gauge", ()),
 }
@@ -65,7 +66,7 @@ class Measured(Trainer):
     async def work(self, job: Job, progress: Progress) -> Done:
         done = await super().work(job, progress)
         memory = {"resident": 300 << 20, "device": 2 << 30}
-        return replace(done, seconds=dict(TRAINED), device="cuda: Card 7", memory=memory)
+        return replace(done, seconds=dict(TRAINED), device="cuda: Card 7", memory=memory, halved=True)
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +150,7 @@ async def test_a_run_of_two_rounds(tmp_path: Path) -> None:
     assert {"pre/test/combined": 0.5} == values(seen["pfl_site_loss"])
     assert {"loss": 1.0} == values(seen["pfl_site_learning"])
     assert {"resident": 314572800.0, "device": 2147483648.0} == values(seen["pfl_site_trainer_memory_bytes"])
+    assert 1.0 == one(seen["pfl_site_batches_halved"])
     assert {"over"} == {name for name, value in values(seen["pfl_site_doing"]).items() if value}
     who = {"site": "hospital-a", "run": "run-1", "method": "fedavg", "version": "0.1.0"}
     assert who | {"device": "cuda: Card 7"} == seen["pfl_site"].samples[0].labels

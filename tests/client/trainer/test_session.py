@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,8 +15,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from structlog.testing import capture_logs
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from pfl_client.trainer import session, tasks
+from pfl_client import data
+from pfl_client.prediction.predictor import Predictor
+from pfl_client.trainer import device, session, tasks
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import DataFolder, Done, Job
 from pfl_client.trainer_process.task_errors import (
@@ -29,8 +35,9 @@ from pfl_client.trainer_process.task_errors import (
 from pfl_common import methods
 from pfl_common.errors import SettingError, TooFewSamples
 from pfl_common.evaluation import WIDTH
+from pfl_common.learning.arithmetic import Arithmetic, Loss
 from pfl_common.learning.method import LocalData, Metrics, Participant
-from pfl_common.spec.run import Kind, Task
+from pfl_common.spec.run import Json, Kind, Task
 from pfl_common.tensors import codec, mapped
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import Up, unflatten
@@ -348,12 +355,148 @@ def test_a_closed_bench_has_no_run(tmp_path: Path) -> None:
         bench.work(desk.job(), ignore)
 
 
-def test_a_graphics_card_has_a_name_and_a_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch holds there is told beside the process's own memory; without a card there is nothing to tell."""
-    cards = {"cuda:1": 3 << 30}
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Card of {device}")
-    monkeypatch.setattr(torch.cuda, "memory_reserved", cards.__getitem__)
-    assert "cuda:1: Card of cuda:1" == session.name_device("cuda:1")
-    assert 3 << 30 == session.measure_memory("cuda:1")["device"]
-    assert "cpu" == session.name_device("cpu")
-    assert "device" not in session.measure_memory("cpu")
+class Scarce:
+    """Stands in for a method's loss on a device with room for so many samples at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.sizes: list[int] = []
+        self.alive: list[int] = []
+        self._room = room
+        self._real, self._users = Arithmetic._differentiate, list[weakref.ref[Arithmetic]]()
+        monkeypatch.setattr(Arithmetic, "_differentiate", lambda *given: self._look(*given))
+
+    def _look(self, own: Arithmetic, loss: Loss, parameters: list[Tensor], x: Tensor, y: Tensor) -> object:
+        self.sizes.append(len(y))
+        self._users.append(weakref.ref(own))
+        self.alive.append(len({id(user()) for user in self._users if user() is not None}))
+        if len(y) > self._room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self._real(own, loss, parameters, x, y)
+
+
+def test_batches_are_halved_once_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task is done again from its beginning with halves; the next one begins with them; the first try is let go."""
+    desk = Desk(tmp_path)
+    whole = open_bench(desk).work(desk.job(), ignore)
+    assert not whole.halved
+    scarce = Scarce(monkeypatch, 4)
+    bench = open_bench(desk)
+    with capture_logs() as said:
+        done = bench.work(desk.job(), ignore)
+    assert done.halved
+    assert [8, *[4] * 6] == scarce.sizes
+    assert {1} == set(scarce.alive), "what the first try held is not there any more"
+    assert ["warning"] == [line["log_level"] for line in said]
+    assert "two halves" in said[0]["event"]
+    one, other = read_up(desk, whole), read_up(desk, done)
+    gaps = [(term.value - other.summed[name].value).abs().max() for name, term in one.summed.items()]
+    assert 0 < max(gaps) < 1e-6
+    scarce.sizes.clear()
+    assert done.up == bench.work(desk.job(), ignore).up, "halves twice are the same bits"
+    assert [4] * 6 == scarce.sizes
+
+
+def test_halves_that_do_not_fit_are_declined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once and no more; the words say that it was tried."""
+    desk, scarce = Desk(tmp_path), Scarce(monkeypatch, 3)
+    with pytest.raises(OutOfMemory, match="two halves too"):
+        open_bench(desk).work(desk.job(), ignore)
+    assert [8, 4] == scarce.sizes
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "why"),
+    [
+        ("fedavg", {"backbone": "resnet8"}, "batch norm"),
+        ("fedcp", {}, "compares the samples"),
+        ("fedpick", {}, "draws noise"),
+        ("fedavg", {"batch": 1}, "one sample"),
+    ],
+)
+def test_a_batch_whose_halves_do_not_add_up_is_declined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, settings: dict[str, Json], why: str
+) -> None:
+    """As before, and with the reason, which the next task finds known."""
+    desk, scarce = Desk(tmp_path, method, **settings), Scarce(monkeypatch, 0)
+    bench = open_bench(desk)
+    for tries in (1, 2):
+        with pytest.raises(OutOfMemory, match=f"cannot be halved: .*{why}"):
+            bench.work(desk.job(), ignore)
+        assert tries == len(scarce.sizes)
+
+
+def test_a_network_that_draws_noise_is_not_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout of two halves is not that of the whole: it is noticed, whatever the layer is called."""
+    desk = Desk(tmp_path)
+    real = methods.load("fedavg").client.forward
+
+    def drop(self: Participant, x: Tensor) -> Tensor:
+        return real(self, torch.dropout(x, 0.5, self.training))
+
+    monkeypatch.setattr(methods.load("fedavg").client, "forward", drop)
+    Scarce(monkeypatch, 4)
+    bench = open_bench(desk)
+    for _ in range(2):
+        with pytest.raises(OutOfMemory, match=r"cannot be halved: .*draws noise"):
+            bench.work(desk.job(), ignore)
+
+
+def test_only_training_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measurement that runs out of memory has no batch of training to halve."""
+    desk, tries = Desk(tmp_path), []
+    monkeypatch.setattr(tasks, "evaluate", lambda *given: tries.append(1) or fail(MemoryError())())
+    with pytest.raises(OutOfMemory):
+        open_bench(desk).work(desk.job(Kind.EVALUATE), ignore)
+    assert [1] == tries
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 9])
+def test_a_machines_limit_of_threads(tmp_path: Path, most: int) -> None:
+    """It lowers the run's number, never raises it, and what follows is said; a repeatable run has one thread anyway."""
+    desk = Desk(tmp_path)
+    desk.spec, seen = replace(desk.spec, threads=2, repeatable=False), list[int]()
+    bench, folder = Workbench(), replace(desk.folder, threads=most)
+    with capture_logs() as said:
+        bench.open(folder, desk.spec.to_json(), desk.init)
+    bench.work(desk.job(), lambda samples: seen.append(torch.get_num_threads()))
+    assert {1 if most == 1 else 2} == set(seen)
+    assert (most == 1) == bool(said)
+    assert all("repeatable = false" in line["gives"] for line in said)
+    torch.set_num_threads(1)
+
+
+def test_a_run_in_bfloat16_sends_float32(tmp_path: Path) -> None:
+    """The update fits the manifest, and is another than in float32; predictions are those that were scored."""
+    desk = Desk(tmp_path)
+    wide = open_bench(desk).work(desk.job(), ignore)
+    desk.spec = replace(desk.spec, precision="bfloat16", repeatable=False)
+    half = open_bench(desk).work(desk.job(), ignore)
+    assert wide.up != half.up
+    assert len(wide.up) == len(half.up)
+    gaps = [
+        (term.value - read_up(desk, half).summed[name].value).abs().max()
+        for name, term in read_up(desk, wide).summed.items()
+    ]
+    assert 0 < max(gaps) < 0.05
+    serving = tmp_path / "serving.safetensors"
+    told = open_bench(desk).work(desk.job(Kind.FINISH, 3, serve_as=serving), ignore).scores
+    predictor = Predictor.load(serving)
+    test = data.load(desk.folder, desk.spec).test
+    [scores] = predictor.score(test)
+    assert torch.float32 == scores["combined"].dtype
+    loss = float(cross_entropy(scores["combined"], test.y, reduction="sum")) / len(test)
+    assert told["pre/test/combined"][4] == loss
+    wide_scores = predictor.served.participant(test.take(torch.arange(8))[0])
+    assert loss != cross_entropy(wide_scores, test.y).item()
+
+
+def test_a_device_that_lacks_the_runs_numbers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the run is opened, in words that name both ways out."""
+    desk = Desk(tmp_path)
+    desk.spec = replace(desk.spec, precision="bfloat16", repeatable=False)
+    monkeypatch.setattr(device.Device, "takes", lambda self, precision: precision == "float32")
+    with pytest.raises(SettingError, match="does not compute in bfloat16") as caught:
+        open_bench(desk)
+    assert "--device cpu" in caught.value.advice

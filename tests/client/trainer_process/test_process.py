@@ -20,7 +20,8 @@ from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process import process as ipc
 from pfl_client.trainer_process import protocol
 from pfl_client.trainer_process.api import DataFolder, Done, Job, TrainerLost
-from pfl_client.trainer_process.process import TrainerFailed, TrainerProcess
+from pfl_client.trainer_process.buffers import Pool
+from pfl_client.trainer_process.process import Share, TrainerFailed, TrainerProcess
 from pfl_client.trainer_process.task_errors import Declined, Diverged
 from pfl_common.errors import DataError, UserError
 from pfl_common.spec.run import Kind
@@ -345,3 +346,20 @@ def test_a_fault_is_told_without_values_and_file_names(error: Exception, shown: 
 def test_an_end_is_put_into_words(code: int, words: str) -> None:
     """A signal is called by its name."""
     assert re.search(words, ipc.describe_end(code))
+
+
+async def test_a_trainer_on_a_shared_machine(tmp_path: Path) -> None:
+    """It alone steps back, with each of its threads; its libraries are told how many threads they may have."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    running = await ipc._start(tmp_path, Pool(), Share(niceness=7, threads=3), seconds=60)
+    try:
+        pid = running.process.pid
+        assert own + 7 == os.getpriority(os.PRIO_PROCESS, pid)
+        if (threads := Path(f"/proc/{pid}/task")).is_dir():
+            assert {own + 7} == {os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in threads.iterdir()}
+            told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            assert {b"OMP_NUM_THREADS=3", b"MKL_NUM_THREADS=3"} <= set(told)
+    finally:
+        await running.end(0.0)
+    assert own == os.getpriority(os.PRIO_PROCESS, 0)
+    assert {} == Share().environment()

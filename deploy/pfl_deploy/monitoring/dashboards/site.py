@@ -241,9 +241,13 @@ _TROUBLE = Row(
             "timeseries",
             "Trainers lost",
             "Trainer processes that died since the program was started. More than one in an hour: see runbook "
-            "PflTrainerLost.",
+            "PflTrainerLost. `halved` is 1 where memory is too little for whole batches, and "
+            "halves of them are trained.",
             "none",
-            (ask_site("pfl_site_lost_trainers_total@", "died"),),
+            (
+                ask_site("pfl_site_lost_trainers_total@", "died"),
+                ask_site("pfl_site_batches_halved@", "halved"),
+            ),
             4,
             Look(low=0, decimals=0),
         ),
