@@ -263,6 +263,10 @@ def report(
 
 @app.command()
 def doctor(
+    thing: Annotated[
+        Path | None,
+        typer.Argument(help="A data folder, an invitation, a state folder: look at this first."),
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Look through this data folder too.")] = None,
     join: Annotated[Path | None, typer.Option(help="Try this invitation's addresses too.")] = None,
     server: Server = None,
@@ -272,7 +276,7 @@ def doctor(
     """Say what is wrong here and what to do: data, invitation, machine, coordinators, sites."""
     from pfl_deploy.doctor import examination
 
-    asked = examination.Asked(data, join, server, state)
+    asked = examination.Asked(data, join, server, state, thing)
     raise typer.Exit(examination.report(asked, console, as_json=as_json))
 
 

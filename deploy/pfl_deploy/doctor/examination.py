@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 from pfl_client.settings import ClientSettings
-from pfl_deploy.doctor import machine, reaching, sites
-from pfl_deploy.doctor.result import Check, exit_code, guarded
+from pfl_deploy.doctor import coordinator_state, machine, reaching, sites
+from pfl_deploy.doctor.recognition import recognise
+from pfl_deploy.doctor.result import Check, error, exit_code, guarded
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _WIDEST = 110
@@ -30,10 +31,14 @@ class Asked:
     join: Path | None = None
     server: str | None = None
     state: Path | None = None
+    thing: Path | None = None
+    """Any of the first three, or a coordinator's state: it is recognised by what lies in it."""
 
 
 def examine(asked: Asked) -> Iterator[Check]:
     """Everything, in the order in which one would ask; with `--data` or `--join` these first."""
+    if (thing := asked.thing) is not None:
+        yield from guarded(str(thing), partial(_examine_thing, thing))
     state = ClientSettings(state=asked.state).state_folder
     if (data := asked.data) is not None:
         from pfl_deploy.doctor.data import examine_data  # torch
@@ -43,7 +48,27 @@ def examine(asked: Asked) -> Iterator[Check]:
         yield from guarded(f"--join {join.name}", partial(reaching.examine_invitation, join))
     yield from guarded("this machine", partial(machine.examine, state))
     yield from guarded("coordinator", partial(reaching.examine_here, asked.server))
-    yield from guarded("sites", partial(sites.examine, state))
+    look = coordinator_state if recognise(state) == "coordinator's state" else sites
+    yield from guarded("sites", partial(look.examine, state))
+
+
+def _examine_thing(thing: Path) -> Iterator[Check]:
+    match recognise(thing):
+        case "nothing":
+            advice = "check the path; pfl doctor without one looks at this machine"
+            yield error(str(thing), "is not there", advice=advice, code=2)
+        case "data folder":
+            from pfl_deploy.doctor.data import examine_data  # torch
+
+            yield from examine_data(thing)
+        case "invitation":
+            yield from reaching.examine_invitation(thing)
+        case "coordinator's state":
+            yield from coordinator_state.examine(thing)
+        case "site's folder":
+            yield from sites.examine_site(thing.absolute())
+        case "sites' state":
+            yield from sites.examine(thing)
 
 
 def report(asked: Asked, console: Console, *, as_json: bool) -> int:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pfl_client.settings import ClientSettings
-from pfl_common.errors import nearest
+from pfl_common.errors import UserError, nearest
 from pfl_deploy.doctor.result import GIB, Check, error, ok, warning
 from pfl_server.settings import ServerSettings
 
@@ -29,7 +32,12 @@ def examine(state: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Ch
     yield _python()
     yield _package()
     yield from _torch()
+    yield _torchvision()
+    yield _processor()
+    yield _clock(datetime.now(UTC))
     yield _memory()
+    yield _temporary(Path(tempfile.gettempdir()))
+    yield _loopback()
     yield look_at_room("disk of the sites' state", state)
     yield from _proxies(environ)
     yield from _settings(environ)
@@ -61,12 +69,64 @@ def _torch() -> Iterator[Check]:
     yield ok(
         "torch", f"{torch.__version__}, CPU class {capability} on {cores} core{'s' if cores > 1 else ''}"
     )
-    if not torch.cuda.is_available():
+    if torch.backends.mps.is_available():
+        yield ok("GPU", "that of this Mac (mps): training runs there, without float64")
+    elif not torch.cuda.is_available():
         yield ok("GPU", "none that torch can use: training runs on the CPU")
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         free, total = torch.cuda.mem_get_info(number)
         name = torch.cuda.get_device_name(number)
         yield ok("GPU", f"{name}: {free / GIB:.1f} of {total / GIB:.1f} GiB free")
+
+
+def _torchvision() -> Check:
+    advice = "deploy/environment installs the version that fits torch"
+    try:
+        from pfl_common.models.torchvision_import import declared_operators, import_torchvision
+
+        found = import_torchvision()
+    except UserError:
+        return error("torchvision", "is not installed", advice=advice)
+    except (ImportError, OSError, RuntimeError) as failed:
+        return error("torchvision", f"cannot be loaded: {failed}", advice=advice)
+    beside = ", beside a torch without CUDA" if declared_operators() else ""
+    return ok("torchvision", f"{found.__version__}{beside}")
+
+
+def _processor() -> Check:
+    """What a trainer may take of this machine: a site's settings narrow it further."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    niceness, busy = os.getpriority(os.PRIO_PROCESS, 0), os.getloadavg()[0]
+    words = f"{cores} of {os.cpu_count()} cores for programs started here, niceness {niceness}, {busy:.1f} at work now"
+    return ok("processor", f"{words}; pfl-client --threads and --nice bound what training takes")
+
+
+def _clock(now: datetime) -> Check:
+    """Without a coordinator to compare with: no clock may be before the day our own files were written."""
+    written = datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
+    if now < written - timedelta(days=1):
+        words = f"says {now:%Y-%m-%d %H:%M} UTC, and these programs were installed on {written:%Y-%m-%d}"
+        return error("clock", words, advice="set this machine's clock (look at it with: date -u)", code=75)
+    return ok("clock", f"{now:%Y-%m-%d %H:%M} UTC")
+
+
+def _temporary(place: Path) -> Check:
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(bytes(1 << 16))
+    except OSError as failed:
+        advice = "make room there or give this user the right to write, or name another folder with TMPDIR"
+        return error("temporary files", f"{place} takes none: {failed.strerror}", advice=advice, code=4)
+    return ok("temporary files", f"{place} takes them")
+
+
+def _loopback() -> Check:
+    try:
+        with socket.create_server(("127.0.0.1", 0)):
+            return ok("ports", "this machine gives a free one")
+    except OSError as failed:
+        advice = "end programs that hold many connections, or bring the interface up: ip link set lo up"
+        return error("ports", f"127.0.0.1 gives no free one: {failed.strerror}", advice=advice, code=75)
 
 
 def _memory() -> Check:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pfl_client.connection import clock_check
 from pfl_client.connection.channel import is_loopback
 from pfl_common.errors import PflError
-from pfl_common.identity import Found, discovery, read_join_file
+from pfl_common.identity import Found, Invitation, discovery, read_join_file
 from pfl_common.identity.certificates import load_certificates
 from pfl_deploy.doctor.machine import look_at_room
 from pfl_deploy.doctor.result import Check, error, guarded, of_error, ok, warning
@@ -68,6 +68,7 @@ def examine_invitation(file: Path) -> Iterator[Check]:
     about, now = f"--join {file.name}", datetime.now(UTC)
     invitation = read_join_file(file, now=now)
     days = (invitation.expires - now).days
+    yield from _begin_of_authority(about, invitation.ca_pem, now)
     yield ok(about, f"for the site {invitation.site}, good for {days} more day{'s' if days != 1 else ''}")
     if file.stat().st_mode & 0o077:
         advice = f"chmod 600 {file}: a person who reads it can come in once in this site's name"
@@ -75,6 +76,28 @@ def examine_invitation(file: Path) -> Iterator[Check]:
     addresses = invitation.addresses
     for port, address in (("enrolment", addresses.enrolment), ("control", addresses.control)):
         yield from _reach(f"{about}: {port} port", address, invitation.ca_pem)
+    yield from _known_here(about, invitation)
+
+
+def _begin_of_authority(about: str, ca_pem: bytes, now: datetime) -> Iterator[Check]:
+    begins = load_certificates(ca_pem, where="the invitation's CA")[0].not_valid_before_utc
+    if now < begins:
+        words = (
+            f"its federation begins at {begins:%Y-%m-%d %H:%M} UTC, and here it is {now:%Y-%m-%d %H:%M} UTC"
+        )
+        yield error(about, words, advice="set this machine's clock (look at it with: date -u)", code=75)
+
+
+def _known_here(about: str, invitation: Invitation) -> Iterator[Check]:
+    """Whether a coordinator of this machine answers at the invitation's address, and is of another federation."""
+    for found in discovery.list_running():
+        same = invitation.addresses.control in {
+            address.control for address in (found.addresses, *map(found.addresses.under, found.names))
+        }
+        if same and found.federation_id != invitation.federation_id:
+            advice = f"ask its operator for: pfl invite {invitation.site}"
+            words = f"it is of the federation {invitation.federation_id}, and at its address is {found.federation_id}"
+            yield error(about, words, advice=advice, code=2)
 
 
 def _reach(about: str, address: str, ca_pem: bytes) -> Iterator[Check]:

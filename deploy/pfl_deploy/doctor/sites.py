@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pfl_common.files import locks
-from pfl_common.identity.certificates import load_certificates
-from pfl_deploy.doctor.result import Check, error, guarded, ok, warning
+from pfl_common.errors import IdentityError
+from pfl_common.files import locks, private
+from pfl_common.identity.certificates import federation_of, load_certificates
+from pfl_deploy.doctor.result import Check, error, guarded, of_error, ok, warning
 
 SOON_DAYS = 5
 _LOCKS = Path("/proc/locks")
@@ -24,12 +26,15 @@ def examine(state: Path) -> Iterator[Check]:
     if not folders:
         yield ok("sites", f"none has joined a federation from here yet (looked in {state})")
     for folder in folders:
-        yield from guarded(f"site {folder.name}", partial(_examine_site, folder))
+        yield from guarded(f"site {folder.name}", partial(examine_site, folder))
 
 
-def _examine_site(folder: Path) -> Iterator[Check]:
+def examine_site(folder: Path) -> Iterator[Check]:
+    """One site: its daemon and trainer, its keys, its data's place, and what it keeps of each run."""
     about = f"site {folder.name}"
-    yield _daemon(about, folder)
+    yield from _daemon(about, folder)
+    yield from _permissions(about, folder)
+    yield from _federation(about, folder)
     yield _keys(about, folder)
     note = folder / "data.txt"
     if note.is_file() and not Path(note.read_text()).is_dir():
@@ -41,11 +46,61 @@ def _examine_site(folder: Path) -> Iterator[Check]:
     yield from _runs(about, folder)
 
 
-def _daemon(about: str, folder: Path) -> Check:
+def _daemon(about: str, folder: Path) -> Iterator[Check]:
     holder = held_by(folder / "site.lock")
     if holder is None:
-        return ok(about, f"no pfl-client is at work; state in {folder}")
-    return ok(about, f"pfl-client is at work{f' (process {holder})' if holder else ''}; state in {folder}")
+        yield ok(about, f"no pfl-client is at work; state in {folder}")
+        return
+    yield ok(about, f"pfl-client is at work{f' (process {holder})' if holder else ''}; state in {folder}")
+    for trainer in list_trainers(holder):
+        words = f"its trainer (process {trainer}) has niceness {os.getpriority(os.PRIO_PROCESS, trainer)}"
+        yield ok(about, words)
+
+
+def list_trainers(daemon: int, processes: Path = Path("/proc")) -> list[int]:
+    """The trainers that a daemon has started; none where the system does not tell."""
+    found = []
+    for listed in processes.glob(f"{daemon}/task/*/children"):
+        for child in listed.read_text().split():
+            if b"pfl_client.trainer" in (processes / child / "cmdline").read_bytes():
+                found.append(int(child))
+    return sorted(found)
+
+
+def _permissions(about: str, folder: Path) -> Iterator[Check]:
+    """Keys that others can read are refused by the programs when they open them; here all are named."""
+    keys = folder / "keys"
+    looks: list[Callable[[], object]] = [partial(private.check_folder, keys)]
+    looks += [partial(private.read, file) for file in sorted(keys.glob("site.*"))]
+    for look in looks:
+        try:
+            look()
+        except (IdentityError, OSError) as refused:
+            yield of_error(about, refused)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield error(
+            about,
+            f"this user may not write to {folder}",
+            advice=f"give it back: chown -R USER '{folder}'",
+            code=4,
+        )
+
+
+def _federation(about: str, folder: Path) -> Iterator[Check]:
+    """A site's folder lies in its federation's; one that was moved or copied there has keys of another."""
+    file = folder / "keys" / "site.pem"
+    if not file.is_file():
+        return
+    held = load_certificates(file.read_bytes(), where=str(file))
+    found = federation_of(held[-1])
+    if found != folder.parent.name:
+        advice = f"move it to {folder.parent.parent / found / folder.name}, or away"
+        yield error(
+            about,
+            f"its keys are of the federation {found}, and it lies in that of {folder.parent.name}",
+            advice=advice,
+            code=4,
+        )
 
 
 def held_by(lock: Path) -> int | None:
@@ -104,14 +159,41 @@ def _vault(about: str, run: Path) -> Iterator[Check]:
         "bring the site's folder back from a copy, or move this run's folder away: the site begins it anew"
     )
     try:
-        named = [str(one["file"]) for one in json.loads(pointer.read_text())["generations"]]
-    except (ValueError, KeyError, TypeError):
+        content = json.loads(pointer.read_text())
+        named, owner = [str(one["file"]) for one in content["generations"]], content.get("owner", {})
+    except (ValueError, KeyError, TypeError, AttributeError):
         yield error(about, f"{pointer} is damaged", advice=advice, code=4)
         return
+    mine = {"run": run.name, "site": run.parents[1].name}
+    foreign = [f"{what} {owner[what]}" for what in mine if owner.get(what, mine[what]) != mine[what]]
     missing = [name for name in named if not (run / "generations" / name).is_file()]
-    if missing:
-        yield error(about, f"the vault names {missing[0]}, which is not there", advice=advice, code=4)
+    torn = [name for name in named if name not in missing and not is_whole(run / "generations" / name)]
+    if foreign:
+        yield error(
+            about,
+            f"the vault belongs to {' and '.join(foreign)}",
+            advice="move this run's folder to where it belongs, or away",
+            code=4,
+        )
+    elif missing or torn:
+        why = f"{missing[0]}, which is not there" if missing else f"{torn[0]}, which is damaged"
+        yield error(about, f"the vault names {why}", advice=advice, code=4)
     else:
         yield ok(
             about, f"the vault is whole ({len(named)} generation{'s' if len(named) != 1 else ''}); {model}"
         )
+
+
+def is_whole(file: Path) -> bool:
+    """Whether a file of tensors is as long as its own header says."""
+    size = file.stat().st_size
+    with file.open("rb") as content:
+        length = int.from_bytes(content.read(8), "little")
+        if size < 8 or length > size - 8:
+            return False
+        try:
+            header = json.loads(content.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            return False
+    return size == 8 + length + max(ends, default=0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from pfl_common.errors import SettingError
 from pfl_deploy.doctor import machine
 from pfl_deploy.doctor.result import Check, error, exit_code, guarded, ok, warning
 
@@ -26,6 +28,11 @@ def test_a_sound_machine_has_no_warning(tmp_path: Path) -> None:
         "Python",
         "pfl-net",
         "torch",
+        "torchvision",
+        "processor",
+        "clock",
+        "temporary files",
+        "ports",
         "GPU",
         "memory",
         "proxy",
@@ -104,3 +111,59 @@ def test_the_exit_code_is_that_of_the_first_error() -> None:
     """As the programs would have ended; warnings change nothing."""
     assert 0 == exit_code([ok("a", ""), warning("b", "")])
     assert 3 == exit_code([warning("b", ""), error("c", "", code=3), error("d", "", code=4)])
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (SettingError("torchvision is not installed here"), "is not installed"),
+        (ImportError("libtorch.so.2 not found"), "cannot be loaded: libtorch"),
+        (RuntimeError("operator torchvision::nms does not exist"), "cannot be loaded: operator"),
+    ],
+)
+def test_torchvision_that_is_missing_or_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, words: str
+) -> None:
+    """An error with the command that installs what fits."""
+
+    def fail() -> None:
+        raise raised
+
+    monkeypatch.setattr("pfl_common.models.torchvision_import.import_torchvision", fail)
+    (found,) = look({}, tmp_path)["torchvision"]
+    assert ("error", True) == (found.level, words in found.words)
+    assert "deploy/environment" in found.advice
+
+
+def test_a_clock_that_is_wrong() -> None:
+    """No clock may be before the day these programs were installed; a day of time zones is let pass."""
+    written = datetime.fromtimestamp(Path(machine.__file__).stat().st_mtime, UTC)
+    early = machine._clock(written - timedelta(days=2))
+    assert ("error", 75) == (early.level, early.code)
+    assert "date -u" in early.advice
+    assert "ok" == machine._clock(written - timedelta(hours=20)).level
+
+
+def test_no_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither program can begin then."""
+
+    def fail(address: tuple[str, int]) -> None:
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr(machine.socket, "create_server", fail)
+    found = machine._loopback()
+    assert ("error", 75, True) == (found.level, found.code, "already in use" in found.words)
+
+
+def test_no_room_for_temporary_files(tmp_path: Path) -> None:
+    """Daemon and trainer meet there."""
+    found = machine._temporary(tmp_path / "nowhere")
+    assert ("error", 4) == (found.level, found.code)
+    assert "TMPDIR" in found.advice
+
+
+def test_what_training_may_take_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores and niceness are told, and the limits that the environment sets."""
+    found = look({"PFL_THREADS": "2", "PFL_NICE": "10"}, tmp_path)
+    assert f"niceness {os.getpriority(os.PRIO_PROCESS, 0)}" in found["processor"][0].words
+    assert ["ok", "ok"] == [check.level for check in found["environment"]]

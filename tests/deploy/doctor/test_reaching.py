@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 import ssl
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pfl_common.errors import SettingError
+from pfl_common.identity import Addresses, Authority, Found, Invitation, Ledger, write_join_file
 from pfl_deploy.doctor import reaching
 from pfl_deploy.doctor.result import Check
 
@@ -90,3 +93,41 @@ def test_the_end_of_an_authority(monkeypatch: pytest.MonkeyPatch, days: float, t
     end: Any = SimpleNamespace(not_valid_after_utc=datetime.now(UTC) + timedelta(days=days))
     monkeypatch.setattr(reaching, "load_certificates", lambda pem, where: [end])
     assert told == len(list(reaching._end_of_authority("coordinator f", b"")))
+
+
+@pytest.fixture
+def invitation(tmp_path: Path) -> Invitation:
+    """One of a federation that began today."""
+    authority = Authority.open_or_create(tmp_path / "federation", now=datetime.now(UTC))
+    ledger = Ledger(tmp_path / "ledger", authority.ca_pem)
+    return ledger.invite("hospital_a", datetime.now(UTC), addresses=Addresses("10.0.0.9:1", "10.0.0.9:2"))
+
+
+def examine(invitation: Invitation, file: Path, patch: pytest.MonkeyPatch) -> list[Check]:
+    """Every finding of an invitation but those that are well; both ports answer."""
+    patch.setattr(reaching, "_shake_hands", lambda address, ca_pem: "TLSv1.3")
+    write_join_file(invitation, file)
+    return [check for check in reaching.examine_invitation(file) if check.level != "ok"]
+
+
+def test_an_invitation_from_the_future(
+    invitation: Invitation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its federation has not begun by this machine's clock: the clock is wrong."""
+    late = Authority.open_or_create(tmp_path / "late", now=datetime.now(UTC) + timedelta(days=9))
+    ahead = replace(invitation, ca_pem=late.ca_pem, federation_id=late.federation_id)
+    (found,) = examine(ahead, tmp_path / "a.join", monkeypatch)
+    assert ("error", 75) == (found.level, found.code)
+    assert "date -u" in found.advice
+
+
+@pytest.mark.parametrize(("here", "told"), [("10.0.0.9:1", 1), ("10.0.0.9:7", 0)])
+def test_an_invitation_of_another_federation(
+    invitation: Invitation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str, told: int
+) -> None:
+    """At its address a coordinator of this machine answers, which is of another federation."""
+    found = Found("other", Addresses(here, "10.0.0.9:8"), b"", pid=1, state_folder=tmp_path, secret=b"")
+    monkeypatch.setattr(reaching.discovery, "list_running", lambda: [found])
+    checks = examine(invitation, tmp_path / "a.join", monkeypatch)
+    assert [("error", 2)] * told == [(check.level, check.code) for check in checks]
+    assert all("other" in check.words and "pfl invite hospital_a" in check.advice for check in checks)
