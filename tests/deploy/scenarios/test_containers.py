@@ -147,7 +147,18 @@ def test_the_list_of_packages_is_the_projects() -> None:
     assert any(line.startswith("torch>") for line in listed)
     assert any(line.startswith("grpcio") for line in listed)
     assert any(line.startswith("torchvision") for line in listed), "a run may name one of its networks"
-    assert [] == [line for line in listed if line.startswith(("pytest", "matplotlib"))]
+    assert [] == [line for line in listed if line.startswith(("pytest", "matplotlib", "pyarrow"))]
+
+
+def test_an_image_can_have_optional_parts() -> None:
+    """Those that are named, and no other; a name that no part has ends the build."""
+    listed = loaded("packages").named_packages
+    plain, more = listed(TOP / "pyproject.toml"), listed(TOP / "pyproject.toml", "parquet export")
+    assert plain == more[: len(plain)]
+    assert {"pyarrow", "onnx"} <= {line.partition(">")[0] for line in more[len(plain) :]}
+    with pytest.raises(SystemExit, match=r"EXTRAS names 'parket', expected some of: .*parquet"):
+        listed(TOP / "pyproject.toml", "parket")
+    assert any('packages list "$EXTRAS"' in step for step in FILE.stages["packages"].all("RUN"))
 
 
 def test_another_build_of_torch_than_was_meant_ends_the_build() -> None:
