@@ -37,6 +37,13 @@ def serve(
             "[60 on its own machine, 0 with --join]."
         ),
     ] = None,
+    validation: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the training samples to validate on, for a folder without a validation part; 0 for none "
+            "[what the run says]."
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,

@@ -121,7 +121,9 @@ def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Decla
 
 def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> LocalData:
     classes = spec.model.classes
+    share = spec.validation if folder.validation is None else folder.validation
     held = hold_out(parts, folder.hold_out, site=folder.site, classes=classes)
+    held = hold_out(held, share, site=folder.site, classes=classes, spare_small=True)
     if folder.blind:
         held |= {part: Samples(held[part].x[:0], held[part].y[:0]) for part in held.keys() & TESTS}
     return LocalData(**held, classes=len(classes), site=folder.site, seed=spec.seed)

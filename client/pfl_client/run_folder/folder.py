@@ -14,6 +14,7 @@ from pfl_client.run_folder.measurements import Measurements
 from pfl_client.run_folder.outbox import Outbox
 from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.run_folder.space import Space
+from pfl_client.run_folder.validation_share import settle_share
 from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_client.trainer_process.api import Done, Job, Parcel
 from pfl_client.trainer_process.task_errors import Tampered, disk_full
@@ -37,8 +38,11 @@ class RunFolder:
         envelopes: Envelopes,
         audit: Audit | None = None,
         tells: bool = True,
+        validation: float | None = None,
     ) -> None:
-        """`audit` is the site's list of what leaves; without one it is opened where the site's folder must be."""
+        """`audit` is the site's list of what leaves; without one it is opened where the site's folder must be.
+        `validation` is the share of its training samples that the site itself asks to validate on.
+        """
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self.vault = _open_vault(folder, spec, site)
         try:
@@ -50,6 +54,9 @@ class RunFolder:
             _write_once(folder / "spec.json", spec.to_json())
             self._audit = audit or Audit(folder.parent.parent)
             self._audit.run = spec.id
+            with disk_full(folder):
+                begun = bool(self.vault.marks())
+                self.validation = settle_share(folder, spec, validation, begun=begun)
         except BaseException:
             self.vault.close()
             raise

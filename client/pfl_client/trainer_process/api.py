@@ -30,7 +30,9 @@ class DataFolder:
     strict: bool = False
     device: str = "auto"
     hold_out: float = 0.0
-    """Share of each class of the training part that becomes the validation part of a site that has none."""
+    """Share of each class that a comparison holds back at sites without a validation part, however small they are."""
+    validation: float | None = None
+    """Share that this site holds back where it is large enough for that; None: what the run's specification says."""
     blind: bool = False
     """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
 

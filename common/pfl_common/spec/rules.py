@@ -62,6 +62,12 @@ def terms_of(declared: RuleField[Any]) -> Terms:
     return cast(Terms, declared.metadata["terms"])
 
 
+_VALIDATION = (
+    "Share of training samples to validate on; 0 none.",
+    Field(ge=0, le=0.5, allow_inf_nan=False),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RoundRules:
     """The rules that a specification pins exactly as they were asked for.
@@ -95,6 +101,16 @@ class RoundRules:
     """Euclidean, of an update's values; a larger one is refused: one site must not drown the sum."""
     threads: int = rule(1, "Threads of one trainer.", Field(ge=1, le=1024))
     """Another number than 1 gives other bits."""
+    validation: float = rule(0.0, *_VALIDATION)
+    """Of each class, at sites without a validation part of their own: which samples, and of which sites none, see
+    `pfl_client/data/hold_out.py`. None in a specification that does not say it: it was written before there was one.
+    """
+    keep: Literal["last", "best"] = rule("last", "Keep the last model, or the best beside it.")
+    """The best is that of the round which did best on the site's own validation part."""
+    patience: int = rule(0, "End after so many rounds without gain; 0 never.", Field(ge=0, le=999_999))
+    """Without gain is a measured round whose mean validation loss is hardly better than the best before it:
+    `pfl_server/decisions/early_stop.py`.
+    """
 
     def pinned(self) -> dict[str, Any]:
         """Each of these rules by its name."""
@@ -119,6 +135,8 @@ class AskedRules(RoundRules):
         why="with 1 no site ever reports",
     )
     """Such a site trains all the same."""
+    validation: float = rule(0.15, *_VALIDATION)
+    """Asked for unless somebody says otherwise."""
 
     def asks(self) -> Participation:
         """How many sites a round asks, and how many of them drop out."""
