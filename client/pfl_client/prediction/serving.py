@@ -7,10 +7,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pfl_client.trainer_process.api import Measured
 from pfl_common import methods
 from pfl_common.errors import StateError
 from pfl_common.learning.method import Participant
@@ -19,6 +20,7 @@ from pfl_common.tensors.check import find_infinite
 from pfl_common.tensors.state import load_into
 
 _ADVICE = "name the serving.safetensors that the site wrote at the end of its run, or a copy of it"
+_MEASURED: TypeAdapter[Measured | None] = TypeAdapter(Measured | None)
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Served:
     site: ClientId
     spec: RunSpec
     participant: Participant
+    best: Measured | None = None
+    """Of the best round's model: which round it is of, and how good it was on the site's validation part."""
 
     @property
     def sha256(self) -> str:
@@ -42,7 +46,7 @@ def read_served(file: Path) -> Served:
     try:
         with safe_open(file, "pt") as content:
             about = content.metadata() or {}
-            site, spec = _read_about(about.get("pfl", ""), file)
+            site, spec, best = _read_about(about.get("pfl", ""), file)
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  # no mapping
     except (OSError, SafetensorError) as error:
         raise StateError(
@@ -52,13 +56,14 @@ def read_served(file: Path) -> Served:
     _check_tensors(tensors, participant, file)
     load_into(participant, tensors)
     participant.eval()
-    return Served(file, site, spec, participant)
+    return Served(file, site, spec, participant, best)
 
 
-def _read_about(text: str, file: Path) -> tuple[ClientId, RunSpec]:
+def _read_about(text: str, file: Path) -> tuple[ClientId, RunSpec, Measured | None]:
     try:
         about = json.loads(text)
-        return str(about["site"]), RunSpec.from_json(json.dumps(about["spec"]))
+        best = _MEASURED.validate_python(about.get("best"))
+        return str(about["site"]), RunSpec.from_json(json.dumps(about["spec"])), best
     except (ValueError, TypeError, KeyError, ValidationError):
         seen = "does not say of which run it is" if not text else "describes a run that cannot be read"
         raise StateError(

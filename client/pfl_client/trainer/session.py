@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,8 @@ from safetensors.torch import load_file
 
 from pfl_client import data
 from pfl_client.trainer import tasks as work
+from pfl_client.trainer.best_model import BestModel
+from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file
@@ -33,7 +34,7 @@ from pfl_common.learning.method import LocalData, Participant
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
-from pfl_common.tensors import codec, mapped, safetensors_file
+from pfl_common.tensors import codec, mapped
 from pfl_common.tensors.check import check_finite, find_infinite
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, flatten
@@ -122,16 +123,22 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         down = down.apply(lambda value: value.to(opened.device))
     with _timed("train", seconds):
         task = replace(job.task, late=opened.data.site not in opened.spec.roster)
-        outcome = work.perform(participant, opened.data, down, task)
+        best = None if job.best is None else BestModel(opened.spec, opened.data.site, job.best)
+        outcome = work.perform(
+            participant, opened.data, down, task, offer=work.keep_none if best is None else best.offer
+        )
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
         if job.task.kind is not Kind.EVALUATE:
-            _write(outcome.kept, job.keep_as)
+            write_state(outcome.kept, job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
-            _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
+            write_state(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
+            if best is not None:
+                best.conclude(participant, opened.data, task, outcome.scores)
         up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)
     device, memory = name_device(opened.device), measure_memory(opened.device)
-    return Done(outcome.scores, outcome.metrics, up, groups, seconds, device, memory)
+    written = None if best is None else best.written
+    return Done(outcome.scores, outcome.metrics, up, groups, seconds, device, memory, written)
 
 
 def _template(spec: RunSpec, init: Path, device: str) -> Participant | None:
@@ -209,20 +216,6 @@ def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]
     room = _Room(opened.room(size))
     groups = codec.encode(state, manifest, room)
     return room.content, groups
-
-
-def _write(state: State, path: Path, about: dict[str, str] | None = None) -> None:
-    """Write whole or not at all. Not synced: the daemon does that for the generation it commits."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as out:
-        safetensors_file.write(state, out, about)
-    os.replace(part, path)
-
-
-def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
-    """The metadata of a serving model."""
-    about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
-    return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}
 
 
 def _check_converging(participant: Participant, task: Task) -> None:

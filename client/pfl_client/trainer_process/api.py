@@ -38,6 +38,33 @@ class DataFolder:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """How good the model after a round was on the site's own validation part."""
+
+    round: int
+    accuracy: float
+    loss: float
+    samples: int
+
+    def beats(self, other: Measured | None) -> bool:
+        """By accuracy, then by loss, then because it is of an earlier round. Over another number of samples, those of
+        data that have been changed since, the other says nothing.
+        """
+        if other is None or other.samples != self.samples:
+            return True
+        return (self.accuracy, -self.loss, -self.round) > (other.accuracy, -other.loss, -other.round)
+
+
+@dataclass(frozen=True)
+class BestSoFar:
+    """Where the model of the best round is written, and the best before this task; None: no round was measured."""
+
+    write_as: Path
+    measured: Measured | None = None
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """One task and the files it reads and writes; every task starts from a vault generation, not from memory."""
 
@@ -52,6 +79,8 @@ class Job:
     """Where FINISH writes the complete model."""
     parcel_as: Path | None = None
     """Where an update too large for a message is written."""
+    best: BestSoFar | None = None
+    """For a run that keeps the model of the best round."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +96,8 @@ class Done:
     """Where it was computed."""
     memory: dict[str, int] = field(default_factory=dict)
     """Bytes the trainer's process holds at the end of the job: "resident", and "device" on a graphics card."""
+    best: Measured | None = None
+    """The model that was written as the best; None: none was."""
 
 
 class TrainerLost(Exception):

@@ -18,7 +18,7 @@ import zmq.asyncio
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pfl_client.trainer_process import task_errors
-from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel
+from pfl_client.trainer_process.api import BestSoFar, DataFolder, Done, Job, Measured, Parcel
 from pfl_client.trainer_process.buffers import Pool
 from pfl_common import errors
 from pfl_common.spec.messages import Scores
@@ -71,6 +71,7 @@ class Work:
     kept: Path | None = None
     serve_as: Path | None = None
     parcel_as: Path | None = None
+    best: BestSoFar | None = None
     says: Literal["work"] = "work"
 
 
@@ -107,6 +108,7 @@ class Finished:
     seconds: dict[str, float] = field(default_factory=dict)
     device: str = ""
     memory: dict[str, int] = field(default_factory=dict)
+    best: Measured | None = None
     up: Path | None = None
     beside: bool = False
     says: Literal["finished"] = "finished"
@@ -233,6 +235,7 @@ def ask_for(job: Job) -> tuple[Work, Buffer]:
         kept=job.kept,
         serve_as=job.serve_as,
         parcel_as=job.parcel_as,
+        best=job.best,
     )
     return letter, body
 
@@ -247,6 +250,7 @@ def read_job(letter: Work, body: Buffer) -> Job:
         keep_as=letter.keep_as,
         serve_as=letter.serve_as,
         parcel_as=letter.parcel_as,
+        best=letter.best,
     )
 
 
@@ -261,6 +265,7 @@ def answer_with(done: Done) -> tuple[Finished, Buffer]:
         done.seconds,
         device=done.device,
         memory=done.memory,
+        best=done.best,
         up=path,
         beside=beside,
     )
@@ -271,7 +276,14 @@ def read_done(letter: Finished, body: Buffer) -> Done:
     """The reverse of `answer_with`."""
     up: Parcel | None = body if letter.beside else letter.up
     return Done(
-        letter.scores, letter.metrics, up, letter.groups, letter.seconds, letter.device, letter.memory
+        letter.scores,
+        letter.metrics,
+        up,
+        letter.groups,
+        letter.seconds,
+        letter.device,
+        letter.memory,
+        letter.best,
     )
 
 
