@@ -35,6 +35,13 @@ class Served:
     """Of the best round's model: which round it is of, and how good it was on the site's validation part."""
 
     @property
+    def place(self) -> str:
+        """Which of a run's models it is, in words that follow the run; nothing of the last one."""
+        if self.best is None:
+            return ""
+        return f", the best on its validation part: round {self.best.round}, accuracy {self.best.accuracy:.4f}"
+
+    @property
     def sha256(self) -> str:
         """The hash of its file."""
         with self.file.open("rb") as content:
