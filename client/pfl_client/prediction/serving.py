@@ -39,7 +39,9 @@ class Served:
         """Which of a run's models it is, in words that follow the run; nothing of the last one."""
         if self.best is None:
             return ""
-        return f", the best on its validation part: round {self.best.round}, accuracy {self.best.accuracy:.4f}"
+        return (
+            f", the best on its validation part: round {self.best.round}, accuracy {self.best.accuracy:.4f}"
+        )
 
     @property
     def sha256(self) -> str:

@@ -28,6 +28,9 @@ def settle_share(folder: Path, spec: RunSpec, asked: float | None, *, begun: boo
         atomic.write(note, repr(share))
     if share != wanted:
         log.warning(
-            "this run goes on with the validation share it was begun with", run=spec.id, share=share, asked=wanted
+            "this run goes on with the validation share it was begun with",
+            run=spec.id,
+            share=share,
+            asked=wanted,
         )
     return share

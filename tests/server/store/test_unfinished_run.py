@@ -49,7 +49,7 @@ def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
 
 @pytest.mark.parametrize("share", [ServerSettings.validation, 0.0])
 def test_a_run_from_before_there_was_a_validation_share(tmp_path: Path, runs: Runs, share: float) -> None:
-    """It held nothing back: whoever says nothing asks for that run, and so does who says none; another share is told."""
+    """It held nothing back: nothing said asks for that run, and none does; another share is told."""
     begun = begin(runs, settings(tmp_path, validation=0.0), SITES)
     begun.journal.close()
     note = tmp_path / "runs" / begun.spec.id / "asked.json"
