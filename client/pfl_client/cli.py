@@ -16,6 +16,20 @@ from pfl_common.app.help import showing
 from pfl_common.app.logs import configure_from
 
 app = program.make_app()
+WaitSeconds = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds to wait for a coordinator that is not there yet, 0 for none "
+        "[60 on its own machine, 0 with --join]."
+    ),
+]
+ValidationShare = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the training samples to validate on, for a folder without a validation part; 0 for none "
+        "[what the run says]."
+    ),
+]
 
 
 @app.command(cls=showing(ClientSettings))
@@ -30,20 +44,8 @@ def serve(
         Path | None,
         typer.Option(help="Where sites keep their own state, if not in the user's state directory."),
     ] = None,
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds to wait for a coordinator that is not there yet, 0 for none "
-            "[60 on its own machine, 0 with --join]."
-        ),
-    ] = None,
-    validation: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the training samples to validate on, for a folder without a validation part; 0 for none "
-            "[what the run says]."
-        ),
-    ] = None,
+    wait: WaitSeconds = None,
+    validation: ValidationShare = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
