@@ -28,7 +28,9 @@ def test_a_model_says_which_run_it_is_of_and_the_best_which_round(tmp_path: Path
         assert (None if kept is None else vars(kept)) == about.get("best")
 
 
-def test_what_is_not_written_to_its_end_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_written_to_its_end_takes_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file before stays whole."""
     file = tmp_path / "model"
     write_state(State({"a": torch.ones(2)}), file)
