@@ -7,22 +7,25 @@ the trained model, of this round. It is written while it is there, so that no se
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from safetensors.torch import load_file
 
-from pfl_client.trainer.model_files import describe_model, write_state
+from pfl_client.trainer.model_files import write_state
 from pfl_client.trainer_process.api import BestSoFar, Measured
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.randomness import generators
 from pfl_common.spec.messages import Scores
-from pfl_common.spec.run import RunSpec, Task
+from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State, load_into
 
 
 class BestModel:
     """The best model of one site, during one task."""
 
-    def __init__(self, spec: RunSpec, site: str, so_far: BestSoFar) -> None:
-        self._spec, self._site, self._so_far = spec, site, so_far
+    def __init__(self, describe: Callable[[Measured], dict[str, str]], so_far: BestSoFar) -> None:
+        """`describe` makes a model's metadata."""
+        self._describe, self._so_far = describe, so_far
         self.written: Measured | None = None
 
     def offer(self, participant: Participant, scores: Scores, point: str, after: int) -> None:
@@ -47,7 +50,7 @@ class BestModel:
         self._write(State.view(participant), best.measured)
 
     def _write(self, state: State, measured: Measured) -> None:
-        write_state(state, self._so_far.write_as, describe_model(self._spec, self._site, best=measured))
+        write_state(state, self._so_far.write_as, self._describe(measured))
         self.written = measured
 
 

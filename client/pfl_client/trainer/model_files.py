@@ -21,8 +21,13 @@ def write_state(state: State, path: Path, about: dict[str, str] | None = None) -
     os.replace(part, path)
 
 
-def describe_model(spec: RunSpec, site: ClientId, *, best: Measured | None = None) -> dict[str, str]:
-    """The metadata of a serving model; of the `best` one also its round, and how good it was."""
+def describe_model(
+    spec: RunSpec, site: ClientId, *, validation: float | None = None, best: Measured | None = None
+) -> dict[str, str]:
+    """The metadata of a serving model; of the `best` one also its round, and how good it was. Where the site validates
+    on another share than the run says, that too: whoever measures the model later divides the data alike.
+    """
     about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
+    about |= {} if validation in (None, spec.validation) else {"validation": validation}
     about |= {} if best is None else {"best": asdict(best)}
     return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}

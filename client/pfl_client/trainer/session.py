@@ -24,7 +24,7 @@ from pfl_client import data
 from pfl_client.trainer import tasks as work
 from pfl_client.trainer.best_model import BestModel
 from pfl_client.trainer.model_files import describe_model, write_state
-from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
+from pfl_client.trainer_process.api import DataFolder, Done, Job, Measured, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file
 from pfl_client.trainer_process.task_errors import Diverged, OutOfMemory, TooFew, WrongShape, disk_full
@@ -55,6 +55,8 @@ class _Opened:
     """The first model, to be copied for each task; None when that would hold too much memory between tasks."""
     room: Callable[[int], memoryview]
     """Memory for an update."""
+    validation: float | None = None
+    """The share of its training samples that the site validates on; None: what the run says."""
 
     ready: list[Participant] = field(default_factory=list)
     """A copy made ahead of its task."""
@@ -64,6 +66,10 @@ class _Opened:
         if self.template is None:
             return _first(self.spec, self.init, self.device)
         return self.ready.pop() if self.ready else copy.deepcopy(self.template)
+
+    def describe(self, best: Measured | None = None) -> dict[str, str]:
+        """The metadata of a serving model of this run."""
+        return describe_model(self.spec, self.data.site, validation=self.validation, best=best)
 
     def make_ready(self) -> None:
         """Copy the first model for the next task while nobody waits for it."""
@@ -94,7 +100,9 @@ class Workbench:
         with _explained(run, device):
             # Tried once here, so that a wrong first model ends the joining and not the first round.
             template = _template(run, init, device)
-            self._opened = _Opened(run, init, _on_device(local, device), device, template, self._room)
+            self._opened = _Opened(
+                run, init, _on_device(local, device), device, template, self._room, folder.validation
+            )
 
     def work(self, job: Job, progress: Progress) -> Done:
         """Do a task: from the vault's generation and the download to files and an update."""
@@ -123,7 +131,7 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         down = down.apply(lambda value: value.to(opened.device))
     with _timed("train", seconds):
         task = replace(job.task, late=opened.data.site not in opened.spec.roster)
-        best = None if job.best is None else BestModel(opened.spec, opened.data.site, job.best)
+        best = None if job.best is None else BestModel(opened.describe, job.best)
         outcome = work.perform(
             participant, opened.data, down, task, offer=work.keep_none if best is None else best.offer
         )
@@ -132,7 +140,7 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         if job.task.kind is not Kind.EVALUATE:
             write_state(outcome.kept, job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
-            write_state(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
+            write_state(outcome.serving, job.serve_as, opened.describe())
             if best is not None:
                 best.conclude(participant, opened.data, task, outcome.scores)
         up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)

@@ -140,7 +140,7 @@ def _read_folder(predictor: Predictor, asked: Asked, missing: Missing) -> Labell
             f"a data folder has no part {asked.part!r}", expected=nearest(asked.part, (*PARTS, EVERY))
         )
     served = predictor.served
-    folder = DataFolder(asked.data, served.site)
+    folder = DataFolder(asked.data, served.site, validation=served.validation)
     local = data.load(folder, served.spec)
     parts = {
         "train": local.train,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 
+from pfl_client.prediction.serving import read_served
 from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer_process.api import Measured
 from pfl_common.tensors import safetensors_file
@@ -26,6 +28,15 @@ def test_a_model_says_which_run_it_is_of_and_the_best_which_round(tmp_path: Path
             about = json.loads(content.metadata()["pfl"])
         assert ("hospital-a", "run-1") == (about["site"], about["spec"]["id"])
         assert (None if kept is None else vars(kept)) == about.get("best")
+
+
+@pytest.mark.parametrize(("share", "said"), [(None, None), (0.15, None), (0.3, 0.3), (0.0, 0.0)])
+def test_a_share_of_the_site_alone_is_said(tmp_path: Path, share: float | None, said: float | None) -> None:
+    """Read back with the model, so that `pfl evaluate --part validation` finds the same samples."""
+    spec, first, _ = pin_run()
+    spec = replace(spec, validation=0.15)
+    write_state(first, tmp_path / "model", describe_model(spec, "hospital-a", validation=share))
+    assert said == read_served(tmp_path / "model").validation
 
 
 def test_what_is_not_written_to_its_end_takes_no_place(
