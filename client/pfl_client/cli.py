@@ -16,14 +16,21 @@ from pfl_common.app.help import showing
 from pfl_common.app.logs import configure_from
 
 app = program.make_app()
-
-Wait = Annotated[
+WaitSeconds = Annotated[
     float | None,
     typer.Option(
         help="Seconds to wait for a coordinator that is not there yet, 0 for none "
         "[60 on its own machine, 0 with --join]."
     ),
 ]
+ValidationShare = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the training samples to validate on, for a folder without a validation part; 0 for none "
+        "[what the run says]."
+    ),
+]
+
 Threads = Annotated[int | None, typer.Option(help="Most threads of the training; 0 sets no limit.")]
 Nice = Annotated[int | None, typer.Option(help="Let the training step back behind other programs: 0 to 19.")]
 
@@ -40,7 +47,8 @@ def serve(
         Path | None,
         typer.Option(help="Where sites keep their own state, if not in the user's state directory."),
     ] = None,
-    wait: Wait = None,
+    wait: WaitSeconds = None,
+    validation: ValidationShare = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = None,
     threads: Threads = None,
     nice: Nice = None,

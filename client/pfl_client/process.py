@@ -122,12 +122,14 @@ class Site:
             return await preflight.wait(self._admission.identify, absent, seconds=self._settings.wait_seconds)
 
     def _data_folder(self, name: str) -> DataFolder:
+        said = self._settings
         return DataFolder(
             self._data,
             name,
-            strict=self._settings.strict_data,
-            device=self._settings.device,
-            threads=self._settings.threads,
+            strict=said.strict_data,
+            device=said.device,
+            threads=said.threads,
+            validation=said.validation,
         )
 
     async def _take_part(self, admitted: Admitted) -> Over:

@@ -29,6 +29,10 @@ class ClientSettings:
     """The site's name; empty: the data folder's."""
     state: Path | None = None
     """Where the site keeps its own state; empty: the user's state directory."""
+    validation: Annotated[float | None, Field(ge=0, le=0.5), Why("most samples are for training")] = None
+    """Share of the training samples that are held back to validate on, where the folder has no validation part; 0 for
+    none; empty: what the run says. It holds for runs that this site has not begun yet.
+    """
     device: str = "auto"
     """Where to train: auto (a graphics card if there is one), cpu, cuda, cuda:1 or mps."""
     threads: Annotated[int, Field(ge=0, le=1024), Why("0 sets no limit")] = 0

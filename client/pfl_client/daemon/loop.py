@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -109,8 +110,16 @@ class Daemon:
             folder.close()
 
     async def _open(self, spec: RunSpec) -> RunFolder:
-        path, site = self._state / "runs" / spec.id, self._data.folder.site
-        return RunFolder(path, spec, site, envelopes=self._envelopes, audit=self._audit, tells=self._tells)
+        path, data = self._state / "runs" / spec.id, self._data.folder
+        return RunFolder(
+            path,
+            spec,
+            data.site,
+            envelopes=self._envelopes,
+            audit=self._audit,
+            tells=self._tells,
+            validation=data.validation,
+        )
 
     async def _join(self, description: Description) -> Joined:
         """Say what the data look like and wait for the run to begin."""
@@ -146,8 +155,9 @@ class Daemon:
                     partial(self._bring_init, folder, joined, letter), folder.downloads.forget_opened
                 )
             self.watch.doing = "reading data"
+            data = replace(self._data.folder, validation=folder.validation)
             await self._retry.with_trainer(
-                lambda: self._bench.open(self._data.folder, joined.spec, folder.first_model.file)
+                lambda: self._bench.open(data, joined.spec, folder.first_model.file)
             )
         self._retry.fit(spec.lease_seconds)
 

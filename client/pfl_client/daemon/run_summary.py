@@ -30,6 +30,7 @@ _NEXT_TIME = (
 def tell_end(over: Over, folder: RunFolder, numbers: Mapping[str, Any], *, stays: bool) -> None:
     """Log the run's end: its status, the model, this site's numbers, and whether the site had a part in it."""
     seen = {"status": over.status, "words": over.words, "model": str(folder.model or "none")}
+    seen |= {"best_model": str(folder.best_model)} if folder.best_model else {}
     if over.counted is not None:
         seen["counted_in_rounds"] = str(over.counted)
     said = {name: word for name, word in seen.items() if word}

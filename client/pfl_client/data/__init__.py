@@ -121,7 +121,23 @@ def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Decla
 
 def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> LocalData:
     classes = spec.model.classes
+    share = spec.validation if folder.validation is None else folder.validation
     held = hold_out(parts, folder.hold_out, site=folder.site, classes=classes)
+    held = hold_out(held, share, site=folder.site, classes=classes, spare_small=True)
+    _tell_validation(held, folder, spec)
     if folder.blind:
         held |= {part: Samples(held[part].x[:0], held[part].y[:0]) for part in held.keys() & TESTS}
     return LocalData(**held, classes=len(classes), site=folder.site, seed=spec.seed)
+
+
+def _tell_validation(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> None:
+    """Say what there is to validate on, and where a best round cannot be told."""
+    count = len(parts["validation"])
+    if count:
+        log.info("data", site=folder.site, to_train_on=len(parts["train"]), to_validate_on=count)
+    elif spec.keep == "best":
+        log.warning(
+            "no validation part: the best round cannot be told here, the last model alone is kept",
+            site=folder.site,
+            what_to_do="add a validation part, or hold more samples back with --validation",
+        )

@@ -2,6 +2,11 @@
 
 Which samples is drawn from the site's name, the class and the sample's place in it, never from a run's seed: what was
 held back in one run is held back in all, whatever method trains. Nothing is written into the data folder.
+
+Who says the share:
+    the run's specification, or the site with `--validation`: a class gives its share, rounded; one that is too small
+        for a sample gives none; a site that would hold back fewer than `LEAST` samples in all holds back none
+    a comparison that chooses settings: of a class of two or more at least one sample on either side
 """
 
 from __future__ import annotations
@@ -14,25 +19,39 @@ from torch import Tensor
 from pfl_common.learning.method import Samples
 from pfl_common.randomness import hashed
 
+LEAST = 10
+"""Held back samples of a site: with fewer one sample would be more than a tenth of the accuracy, and training loses
+what it needs most.
+"""
+
 
 def hold_out(
-    parts: dict[str, Samples], share: float, *, site: str, classes: Sequence[str]
+    parts: dict[str, Samples], share: float, *, site: str, classes: Sequence[str], spare_small: bool = False
 ) -> dict[str, Samples]:
-    """Move a share of the training part to the validation part, unless there are validation samples already."""
+    """Move a share of the training part to the validation part, unless there are validation samples already.
+
+    With `spare_small`, classes and sites that are too small keep all their samples for training.
+    """
     if not share or len(parts["validation"]):
         return parts
     train = parts["train"]
     held = torch.zeros(len(train), dtype=torch.bool)
     for number in sorted(set(train.y.tolist())):
         places = (train.y == number).nonzero().flatten()
-        held[places[_draw(len(places), share, site, classes[number])]] = True
+        wanted = _count(len(places), share, spare_small=spare_small)
+        held[places[_draw(len(places), wanted, site, classes[number])]] = True
+    if spare_small and int(held.sum()) < LEAST:
+        return parts
     return {**parts, "train": _keep(train, ~held), "validation": _keep(train, held)}
 
 
-def _draw(count: int, share: float, *words: str) -> list[int]:
-    """As many of a class as its share says, but of two or more at least one on either side."""
-    most = count - 1
-    wanted = min(max(round(share * count), 1), most)
+def _count(count: int, share: float, *, spare_small: bool) -> int:
+    """How many of a class are held back."""
+    wanted = round(share * count)
+    return min(wanted if spare_small else max(wanted, 1), count - 1)
+
+
+def _draw(count: int, wanted: int, *words: str) -> list[int]:
     ranked = sorted(range(count), key=lambda place: hashed.derive("hold out", *words, place))
     return ranked[:wanted]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pfl_client.prediction.find_model import find_model
+from pfl_client.prediction.find_model import Which, find_model
 from pfl_client.prediction.inputs import Block, Inputs, Unread, Wanted, list_inputs
 from pfl_client.prediction.serving import Served, read_served
 from pfl_client.trainer.device import choose, settle
@@ -54,9 +54,11 @@ class Predictor:
         served.participant.to(self._device)
 
     @classmethod
-    def load(cls, place: str | Path, *, device: str = "cpu") -> Predictor:
-        """The model of a site: its file, its run's folder, the site's folder, or the site's name on this machine."""
-        return cls(read_served(find_model(place)), device=device)
+    def load(cls, place: str | Path, *, which: Which = "last", device: str = "cpu") -> Predictor:
+        """The model of a site: its file, its run's folder, the site's folder, or the site's name on this machine;
+        `which` says whether that after the last round, or the best where the run kept it.
+        """
+        return cls(read_served(find_model(place, which)), device=device)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pfl_client.trainer_process.api import Measured
 from pfl_common import methods
 from pfl_common.errors import StateError
 from pfl_common.learning.method import Participant
@@ -19,6 +21,7 @@ from pfl_common.tensors.check import find_infinite
 from pfl_common.tensors.state import load_into
 
 _ADVICE = "name the serving.safetensors that the site wrote at the end of its run, or a copy of it"
+_MEASURED: TypeAdapter[Measured | None] = TypeAdapter(Measured | None)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,19 @@ class Served:
     site: ClientId
     spec: RunSpec
     participant: Participant
+    validation: float | None = None
+    """The share of its training samples that the site validated on; None: what the run says."""
+    best: Measured | None = None
+    """Of the best round's model: which round it is of, and how good it was on the site's validation part."""
+
+    @property
+    def place(self) -> str:
+        """Which of a run's models it is, in words that follow the run; nothing of the last one."""
+        if self.best is None:
+            return ""
+        return (
+            f", the best on its validation part: round {self.best.round}, accuracy {self.best.accuracy:.4f}"
+        )
 
     @property
     def sha256(self) -> str:
@@ -37,28 +53,40 @@ class Served:
             return hashlib.file_digest(content, "sha256").hexdigest()
 
 
+class _About(NamedTuple):
+    """What a file says of itself."""
+
+    site: ClientId
+    spec: RunSpec
+    validation: float | None
+    best: Measured | None
+
+
 def read_served(file: Path) -> Served:
     """A serving model in its method's own network, checked name by name."""
     try:
         with safe_open(file, "pt") as content:
             about = content.metadata() or {}
-            site, spec = _read_about(about.get("pfl", ""), file)
+            said = _read_about(about.get("pfl", ""), file)
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  # no mapping
     except (OSError, SafetensorError) as error:
         raise StateError(
             f"{file} cannot be read: {type(error).__name__}", expected="a serving model", advice=_ADVICE
         ) from None
-    participant = methods.build_participant(spec)
+    participant = methods.build_participant(said.spec)
     _check_tensors(tensors, participant, file)
     load_into(participant, tensors)
     participant.eval()
-    return Served(file, site, spec, participant)
+    return Served(file, said.site, said.spec, participant, said.validation, said.best)
 
 
-def _read_about(text: str, file: Path) -> tuple[ClientId, RunSpec]:
+def _read_about(text: str, file: Path) -> _About:
     try:
         about = json.loads(text)
-        return str(about["site"]), RunSpec.from_json(json.dumps(about["spec"]))
+        spec = RunSpec.from_json(json.dumps(about["spec"]))
+        share = about.get("validation")
+        best = _MEASURED.validate_python(about.get("best"))
+        return _About(str(about["site"]), spec, None if share is None else float(share), best)
     except (ValueError, TypeError, KeyError, ValidationError):
         seen = "does not say of which run it is" if not text else "describes a run that cannot be read"
         raise StateError(

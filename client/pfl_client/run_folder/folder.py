@@ -8,12 +8,14 @@ from pathlib import Path
 
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.run_folder.audit import Audit
+from pfl_client.run_folder.best_round import BestRound
 from pfl_client.run_folder.downloads import REUSED_LIMIT, Downloads
 from pfl_client.run_folder.first_model import FirstModel
 from pfl_client.run_folder.measurements import Measurements
 from pfl_client.run_folder.outbox import Outbox
 from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.run_folder.space import Space
+from pfl_client.run_folder.validation_share import settle_share
 from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_client.trainer_process.api import Done, Job, Parcel
 from pfl_client.trainer_process.task_errors import Tampered, disk_full
@@ -37,8 +39,11 @@ class RunFolder:
         envelopes: Envelopes,
         audit: Audit | None = None,
         tells: bool = True,
+        validation: float | None = None,
     ) -> None:
-        """`audit` is the site's list of what leaves; without one it is opened where the site's folder must be."""
+        """`audit` is the site's list of what leaves; without one it is opened where the site's folder must be.
+        `validation` is the share of its training samples that the site itself asks to validate on.
+        """
         self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
         self.vault = _open_vault(folder, spec, site)
         try:
@@ -46,10 +51,14 @@ class RunFolder:
             self._outbox = Outbox(folder / "outbox", envelopes, blanks)
             self._outbox.sweep({self.vault.upload} if self.vault.upload else ())
             self._serving = ServingModel(folder / "serving")
+            self._best = BestRound(folder / "best") if spec.keep == "best" else None
             self.downloads = Downloads(folder, envelopes, blanks)
             _write_once(folder / "spec.json", spec.to_json())
             self._audit = audit or Audit(folder.parent.parent)
             self._audit.run = spec.id
+            with disk_full(folder):
+                begun = bool(self.vault.marks())
+                self.validation = settle_share(folder, spec, validation, begun=begun)
         except BaseException:
             self.vault.close()
             raise
@@ -61,6 +70,11 @@ class RunFolder:
     def model(self) -> Path | None:
         """The complete model this site predicts with, once there is one."""
         return self._serving.current if self._serving.current.exists() else None
+
+    @property
+    def best_model(self) -> Path | None:
+        """The complete model of the best round, once the run is over and if it keeps one."""
+        return self._serving.best if self._serving.best.exists() else None
 
     def close(self) -> None:
         """Let another daemon have the folder; of what was opened nothing stays."""
@@ -87,14 +101,17 @@ class RunFolder:
     def job(self, assignment: Assignment, down: Parcel) -> Job:
         """The trainer's input for the task."""
         task = assignment.task
+        is_last = task.kind is Kind.FINISH
+        written = self._serving.best_draft if is_last else None
         return Job(
             task=task,
             down=down,
             groups=assignment.header.groups,
             kept=self.vault.at(task.since),
             keep_as=self.vault.draft,
-            serve_as=self._serving.draft if task.kind is Kind.FINISH else None,
+            serve_as=self._serving.draft if is_last else None,
             parcel_as=self.downloads.update,
+            best=None if self._best is None else self._best.so_far(task.since, write_as=written),
         )
 
     def keep(self, assignment: Assignment, done: Done) -> None:
@@ -103,8 +120,11 @@ class RunFolder:
         with disk_full(self._folder):
             self.measurements.keep(assignment, done)
             if task.kind is Kind.FINISH:
-                self._serving.commit()
-            elif task.kind is Kind.TRAIN:
+                self._serving.commit(best=done.best is not None)
+                return
+            if self._best is not None:
+                self._best.commit(task, done.best)
+            if task.kind is Kind.TRAIN:
                 upload = None if done.up is None else self._post(assignment, done, done.up)
                 mark = Mark(task.round, task.attempt)
                 self.vault.commit(mark, self.vault.draft, upload, since=task.since)
@@ -129,7 +149,8 @@ class RunFolder:
         self.downloads.clean_up(assignment.blob)
         if self.vault.upload != assignment.key:
             self._outbox.drop(assignment.key)
-        for draft in (self.vault.draft, self._serving.draft):
+        drafts = [self.vault.draft, self._serving.draft, self._serving.best_draft]
+        for draft in (*drafts, *([] if self._best is None else [self._best.draft])):
             for path in (draft, draft.with_name(draft.name + ".part")):
                 atomic.remove(path)
         # Last: what was forgotten so far is kept among the blanks.

@@ -7,6 +7,7 @@ history.jsonl   a line for each task done
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from pfl_client.trainer_process.api import Done
@@ -27,7 +28,13 @@ class Measurements:
         """Keep those of a finished task."""
         told = tell(done.metrics) if assignment.task.kind is Kind.TRAIN else {}
         self._scores.write_text(json.dumps({assignment.key: done.scores | told}))
-        line = {"task": assignment.key, "scores": shorten(done.scores), "metrics": done.metrics}
+        line: dict[str, object] = {
+            "task": assignment.key,
+            "scores": shorten(done.scores),
+            "metrics": done.metrics,
+        }
+        if done.best is not None:
+            line["best"] = asdict(done.best)
         atomic.append(self._history, (json.dumps(line, sort_keys=True) + "\n").encode())
 
     def report(self, key: str) -> Scores:

@@ -60,9 +60,11 @@ class Space:
     def _needed(self, assignment: Assignment, *, wary: bool) -> int:
         task, blob = assignment.task, assignment.blob
         needed = self._downloads.lacking(blob) + self._downloads.needed_to_open(blob)
+        model = full_size(self._spec.init_manifest)
+        # Whether this round is the best is only known when it has been measured.
+        needed += model if self._spec.keep == "best" else 0
         if task.kind is Kind.EVALUATE:
             return needed
-        model = full_size(self._spec.init_manifest)
         kept = self._vault.at(task.since)
         smallest = max(0, model - self._downloads.opened_size(blob))
         state = kept.stat().st_size if kept is not None else smallest

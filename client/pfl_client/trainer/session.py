@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import gc
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,8 +24,10 @@ from safetensors.torch import load_file
 
 from pfl_client import data
 from pfl_client.trainer import tasks as work
+from pfl_client.trainer.best_model import BestModel
 from pfl_client.trainer.device import Device, check_precision, choose, settle
-from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
+from pfl_client.trainer.model_files import describe_model, write_state
+from pfl_client.trainer_process.api import DataFolder, Done, Job, Measured, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file
 from pfl_client.trainer_process.task_errors import Diverged, OutOfMemory, TooFew, WrongShape, disk_full
@@ -37,7 +38,7 @@ from pfl_common.learning.partition import has_batch_norm
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
-from pfl_common.tensors import codec, mapped, safetensors_file
+from pfl_common.tensors import codec, mapped
 from pfl_common.tensors.check import check_finite, find_infinite
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, flatten
@@ -70,6 +71,8 @@ class _Opened:
     """The first model, to be copied for each task; None when that would hold too much memory between tasks."""
     room: Callable[[int], memoryview]
     """Memory for an update."""
+    validation: float | None = None
+    """The share of its training samples that the site validates on; None: what the run says."""
 
     parts: Parts = field(default_factory=Parts)
     ready: list[Participant] = field(default_factory=list)
@@ -80,6 +83,10 @@ class _Opened:
         if self.template is None:
             return _first(self.spec, self.init, self.device.name)
         return self.ready.pop() if self.ready else copy.deepcopy(self.template)
+
+    def describe(self, best: Measured | None = None) -> dict[str, str]:
+        """The metadata of a serving model of this run."""
+        return describe_model(self.spec, self.data.site, validation=self.validation, best=best)
 
     def make_ready(self) -> None:
         """Copy the first model for the next task while nobody waits for it."""
@@ -109,7 +116,7 @@ class Workbench:
         local = data.load(folder, run)
         device = choose(folder.device)
         check_precision(device, run.precision)
-        opened = _Opened(run, init, local, device, threads, None, self._room)
+        opened = _Opened(run, init, local, device, threads, None, self._room, folder.validation)
         with _explained(opened, opened.parts):
             # Tried once here, so that a wrong first model ends the joining and not the first round.
             template = _template(run, init, device.name)
@@ -189,14 +196,19 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
         down = down.apply(lambda value: value.to(opened.device.name))
     with _timed("train", seconds):
         task = replace(job.task, late=opened.data.site not in opened.spec.roster)
-        outcome = work.perform(participant, opened.data, down, task)
+        best = None if job.best is None else BestModel(opened.describe, job.best)
+        outcome = work.perform(
+            participant, opened.data, down, task, offer=work.keep_none if best is None else best.offer
+        )
         opened.device.synchronise()
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
         if job.task.kind is not Kind.EVALUATE:
-            _write(outcome.kept, job.keep_as)
+            write_state(outcome.kept, job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
-            _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
+            write_state(outcome.serving, job.serve_as, opened.describe())
+            if best is not None:
+                best.conclude(participant, opened.data, task, outcome.scores)
         up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)
     return Done(
         outcome.scores,
@@ -207,6 +219,7 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
         opened.device.describe(),
         opened.device.memory(),
         halved=parts > 1,
+        best=None if best is None else best.written,
     )
 
 
@@ -285,20 +298,6 @@ def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]
     room = _Room(opened.room(size))
     groups = codec.encode(state, manifest, room)
     return room.content, groups
-
-
-def _write(state: State, path: Path, about: dict[str, str] | None = None) -> None:
-    """Write whole or not at all. Not synced: the daemon does that for the generation it commits."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as out:
-        safetensors_file.write(state, out, about)
-    os.replace(part, path)
-
-
-def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
-    """The metadata of a serving model."""
-    about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
-    return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}
 
 
 def _check_converging(participant: Participant, task: Task) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -44,31 +46,46 @@ class Outcome:
     serving: State | None = None
 
 
-def perform(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
+Offer: TypeAlias = Callable[[Participant, Scores, str, int], None]
+"""Called with a model that was just measured, its scores, at which point, and after how many rounds it is the model."""
+
+
+def keep_none(participant: Participant, scores: Scores, point: str, after: int) -> None:
+    """For a run whose sites keep the last model alone."""
+
+
+def perform(
+    participant: Participant, data: LocalData, down: State, task: Task, *, offer: Offer = keep_none
+) -> Outcome:
     """Do one task. Dropout and the like draw from (run seed, site, round, kind), never from what ran before."""
     with generators.scope(data.seed, data.site, task.round, task.kind.value):
         match task.kind:
             case Kind.TRAIN:
-                return train(participant, data, down, task)
+                return train(participant, data, down, task, offer)
             case Kind.EVALUATE:
-                return Outcome(State(), evaluate(participant, data, down, task))
+                return Outcome(State(), evaluate(participant, data, down, task, offer))
             case Kind.FINISH:
                 return finish(participant, data, down, task)
 
 
-def train(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
+def train(
+    participant: Participant, data: LocalData, down: State, task: Task, offer: Offer = keep_none
+) -> Outcome:
     """Receive, learn, report; with an evaluation before or after, as the method's paper measures."""
     point = participant.settings.eval_point
     scores: Scores = {}
     if point in ("pre", "both"):
         # What measuring draws, as dropout of a calibration or a policy's noise, must not shift what training draws.
         with generators.scope(data.seed, data.site, task.round, "pre"):
-            scores = evaluate(participant, data, down, task)
+            scores = evaluate(participant, data, down, task, offer)
     participant.receive(down, task)
     metrics = learn(participant, data, task)
     metrics |= diagnose(participant, data, task)
     if point in ("post", "both"):
-        scores |= score(participant, data, "post")
+        trained = score(participant, data, "post")
+        scores |= trained
+        if point == "post":
+            offer(participant, trained, "post", task.round)
     up = None if task.drop else participant.report(data, task)
     return Outcome(State.view(participant, participant.stays(task.phase)), scores, metrics, up)
 
@@ -105,12 +122,18 @@ def _look_at_features(participant: Participant, samples: Samples) -> Metrics:
     return {"features/sparsity": measures.sparsity(features), "features/separation": explained}
 
 
-def evaluate(participant: Participant, data: LocalData, down: State, task: Task) -> Scores:
-    """Measure a copy that has received, calibrated and personalised; nothing of it is kept."""
+def evaluate(
+    participant: Participant, data: LocalData, down: State, task: Task, offer: Offer = keep_none
+) -> Scores:
+    """Measure a copy that has received, calibrated and personalised; nothing of it is kept, unless as the best model.
+    It is the model after the round before.
+    """
     twin = copy.deepcopy(participant)
     twin.progress = participant.progress
     prepare(twin, data, down, task)
-    return score(twin, data, "pre")
+    scores = score(twin, data, "pre")
+    offer(twin, scores, "pre", task.round - 1)
+    return scores
 
 
 def finish(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:

@@ -32,9 +32,38 @@ class DataFolder:
     threads: int = 0
     """The most threads a trainer may have on this machine, whatever the run says; 0 sets no limit."""
     hold_out: float = 0.0
-    """Share of each class of the training part that becomes the validation part of a site that has none."""
+    """Share of each class that a comparison holds back at sites without a validation part, however small they are."""
+    validation: float | None = None
+    """Share that this site holds back where it is large enough for that; None: what the run's specification says."""
     blind: bool = False
     """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How good the model after a round was on the site's own validation part."""
+
+    round: int
+    accuracy: float
+    loss: float
+    samples: int
+
+    def beats(self, other: Measured | None) -> bool:
+        """By accuracy, then by loss, then because it is of an earlier round. Over another number of samples, those of
+        data that have been changed since, the other says nothing.
+        """
+        if other is None or other.samples != self.samples:
+            return True
+        return (self.accuracy, -self.loss, -self.round) > (other.accuracy, -other.loss, -other.round)
+
+
+@dataclass(frozen=True)
+class BestSoFar:
+    """Where the model of the best round is written, and the best before this task; None: no round was measured."""
+
+    write_as: Path
+    measured: Measured | None = None
+    file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +81,8 @@ class Job:
     """Where FINISH writes the complete model."""
     parcel_as: Path | None = None
     """Where an update too large for a message is written."""
+    best: BestSoFar | None = None
+    """For a run that keeps the model of the best round."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +100,8 @@ class Done:
     """Bytes the trainer's process holds at the end of the job: "resident", and "device" on a graphics card."""
     halved: bool = False
     """Whether batches went through the network in two halves, because there is too little memory for a whole one."""
+    best: Measured | None = None
+    """The model that was written as the best; None: none was."""
 
 
 class TrainerLost(Exception):

@@ -18,7 +18,7 @@ import zmq.asyncio
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pfl_client.trainer_process import task_errors
-from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel
+from pfl_client.trainer_process.api import BestSoFar, DataFolder, Done, Job, Measured, Parcel
 from pfl_client.trainer_process.buffers import Pool
 from pfl_common import errors
 from pfl_common.spec.messages import Scores
@@ -71,6 +71,7 @@ class Work:
     kept: Path | None = None
     serve_as: Path | None = None
     parcel_as: Path | None = None
+    best: BestSoFar | None = None
     says: Literal["work"] = "work"
 
 
@@ -108,6 +109,7 @@ class Finished:
     device: str = ""
     memory: dict[str, int] = field(default_factory=dict)
     halved: bool = False
+    best: Measured | None = None
     up: Path | None = None
     beside: bool = False
     says: Literal["finished"] = "finished"
@@ -234,6 +236,7 @@ def ask_for(job: Job) -> tuple[Work, Buffer]:
         kept=job.kept,
         serve_as=job.serve_as,
         parcel_as=job.parcel_as,
+        best=job.best,
     )
     return letter, body
 
@@ -248,6 +251,7 @@ def read_job(letter: Work, body: Buffer) -> Job:
         keep_as=letter.keep_as,
         serve_as=letter.serve_as,
         parcel_as=letter.parcel_as,
+        best=letter.best,
     )
 
 
@@ -263,6 +267,7 @@ def answer_with(done: Done) -> tuple[Finished, Buffer]:
         device=done.device,
         memory=done.memory,
         halved=done.halved,
+        best=done.best,
         up=path,
         beside=beside,
     )
@@ -281,6 +286,7 @@ def read_done(letter: Finished, body: Buffer) -> Done:
         letter.device,
         letter.memory,
         halved=letter.halved,
+        best=letter.best,
     )
 
 

@@ -237,6 +237,8 @@ class RunStatus:
     """What is odd about the sites' classes."""
     refused: dict[ClientId, str] = field(default_factory=dict)
     """Sites that were not taken, and why; until they come back mended."""
+    patience: str = ""
+    """For how long the mean validation loss has not become better; nothing in a run that does not end by it."""
 
 
 COORDINATOR = "coordinator"

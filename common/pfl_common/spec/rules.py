@@ -64,6 +64,12 @@ def terms_of(declared: RuleField[Any]) -> Terms:
     return cast(Terms, declared.metadata["terms"])
 
 
+_VALIDATION = (
+    "Share of training samples to validate on; 0 none.",
+    Field(ge=0, le=0.5, allow_inf_nan=False),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RoundRules:
     """The rules that a specification pins exactly as they were asked for.
@@ -99,6 +105,16 @@ class RoundRules:
     """Another number than 1 gives other bits."""
     precision: Precision = rule("float32", "Numbers in training: float32, bfloat16, float16.")
     """Another type than float32 is faster and smaller on many graphics cards, and rounds otherwise on each."""
+    validation: float = rule(0.0, *_VALIDATION)
+    """Of each class, at sites without a validation part of their own: which samples, and of which sites none, see
+    `pfl_client/data/hold_out.py`. None in a specification that does not say it: it was written before there was one.
+    """
+    keep: Literal["last", "best"] = rule("last", "Keep the last model, or the best beside it.")
+    """The best is that of the round which did best on the site's own validation part."""
+    patience: int = rule(0, "End after so many rounds without gain; 0 never.", Field(ge=0, le=999_999))
+    """Without gain is a measured round whose mean validation loss is hardly better than the best before it:
+    `pfl_server/decisions/early_stop.py`.
+    """
 
     def pinned(self) -> dict[str, Any]:
         """Each of these rules by its name."""
@@ -123,6 +139,8 @@ class AskedRules(RoundRules):
         why="with 1 no site ever reports",
     )
     """Such a site trains all the same."""
+    validation: float = rule(0.15, *_VALIDATION)
+    """Asked for unless somebody says otherwise."""
 
     def asks(self) -> Participation:
         """How many sites a round asks, and how many of them drop out."""

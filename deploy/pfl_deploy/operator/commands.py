@@ -139,7 +139,7 @@ def show(status: RunStatus, console: Console) -> None:
     """The status as a person reads it."""
     begun = (status.run or "no run yet", status.method, (status.status, "bold"), tell_place(status))
     console.print(Text("  ").join(_plain(part) if isinstance(part, str) else _plain(*part) for part in begun))
-    lines = [status.words, tell_sentence(status)]
+    lines = [status.words, tell_sentence(status), status.patience]
     if len(status.awaited) > NAMED:
         lines.append("awaited: " + ", ".join(status.awaited))
     for line in filter(None, [*lines, *tell_rounds(status.curve)]):

@@ -44,7 +44,7 @@ def tell_sentence(status: RunStatus) -> str:
             absent = f" Not done yet: {tell_names(status.awaited)}." if status.awaited else ""
             return f"The rounds are over; every site gets its model.{absent}"
         case "finished":
-            return f"All {_count(status.rounds, 'round')} are done. {_tell_models(status)}"
+            return f"{_tell_done(status)} {_tell_models(status)}"
         case "stopped":
             models = f" {_tell_models(status)}" if status.run else ""
             return f"Ended by the operator after {_count(_count_closed(status), 'round')}.{models}"
@@ -139,6 +139,11 @@ def tell_names(sites: Sequence[ClientId]) -> str:
     """Names in a row; of many the first few."""
     more = len(sites) - MOST_NAMES
     return ", ".join(sites[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _tell_done(status: RunStatus) -> str:
+    closed, rounds = _count_closed(status), _count(status.rounds, "round")
+    return f"{closed} of {rounds} are done." if 0 < closed < status.rounds else f"All {rounds} are done."
 
 
 def _tell_models(status: RunStatus) -> str:

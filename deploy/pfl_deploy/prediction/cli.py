@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,6 +23,10 @@ SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="End with 0 although files could not be read; they are still told.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+WhichModel = Annotated[
+    Literal["last", "best"],
+    typer.Option(help="last: after the last round; best: of the best round, if the run kept it."),
+]
 
 
 def predict(
@@ -37,12 +41,13 @@ def predict(
     like: Like = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
+    which: WhichModel = "last",
 ) -> None:
     """Predict with a site's finished model, offline: class, probabilities, each head's view."""
     from pfl_deploy.prediction import predict as predicting
 
     configure(level="warning")
-    asked = predicting.Asked(model, tuple(paths), out, format_, like, skip_bad, device)
+    asked = predicting.Asked(model, tuple(paths), out, format_, like, skip_bad, device, which)
     predicting.predict(asked, make_console(stderr=True))
 
 
@@ -64,13 +69,16 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     skip_bad: SkipBad = False,
     device: Device = "auto",
+    which: WhichModel = "last",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure a site's finished model on labelled data: accuracy, macro-F1, AUC, calibration, intervals."""
     from pfl_deploy.prediction import evaluate as evaluating
 
     configure(level="warning")
-    asked = evaluating.Asked(model, data, part, label, group, like, plots, resamples, seed, skip_bad, device)
+    asked = evaluating.Asked(
+        model, data, part, label, group, like, plots, resamples, seed, skip_bad, device, which
+    )
     found, missing = evaluating.evaluate(asked, make_console(stderr=True))
     if as_json:
         make_console().print_json(evaluating.as_json(found))
@@ -86,13 +94,14 @@ def export(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Write ONNX although no runtime here can run it.")
     ] = False,
+    which: WhichModel = "last",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Write a site's finished model for other programs, checked to give equal outputs, with a card."""
     from pfl_deploy.prediction import export as exporting
 
     configure(level="warning")
-    done = exporting.export(exporting.Asked(model, to, out, unchecked))
+    done = exporting.export(exporting.Asked(model, to, out, unchecked, which))
     if as_json:
         words = {"file": str(done.file), "card": str(done.card)}
         make_console().print_json(

@@ -19,6 +19,7 @@ from torch import Tensor
 from pfl_client import data
 from pfl_client.data.layout import PARTS, ArrayFiles, find
 from pfl_client.prediction import Predictor, Wanted
+from pfl_client.prediction.find_model import Which
 from pfl_client.prediction.inputs import list_inputs
 from pfl_client.prediction.predictor import COMBINED
 from pfl_client.trainer_process.api import DataFolder
@@ -49,6 +50,7 @@ class Asked:
     seed: int = 0
     skip_bad: bool = False
     device: str = "auto"
+    which: Which = "last"
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Evaluated:
                 "run": served.spec.id,
                 "method": served.spec.method,
                 "sha256": served.sha256,
+                "best": None if served.best is None else asdict(served.best),
             },
             "samples": len(scored),
             "groups": None if scored.groups is None else int(scored.groups.max()) + 1,
@@ -93,7 +96,7 @@ def evaluate(asked: Asked, console: Console) -> tuple[Evaluated, Missing]:
     """Predict labelled samples and measure; `console` is for what is said on the way."""
     if asked.plots is not None:
         charts.check_drawing()
-    predictor = Predictor.load(asked.model, device=asked.device)
+    predictor = Predictor.load(asked.model, which=asked.which, device=asked.device)
     missing = Missing(console, spared=asked.skip_bad)
     scored, heads = _score(predictor, _read(predictor, asked, missing))
     measures = _resample(scored, asked, console)
@@ -137,7 +140,7 @@ def _read_folder(predictor: Predictor, asked: Asked, missing: Missing) -> Labell
             f"a data folder has no part {asked.part!r}", expected=nearest(asked.part, (*PARTS, EVERY))
         )
     served = predictor.served
-    folder = DataFolder(asked.data, served.site)
+    folder = DataFolder(asked.data, served.site, validation=served.validation)
     local = data.load(folder, served.spec)
     parts = {
         "train": local.train,
@@ -194,7 +197,8 @@ def show(found: Evaluated, console: Console) -> None:
     """The result for people."""
     scored, served = found.scored, found.predictor.served
     console.print(
-        f"{served.site}, {served.spec.method}, run {served.spec.id}: {len(scored)} samples", markup=False
+        f"{served.site}, {served.spec.method}, run {served.spec.id}{served.place}: {len(scored)} samples",
+        markup=False,
     )
     by = "samples" if scored.groups is None else f"{int(scored.groups.max()) + 1} groups"
     overall = Table(

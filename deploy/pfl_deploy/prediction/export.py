@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pfl_client.prediction import Predictor
+from pfl_client.prediction.find_model import Which
 from pfl_client.prediction.serving import read_served
 from pfl_common.errors import SettingError, nearest
 from pfl_deploy.prediction import model_card
@@ -38,6 +39,7 @@ class Asked:
     to: str
     out: Path | None = None
     unchecked: bool = False
+    which: Which = "last"
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,10 @@ def export(asked: Asked) -> Exported:
     if asked.to not in ENDINGS:
         raise SettingError(f"there is no form {asked.to!r} to export to", expected=nearest(asked.to, ENDINGS))
     can_check = _check_packages(asked)
-    predictor = Predictor.load(asked.model)
+    predictor = Predictor.load(asked.model, which=asked.which)
     served = predictor.served
-    file = asked.out or Path(f"{served.site}-{served.spec.id}{ENDINGS[asked.to]}")
+    best = "" if served.best is None else "-best"
+    file = asked.out or Path(f"{served.site}-{served.spec.id}{best}{ENDINGS[asked.to]}")
     if file.suffix != ENDINGS[asked.to]:
         raise SettingError(
             f"--out {file} is to be {asked.to}", expected=f"a file called *{ENDINGS[asked.to]}"

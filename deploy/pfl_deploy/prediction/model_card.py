@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pfl_client.prediction import Predictor
+from pfl_client.prediction import Predictor, Served
 from pfl_common import methods
 from pfl_common.spec.run import Model
 from pfl_deploy.prediction.graph import INPUT, PROBABILITIES, SCORES, Form
@@ -33,7 +33,7 @@ def write(predictor: Predictor, file: Path, form: str, checked: str) -> str:
     parts = [
         f"# {file.name}",
         f"The personalized model of the site `{served.site}` after run `{spec.id}`, trained by {len(spec.roster)} "
-        f"sites in {spec.rounds} rounds of `{spec.method}`. {method}",
+        f"sites in {spec.rounds} rounds of `{spec.method}`{served.place}. {method}",
         "## What it is",
         _table(
             {
@@ -52,7 +52,7 @@ def write(predictor: Predictor, file: Path, form: str, checked: str) -> str:
         _tell_output(predictor, form),
         f"Classes, in the order of the outputs: {list_classes(predictor)}",
         "## How good it was",
-        _tell_scores(served.file),
+        _tell_scores(served),
         "## What to mind",
         MIND + (MIND_METADATA if form == "safetensors" else ""),
     ]
@@ -122,8 +122,16 @@ def _tell_output(predictor: Predictor, form: str) -> str:
     return f"- `{PROBABILITIES}`: float32, N x {count}\n- `{SCORES}`: what the method predicts with{heads}"
 
 
-def _tell_scores(model: Path) -> str:
-    """The site's scores at the end of the run, if its history lies where the model was written."""
+def _tell_scores(served: Served) -> str:
+    """The site's scores at the end of the run, if its history lies where the model was written; of the best model what
+    it was chosen by.
+    """
+    model = served.file
+    if (best := served.best) is not None:
+        return (
+            f"Chosen by the site's own {best.samples} validation samples: accuracy {best.accuracy:.4f} after round "
+            f"{best.round}. The best of several numbers flatters: measure it on test samples (`pfl evaluate`)."
+        )
     history = model.resolve().parents[1] / "history.jsonl"
     if model.parent.name != "serving" or not history.is_file():
         return "Not known here: the site's history does not lie beside the model."

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from pfl_client.prediction import Predictor, Unread, Wanted
+from pfl_client.prediction.find_model import Which
 from pfl_client.prediction.inputs import list_inputs
 from pfl_common.errors import DataError, SettingError
 from pfl_deploy.prediction import output
@@ -30,6 +31,7 @@ class Asked:
     like: Path | None = None
     skip_bad: bool = False
     device: str = "auto"
+    which: Which = "last"
 
 
 @dataclass
@@ -78,7 +80,7 @@ def predict(asked: Asked, console: Console) -> None:
             "Parquet is not for a terminal", expected="a file", advice="say --out FILE.parquet"
         )
     files = list_inputs(asked.paths)
-    predictor = Predictor.load(asked.model, device=asked.device)
+    predictor = Predictor.load(asked.model, which=asked.which, device=asked.device)
     missing, count = Missing(console, spared=asked.skip_bad), 0
     try:
         with (

@@ -289,6 +289,7 @@ def _run_json(facts: Facts, told: Told) -> dict[str, Any]:
         "spread": measured.spread,
         "accuracy_by_site": told.finals,
         "shifted_by_site": told.finals_of("shifted"),
+        "best_by_site": {site: history.best for site, history in told.histories.items() if history.best},
         "bytes": _bytes_json(told),
         "reached": [
             _plain(find_reached(told, target.accuracy, measured=facts.measured_bytes))

@@ -198,7 +198,7 @@ def _make_folder(state: Path) -> None:
 def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path) -> Path:
     spec = recording.spec
     # Who was lost is written already: nobody is given up here because this machine is slower.
-    patient = replace(spec, quorum=ALL, round_seconds=PATIENCE_SECONDS)
+    patient = replace(spec, quorum=ALL, round_seconds=PATIENCE_SECONDS, patience=0)
     settings = ServerSettings(method=spec.method, sites=len(sites), state=state / "coordinator")
     script = Screenplay(recording, sites)
     host = open_host(settings, pinned=patient, script=script)

@@ -52,6 +52,8 @@ class Watch:
     status: str = "running"
     words: str = ""
     """What the operator has to know of the training under way; nothing while all is well."""
+    patience: str = ""
+    """How long the mean validation loss has not become better; nothing in a run that does not end by it."""
     started: float = 0.0
     round: int = 0
     attempt: int = 0

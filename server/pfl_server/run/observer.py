@@ -14,7 +14,7 @@ import structlog
 from pydantic import JsonValue
 
 from pfl_common import evaluation
-from pfl_common.spec.messages import RunStatus, Scores
+from pfl_common.spec.messages import Over, RunStatus, Scores
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
 from pfl_server.decisions.round import Round
 from pfl_server.run.attempt import OUTCOMES, Opened, Watch
@@ -51,6 +51,7 @@ class Observer:
             spec.rounds,
             watch.attempt,
             words=watch.words,
+            patience=watch.patience,
             awaited=watch.awaited or tuple(sorted(watch.unserved)),
             # A spread over accuracies of 0 is not defined, and neither JSON nor people have a word for that.
             scores={name: value for name, value in latest.items() if math.isfinite(value)},
@@ -184,12 +185,16 @@ class Observer:
             log.info("run resumed", after_round=last)
             self._events.add(f"run resumed after round {last}")
 
-    def over(self, status: str, number: int, round_: Round) -> None:
+    def over(self, over: Over, number: int, round_: Round) -> None:
         """There will be no more rounds."""
-        self.watch.status = status
-        log.info("run over", status=status, rounds=number, absent=sorted(round_.losses), **self._how_good())
+        status = self.watch.status = over.status
+        why = {"why": over.words} if over.words else {}
+        log.info(
+            "run over", status=status, rounds=number, absent=sorted(round_.losses), **why, **self._how_good()
+        )
         absent = f"; away at the end: {', '.join(sorted(round_.losses))}" if round_.losses else ""
-        self._events.add(f"run {status} after round {number}{absent}")
+        because = f"; {over.words}" if over.words else ""
+        self._events.add(f"run {status} after round {number}{because}{absent}")
         roster = self._books.journal.sites()
         log.info(
             "who took part", rounds=number, counted={site: self.watch.took_part[site] for site in roster}

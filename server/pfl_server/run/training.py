@@ -16,6 +16,7 @@ from pfl_server.run.attempt import Fleet, Script
 from pfl_server.run.attempt_play import AttemptPlay, RunParts
 from pfl_server.run.checkpoint_repair import load_newest
 from pfl_server.run.divergence_guard import Guard
+from pfl_server.run.early_stopping import EarlyStopping
 from pfl_server.run.last_model import LastModel
 from pfl_server.run.lease_watch import LeaseWatch
 from pfl_server.run.observer import Observer
@@ -46,6 +47,7 @@ class Training:
         self._observer = Observer(books, room, record)
         self.watch = self._observer.watch
         self._guard = Guard(books, room, record.events, self.watch)
+        self._early = EarlyStopping(books, room, self.watch)
         self._sweep = SpoolSweep(books, room)
         leases = LeaseWatch(books.spec, fleet, tick=tick, stop=self._stop)
         parts = RunParts(books, fleet, room, self._observer)
@@ -61,17 +63,18 @@ class Training:
         """Play all rounds that are not committed yet, then let every site finish."""
         # A run that was stopped stays so: the same command once more only serves its last state. One that failed
         # is tried again: its operator has mended something.
-        status, _ = await self._room.have(self._books.journal.status.soon)
-        over = "" if status in ("running", "failed") else status
+        status, words = await self._room.have(self._books.journal.status.soon)
+        over = Over(status, words) if status not in ("running", "failed") else None
         if over:
             self._stop.set()
         number, state = await self._resume(over)
         try:
-            while number < self._books.spec.rounds and not self._stop.is_set():
+            while number < self._books.spec.rounds and not (self._stop.is_set() or self._early.reason):
                 closed = await self._rounds.play(number + 1, state)
                 if closed is None:
                     break
                 number, state = number + 1, closed
+                await self._early.look(number)
             if self._stop.is_set():
                 await self._rounds.abandon_open()
         except RunFailed as failed:
@@ -86,7 +89,7 @@ class Training:
         """End the run in good order after the round that is under way."""
         self._stop.set()
 
-    async def _resume(self, over: str) -> tuple[int, State]:
+    async def _resume(self, over: Over | None) -> tuple[int, State]:
         """The last committed round and the state after it, with all that was known of the run."""
         state, committed = await load_newest(self._books, self._room), self._books.journal.committed()
         last = max(committed, default=0)
@@ -94,18 +97,27 @@ class Training:
         await self._guard.recall()
         if last:
             await self._observer.sum_left(self._books.task(Kind.TRAIN, last, committed[last]))
-            self._observer.resumed(last, over=over)
+        await self._early.recall()
+        if last:
+            self._observer.resumed(last, over=over.status if over else "")
         return last, state
 
-    async def _finish(self, number: int, state: State, over: str) -> None:
+    async def _finish(self, number: int, state: State, before: Over | None) -> None:
         """Bring the last shared state to every site; a run that was over before only serves it again."""
+        over = before or self._how_it_ended(number)
+        self.watch.words, self.watch.patience = over.words, ""
         self._attempts.clear_shelf(max(1, number), 1)
         await self._sweep.give_back()
         ended = await self._last_model.bring(number, state)
-        done = "stopped" if number < self._books.spec.rounds else "finished"
-        await self._room.have(self._books.journal.end.soon, done)
-        if over:
-            self.watch.status = done
+        await self._room.have(self._books.journal.end.soon, over.status, over.words)
+        if before:
+            self.watch.status = over.status
         else:
-            self._observer.over(done, number, ended)
-        self._fleet.end(Over(done))
+            self._observer.over(over, number, ended)
+        self._fleet.end(over)
+
+    def _how_it_ended(self, number: int) -> Over:
+        if number == self._books.spec.rounds:
+            return Over("finished")
+        reason = self._early.reason
+        return Over("finished", reason) if reason else Over("stopped")

@@ -20,6 +20,11 @@ from pfl_server.store.comparable import Differences, Subject, find_differences
 from pfl_server.telemetry.history import COMBINED
 
 METHODS = ("local", "fedavg")
+_FINISHED = (
+    "select spec, words, (select count(*) from attempt where status = 'committed') from run"
+    " where status = 'finished'"
+)
+"""With words it ended before its last round."""
 _LAST_SCORES = "select scores from score where key like '%-finish'"
 
 log = structlog.get_logger("pfl.baselines")
@@ -84,11 +89,11 @@ def read_finished(file: Path) -> Finished | None:
     """A finished run's journal; None of one that has not finished, or cannot be read."""
     try:
         with closing(_open(file)) as db:
-            rows = db.execute("select spec from run where status = 'finished'").fetchall()
+            rows = db.execute(_FINISHED).fetchall()
         if not rows:
             return None
         spec = RunSpec.from_json(rows[0][0])
-        subject = Subject(spec, _samples(file), spec.rounds)
+        subject = Subject(spec, _samples(file), rows[0][2] if rows[0][1] else spec.rounds)
         return Finished(subject, file.stat().st_mtime, _read_accuracy(file))
     except (OSError, sqlite3.Error, ValueError) as error:
         # Another run's folder may be damaged, or of another release: no reason not to train this one.

@@ -21,6 +21,8 @@ NOT_COMPARED = {
     "manifests": "what travels is the method's own",
     "chosen": "words for people; what was chosen is a part of the model",
     "repeatable": "follows from the number of threads and the precision",
+    "keep": "which models sites keep changes no training",
+    "patience": "what counts is how many rounds were trained, which is compared",
     "versions": "another release or machine rounds otherwise; a baseline from before an upgrade stays one",
 }
 """Fields of a specification in which two runs may differ, and why."""

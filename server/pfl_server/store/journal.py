@@ -296,6 +296,13 @@ class Journal:
         return bool(page.rows("select 1 from score where key = ?", key))
 
     @entry
+    def sum_of(self, page: Page, key: str) -> Scores:
+        """The summed evaluations of one task; empty where nothing was measured."""
+        rows = page.rows("select scores from score where key = ?", key)
+        found: Scores = json.loads(rows[0][0]) if rows else {}
+        return found
+
+    @entry
     def scores(self, page: Page) -> dict[str, Scores]:
         """All summed evaluations, by task."""
         return {

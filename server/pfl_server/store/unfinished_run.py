@@ -34,6 +34,9 @@ def text_to_go_on_with(folder: Path, journal: Journal, settings: ServerSettings)
     if "classes" not in said and said.get("quorum") == QUORUM_BEFORE and wanted["quorum"] == MAJORITY:
         # Both are the default of their release: the same command after an upgrade asks for the same run.
         asked["quorum"] = MAJORITY
+    if "validation" not in said and wanted["validation"] == 0:
+        # That release held nothing back; whoever says so now asks for the same run.
+        asked["validation"] = 0
     changed = _tell_changes(asked, wanted)
     over = journal.status()[0] not in ("running", "failed")
     # The same command once more, after a kill: it is this run that it asked for.

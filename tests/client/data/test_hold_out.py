@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl_client.data.hold_out import hold_out
+from pfl_client.data.hold_out import LEAST, hold_out
 from pfl_common.learning.method import Samples
 
 
@@ -20,9 +20,11 @@ def make_parts(labels: list[int], *, validation: int = 0) -> dict[str, Samples]:
     }
 
 
-def divide(labels: list[int], share: float, *, site: str = "a") -> tuple[list[float], list[float]]:
+def divide(
+    labels: list[int], share: float, *, site: str = "a", spare_small: bool = False
+) -> tuple[list[float], list[float]]:
     """Which samples stay, and which are held back."""
-    found = hold_out(make_parts(labels), share, site=site, classes=("x", "y"))
+    found = hold_out(make_parts(labels), share, site=site, classes=("x", "y"), spare_small=spare_small)
     return found["train"].x.flatten().tolist(), found["validation"].x.flatten().tolist()
 
 
@@ -38,6 +40,21 @@ def test_every_sample_is_on_one_side_and_each_class_gives_its_share() -> None:
 def test_a_small_class_keeps_a_sample_on_either_side(count: int, held: int) -> None:
     """One that has a single sample keeps it for training: or nobody would learn it."""
     assert held == len(divide([0] * count, 0.2)[1])
+
+
+@pytest.mark.parametrize(("rare", "held"), [(1, 0), (3, 0), (4, 1), (20, 3)])
+def test_a_class_too_small_for_its_share_keeps_all_where_the_small_are_spared(rare: int, held: int) -> None:
+    """The common class gives its 15 of 100, the rare one its share rounded."""
+    labels = [0] * 100 + [1] * rare
+    _, back = divide(labels, 0.15, spare_small=True)
+    assert (15, held) == tuple(sum(labels[int(place)] == number for place in back) for number in (0, 1))
+
+
+@pytest.mark.parametrize(("samples", "held"), [(60, 0), (LEAST * 5 - 5, 0), (LEAST * 5, LEAST)])
+def test_a_small_site_keeps_all_where_the_small_are_spared(samples: int, held: int) -> None:
+    """A part of fewer than ten says too little of a model."""
+    share = 0.2 if samples < 60 else 0.15
+    assert (samples - held, held) == tuple(map(len, divide([0] * samples, share, spare_small=True)))
 
 
 def test_the_same_samples_whatever_runs_and_others_at_another_site() -> None:

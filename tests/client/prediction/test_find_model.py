@@ -63,3 +63,26 @@ def test_a_wrong_name_tells_the_nearest(state: Path) -> None:
     with pytest.raises(SettingError) as error:
         find_model("hospitl_a")
     assert "did you mean 'hospital_a'?" in str(error.value)
+
+
+def test_the_best_lies_beside_the_last_of_the_same_run(state: Path) -> None:
+    """By the site, its folder or the last model's file; an older run's is not taken for it."""
+    older = place_model(state, "hospital_a", "run-1", age=100)
+    older.with_name("best.safetensors").touch()
+    last = place_model(state, "hospital_a", "run-2")
+    for place in ("hospital_a", state / "hospital_a", last):
+        with pytest.raises(SettingError, match="kept the last model alone"):
+            find_model(place, "best")
+    best = last.with_name("best.safetensors")
+    best.touch()
+    for place in ("hospital_a", state / "hospital_a", last.parent, last, best):
+        assert best == find_model(place, "best")
+    assert last == find_model("hospital_a")
+    assert best == find_model(best)
+
+
+def test_of_a_lone_file_there_is_no_best(tmp_path: Path) -> None:
+    """It is the model that was named."""
+    (tmp_path / "copy.safetensors").touch()
+    with pytest.raises(SettingError, match="is one model"):
+        find_model(tmp_path / "copy.safetensors", "best")

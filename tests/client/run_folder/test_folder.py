@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.run_folder.vault_generations import Owner, Vault
+from pfl_client.trainer_process.api import Done, Measured
 from pfl_common.errors import StateError
 from pfl_common.spec.messages import Mark
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import SITE, pin
+from tests.client.daemon.test_loop import SITE, assign, pin
+from tests.client.support.file_steps import Crash, break_after
 
 
 def come_and_go(folder: Path, spec: RunSpec) -> None:
@@ -51,3 +54,54 @@ def test_a_specification_that_was_not_written_to_its_end(tmp_path: Path) -> None
         come_and_go(folder, replace(spec, rounds=9))
     come_and_go(folder, spec)
     assert spec.to_json() == (folder / "spec.json").read_text()
+
+
+def do(folder: RunFolder, number: int, accuracy: float | None) -> None:
+    """A task as the daemon and the trainer do it together, unless it was done before; it measured the round before."""
+    assignment = assign(number=number, since=number - 1)
+    if folder.has_answer(assignment.key, assignment.task):
+        return
+    job = folder.job(assignment, b"")
+    job.keep_as.write_bytes(bytes(100 + number))
+    found = None if accuracy is None else Measured(number - 1, accuracy, 0.5, 12)
+    better = found if found and job.best and found.beats(job.best.measured) else None
+    if better is not None and job.best is not None:
+        job.best.write_as.write_text(f"after {better.round}")
+    folder.keep(assignment, Done(up=b"update", best=better))
+
+
+def live(path: Path) -> RunFolder:
+    """A life of the site in a run that keeps the best."""
+    return RunFolder(path, replace(pin(), keep="best"), SITE, envelopes=OpenEnvelopes())
+
+
+def test_a_crash_at_any_operation_of_a_task_costs_no_best_model(tmp_path: Path) -> None:
+    """What a task has measured is in force before the task counts as done: then it is not done again."""
+    for steps in range(60):
+        first = live(tmp_path / str(steps))
+        do(first, 1, None)
+        do(first, 2, 0.5)
+        with pytest.MonkeyPatch.context() as patch:
+            asked = break_after(patch, steps, Crash())
+            with suppress(Crash):
+                do(first, 3, 0.9)
+        first.close()
+        again = live(tmp_path / str(steps))
+        do(again, 3, 0.9)
+        kept = again.job(assign(number=4, since=3), b"").best
+        assert kept is not None
+        assert kept.file is not None
+        assert ("after 2", 0.9) == (kept.file.read_text(), kept.measured.accuracy)
+        assert Mark(3, 1) == again.vault.marks()[0]
+        again.close()
+        if asked() <= steps:
+            break
+    assert 12 < steps < 59
+
+
+def test_the_best_model_is_for_runs_that_keep_it(tmp_path: Path) -> None:
+    """In others no task is asked to write one."""
+    folder = RunFolder(tmp_path, pin(), SITE, envelopes=OpenEnvelopes())
+    assert None is folder.job(assign(), b"").best
+    assert not (tmp_path / "best").exists()
+    folder.close()

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,14 +18,17 @@ from pfl_client.daemon import loop as story
 from pfl_client.daemon import retry
 from pfl_client.run_folder.audit import entries
 from pfl_client.run_folder.folder import RunFolder
+from pfl_client.run_folder.space import SPARE
 from pfl_client.run_folder.vault_generations import Vault
 from pfl_client.trainer_process.api import Progress
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import Refused
 from pfl_common.files import recycler
+from pfl_common.spec.manifest import full_size
 from pfl_common.spec.messages import Joined, Over
 from pfl_common.spec.run import Description, Kind
-from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, put_together
+from pfl_deploy.simulation.loopback import OpenEnvelopes
+from tests.client.daemon.test_loop import FINISHED, SITE, Line, Trainer, assign, pin, put_together
 
 
 class Usage(NamedTuple):
@@ -226,3 +230,19 @@ async def test_what_a_killed_site_kept_goes_when_it_begins(tmp_path: Path) -> No
 
     assert FINISHED == await live(Looking([FINISHED]), Trainer(), tmp_path / "state")
     assert ([True], True) == (gone, (old / "history.jsonl").exists())
+
+
+def test_a_run_that_keeps_the_best_needs_room_for_it(tmp_path: Path, disk: list[int]) -> None:
+    """Whether a round is the best is not known before it is measured: each task wants room for one model more."""
+    for task in (assign(), assign(Kind.EVALUATE), assign(Kind.FINISH, 3)):
+        free = {}
+        for keep in ("last", "best"):
+            spec = replace(pin(), keep=keep)
+            folder = RunFolder(tmp_path / keep, spec, SITE, envelopes=OpenEnvelopes())
+            for room in range(SPARE, SPARE + 100):
+                disk[:] = [room]
+                if folder.space.suffices(task):
+                    free[keep] = room
+                    break
+            folder.close()
+        assert full_size(pin().init_manifest) == free["best"] - free["last"]

@@ -286,9 +286,11 @@ def test_a_site_knows_whether_it_came_late(
     desk.spec = replace(desk.spec, roster=roster)
     real = tasks.perform
 
-    def look(participant: Participant, data: LocalData, down: State, task: Task) -> tasks.Outcome:
+    def look(
+        participant: Participant, data: LocalData, down: State, task: Task, **more: tasks.Offer
+    ) -> tasks.Outcome:
         seen.append(task.late)
-        return real(participant, data, down, task)
+        return real(participant, data, down, task, **more)
 
     monkeypatch.setattr(tasks, "perform", look)
     open_bench(desk).work(desk.job(), ignore)

@@ -69,6 +69,14 @@ def test_every_site_counts_unless_told(common: dict[str, float], quorum: float) 
     assert quorum == worker.run_settings({"method": "fedavg", **common})["quorum"]
 
 
+@pytest.mark.parametrize(("common", "share"), [({}, 0.0), ({"validation": 0.1}, 0.1)])
+def test_a_comparison_trains_on_all_samples_unless_it_says_otherwise(
+    common: dict[str, object], share: float
+) -> None:
+    """As the papers' methods do; what it holds back for choosing is another matter."""
+    assert share == worker.run_settings({"method": "fedavg", **common})["validation"]
+
+
 def test_a_real_run_that_runs_away(data: Path) -> None:
     """Within three attempts it is an outcome with its reason, which would be the same another time."""
     outcome = worker.play(

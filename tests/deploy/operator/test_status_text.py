@@ -208,3 +208,12 @@ def test_nothing_is_said_of_what_nobody_measured() -> None:
 def test_how_long_ago(seconds: float, words: str) -> None:
     """In one unit that says it best."""
     assert words == tell_ago(seconds)
+
+
+def test_one_that_may_end_early() -> None:
+    """How it stands while it runs; at its end how many rounds are done, and why no more."""
+    assert "2 of 3 without a gain" in printed(replace(RUNNING, patience="2 of 3 without a gain"))
+    over = replace(RUNNING, status="finished", opened=0.0, awaited=(), words="ended early: no gain")
+    said = printed(over)
+    assert "ended early: no gain" == said[1]
+    assert said[2].startswith("2 of 5 rounds are done.")

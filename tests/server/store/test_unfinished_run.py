@@ -47,6 +47,22 @@ def test_another_method_in_mid_run(tmp_path: Path, runs: Runs) -> None:
         runs.unfinished(settings(tmp_path))
 
 
+@pytest.mark.parametrize("share", [ServerSettings.validation, 0.0])
+def test_a_run_from_before_there_was_a_validation_share(tmp_path: Path, runs: Runs, share: float) -> None:
+    """It held nothing back: nothing said asks for that run, and none does; another share is told."""
+    begun = begin(runs, settings(tmp_path, validation=0.0), SITES)
+    begun.journal.close()
+    note = tmp_path / "runs" / begun.spec.id / "asked.json"
+    asked = json.loads(note.read_text())
+    del asked["validation"]
+    note.write_text(json.dumps(asked))
+    found = runs.unfinished(settings(tmp_path, validation=share))
+    assert (begun.spec.id, 0.0) == (found.spec.id, found.spec.validation)
+    found.journal.close()
+    with pytest.raises(StateError, match="validation was"):
+        runs.unfinished(settings(tmp_path, validation=0.3))
+
+
 def test_a_setting_that_an_older_release_did_not_have(tmp_path: Path, runs: Runs) -> None:
     """A run it began goes on, unless the setting is asked for now; a default that has changed since is told."""
     begun = begin(runs, settings(tmp_path), SITES)

@@ -12,6 +12,7 @@ from pfl_deploy.report.charts.select import draw_all
 from pfl_deploy.report.facts import Facts, Told, describe, gains, seconds_until, versions_here
 from pfl_deploy.report.fairness import tell_sites
 from pfl_deploy.report.formatting import counted
+from pfl_deploy.report.page.best_rounds import tell_best_rounds
 from pfl_deploy.report.page.costs import say_bytes, tell_communication, tell_losses, tell_time
 from pfl_deploy.report.page.html import card, folded, legend, page, pair, paragraph, section, table, tiles
 from pfl_deploy.report.page.method import tell_method
@@ -25,6 +26,7 @@ def render(facts: Facts) -> str:
     charts = draw_all(facts)
     parts = [_head(facts), _accuracy(facts, charts), tell_sites(facts, charts), tell_communication(facts)]
     parts += [
+        tell_best_rounds(facts),
         tell_time(facts, charts),
         tell_losses(facts, charts),
         tell_method(facts, charts),

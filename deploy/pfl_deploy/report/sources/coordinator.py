@@ -72,7 +72,8 @@ class Record:
 
 def subject_of(record: Record) -> Subject:
     """A run as far as it can be compared with another."""
-    over = record.status == "finished"
+    # One that ended early has words on why.
+    over = record.status == "finished" and not record.words
     return Subject(record.spec, record.samples, record.spec.rounds if over else len(record.committed))
 
 

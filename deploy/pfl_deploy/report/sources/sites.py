@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import NotRequired, TypeAlias, TypedDict
 
 from pfl_common.errors import SettingError, StateError
 from pfl_common.spec.run import ClientId, RunSpec
@@ -31,6 +31,7 @@ class Entry(TypedDict):
     task: str
     scores: dict[str, dict[str, float]]
     metrics: dict[str, float]
+    best: NotRequired[dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class History:
     """How many samples a measure is of, where that was written down."""
     rounds: int = 0
     """The rounds that the finished model has behind it."""
+    best: Mapping[str, float] | None = None
+    """Of the model that was kept as the best: its round, and accuracy, loss and samples of its validation."""
 
     def whole(self, measure: str) -> Curve:
         """The curve of a measure, with the finished model where it continues it."""
@@ -133,6 +136,7 @@ class _Books:
         self.end: dict[str, float] = {}
         self.samples: dict[str, float] = {}
         self.rounds = 0
+        self.best: dict[str, float] | None = None
 
     def enter(self, entry: Entry, number: int, kind: str) -> None:
         """One line."""
@@ -142,6 +146,8 @@ class _Books:
                 self.end[name], self.rounds = values["accuracy"], number
             else:
                 self.accuracy.setdefault(name, {})[number - name.startswith("pre/")] = values["accuracy"]
+        if kind == "finish":
+            self.best = entry.get("best")
         for name, value in entry["metrics"].items():
             if kind == "train" and math.isfinite(value):
                 self.learning.setdefault(name, {})[number] = value
@@ -160,7 +166,7 @@ def read_numbers(folder: Path) -> History:
             f"{folder / 'history.jsonl'} cannot be read: {error}", expected="a site's own history, unchanged"
         ) from None
     accuracy, learning = _sorted(books.accuracy), _sorted(books.learning)
-    return History(accuracy, books.end, learning, books.samples, books.rounds)
+    return History(accuracy, books.end, learning, books.samples, books.rounds, books.best)
 
 
 def _sorted(curves: Mapping[str, Curve]) -> dict[str, Curve]:

@@ -37,7 +37,7 @@ export function tellSentence(status) {
       return `The rounds are over; every site gets its model.${absent}`;
     }
     case "finished":
-      return `All ${count(status.rounds, "round")} are done. ${tellModels(status)}`;
+      return `${tellDone(status)} ${tellModels(status)}`;
     case "stopped": {
       const models = status.run ? ` ${tellModels(status)}` : "";
       return `Ended by the operator after ${count(countClosed(status), "round")}.${models}`;
@@ -45,6 +45,11 @@ export function tellSentence(status) {
     default:
       return "";
   }
+}
+
+/** For how long a run that may end early has not become better, in the coordinator's words. */
+export function tellPatience(status) {
+  return status.patience ? `${status.patience[0].toUpperCase()}${status.patience.slice(1)}.` : "";
 }
 
 /** Sites that no round of a run that is over has counted; an older coordinator counts nobody. */
@@ -68,6 +73,12 @@ export function tellTroubles(status) {
 export function tellWarnings(status) {
   const own = status.sites.flatMap((line) => (line.warnings ?? []).map((words) => `${line.site}: ${words}`));
   return [...(status.warnings ?? []), ...own];
+}
+
+function tellDone(status) {
+  const closed = countClosed(status);
+  const early = closed > 0 && closed < status.rounds;
+  return early ? `${closed} of ${count(status.rounds, "round")} are done.` : `All ${count(status.rounds, "round")} are done.`;
 }
 
 function tellModels(status) {

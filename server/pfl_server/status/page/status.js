@@ -4,7 +4,7 @@ import { showBar } from "./bars.js";
 import { isThinned, showCurves, summed } from "./curves.js";
 import { showSites } from "./sites.js";
 import { showRun } from "./run.js";
-import { countClosed, countHere, findAbsent, tellPlace, tellSentence, tellTroubles, tellWarnings } from "./standing.js";
+import { countClosed, countHere, findAbsent, tellPatience, tellPlace, tellSentence, tellTroubles, tellWarnings } from "./standing.js";
 import { across, ago, bytes, make, moment, names, percent, say, span } from "./words.js";
 
 const EVERY = 2000;
@@ -96,7 +96,7 @@ function showHead(status, now) {
   say(el("state"), state);
   say(el("place"), place && place[0].toUpperCase() + place.slice(1));
   say(el("spoken"), [state, place, status.words].filter(Boolean).join(", "));
-  say(el("saying"), [tellSentence(status), ...beside(status, now)].join(" "));
+  say(el("saying"), [tellSentence(status), ...beside(status, now), tellPatience(status)].join(" "));
   say(el("words"), status.words);
   el("words").hidden = !status.words;
   showLines("troubles", tellTroubles(status));

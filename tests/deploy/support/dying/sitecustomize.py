@@ -1,6 +1,7 @@
 """Read by every interpreter that has this folder on its path: its process dies at a named line, once.
 
     unsaved    a site: the trainer's result is here, nothing of it is kept
+    bettered   a site: the model of the round before is in force as its best, nothing else of the task is kept
     outbox     a site: its vault and its outbox are committed, nothing is sent
     received   a site: it has its receipt
     receipted  the coordinator: a site that has its receipt comes for its next task
@@ -73,7 +74,14 @@ def watch_site(module):
         return look
 
     wrap(module.RunFolder, "keep", before=at("unsaved"), after=at("outbox"))
+    wrap(module.BestRound, "commit", after=look_at_best)
     wrap(module.RunFolder, "audit", before=lambda said: die("received", number_of(said["offer"].key)))
+
+
+def look_at_best(said):
+    """Only where there was a better one, and a task's own generation comes after it."""
+    if said["better"] is not None and said["task"].kind == "train":
+        die("bettered", said["task"].round)
 
 
 def watch_coordinator(module):
