@@ -36,14 +36,19 @@ def train(  # noqa: PLR0913  # two words more for methods with a second loop; ea
     that are not named are not touched: their gradients are switched off while the loop runs.
     """
     settings = participant.settings
-    chosen: list[Any] = list(parameters)
+    # Where all of them are frozen there is nothing to move: the loss is measured all the same.
+    chosen: list[Any] = list(parameters) or [{"params": []}]
     optimizer = torch.optim.SGD(
         chosen, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
 
+    moves = any(group["params"] for group in optimizer.param_groups)
+
     def step(x: Tensor, y: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         value = loss(x, y)
+        if not moves:
+            return value
         value.backward()  # type: ignore[no-untyped-call]  # torch leaves backward unannotated
         optimizer.step()
         return value

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from pfl_common import methods
+from pfl_common.learning.freezing import align_copies
 from pfl_common.learning.method import Participant, ServerHalf
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
@@ -63,6 +64,7 @@ def build_template(spec: RunSpec) -> Participant:
     """The site's half as every site starts: each layer's values follow from the run's seed and its name."""
     template = methods.build_participant(spec)
     generators.initialise(template, spec.seed)
+    align_copies(template)
     return template
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pfl_common.learning.method import Settings
 from pfl_common.spec.participation import Participation
-from pfl_common.spec.run import Model, RunSpec
+from pfl_common.spec.run import Model, RunSpec, Weights
 from pfl_server.store.comparable import (
     COMPARED_BY_PARTS,
     NOT_COMPARED,
