@@ -39,6 +39,8 @@ def change(value: object) -> object:
         return f"{value}-other"
     if isinstance(value, Participation):
         return Participation(0.5, 0.5)
+    if value is None:
+        return Weights("resnet18.pth", "0" * 64, "1" * 64)
     assert isinstance(value, tuple | dict)
     return (*value, "other") if isinstance(value, tuple) else {**value, "other": "other"}
 
