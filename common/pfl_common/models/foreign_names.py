@@ -11,7 +11,7 @@ from torch import nn
 T = TypeVar("T")
 HEADS = ("head", "head_g", "head_p", "head_u")
 """Heads by canonical name; a file's head is looked for in this order."""
-_WRAPPERS = ("module.", "_orig_mod.")
+_WRAPPER = re.compile(r"(?:module\.|_orig_mod\.)*")
 """What torch puts before all names of a network that was trained on several devices, or compiled."""
 _OF_RESNET = (
     (r"^conv\.", "conv1."),
@@ -27,9 +27,9 @@ _OF_DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..+)$"
 
 def settle_names(found: Mapping[str, T]) -> dict[str, T]:
     """A file's tensors without what wraps all of their names."""
-    for wrapper in _WRAPPERS:
-        if all(name.startswith(wrapper) for name in found):
-            found = {name.removeprefix(wrapper): value for name, value in found.items()}
+    wrapper = _WRAPPER.match(min(found, default=""))
+    if wrapper is not None and all(name.startswith(wrapper[0]) for name in found):
+        found = {name.removeprefix(wrapper[0]): value for name, value in found.items()}
     return {_OF_DENSENET.sub(r"\1\2", name): value for name, value in found.items()}
 
 
