@@ -55,6 +55,18 @@ def align_copies(participant: nn.Module) -> None:
             values[name].copy_(values[original])
 
 
+def expect_frozen_alike(participant: nn.Module, modules: Iterable[str], *, why: str) -> None:
+    """Refuse to freeze one of several modules that a method cannot tell apart."""
+    found = {name: frozenset(find_frozen(participant.get_submodule(name))) for name in modules}
+    if len(set(found.values())) > 1:
+        held = " and ".join(name for name in found if found[name])
+        raise SettingError(
+            f"--freeze names {held}, and not all of {', '.join(found)} alike",
+            expected=f"all of them or none: {why}",
+            advice="name the same parts of each",
+        )
+
+
 def _resolve(module: nn.Module, names: Iterable[str]) -> set[str]:
     every, found = tuple(module.state_dict()), set[str]()
     for name in names:

@@ -133,7 +133,7 @@ def test_what_has_nothing_to_train_is_measured() -> None:
 )
 def test_freezing_that_makes_no_sense_is_refused(module: ModuleType, frozen: tuple[str, ...]) -> None:
     """Nothing left to train; one of two heads of which a mean is sent."""
-    with pytest.raises(SettingError, match=f"--freeze {frozen[0]}") as refused:
+    with pytest.raises(SettingError, match=f"--freeze.* {frozen[0].partition('.')[0]}") as refused:
         build(module, *frozen)
     assert refused.value.expected and refused.value.advice
 

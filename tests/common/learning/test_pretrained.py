@@ -48,24 +48,6 @@ def test_whole_is_whole() -> None:
     assert () == fit.missing
 
 
-@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_names_that_torch_has_wrapped(wrapper: str) -> None:
-    """Several devices, or a compiled network."""
-    wrapped = {f"{wrapper}{name}": value for name, value in published().items()}
-    assert 120 == fit_weights(wrapped, build()).in_encoder
-
-
-def test_old_names_of_densenets() -> None:
-    """As they stand in torchvision's published files."""
-    own = published("densenet121")
-    old = {
-        name.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): value for name, value in own.items()
-    }
-    assert old.keys() != own.keys()
-    fit = fit_weights(old, build("torchvision:densenet121"))
-    assert fit.encoder == fit.in_encoder
-
-
 @pytest.mark.parametrize("heads", [True, False])
 def test_a_head_of_other_classes_is_not_taken(heads: bool) -> None:
     """By its shape, and told with both; or since nobody wants it."""
