@@ -17,11 +17,14 @@ from pfl_common.models.torchvision_networks import PREFIX
 from pfl_common.models.weights_file import WeightsFile, read_weights
 from pfl_common.spec.run import Model, RunSpec, Weights
 from pfl_server.decisions.weights_preprocessing import Prepared
+from pfl_server.run.frozen_checks import explain_frozen
 from pfl_server.run.weights_source import Source, find_source, have_file
 from pfl_server.settings import ServerSettings
 from pfl_server.store.kept_weights import digest_of
 
 MOST_NAMED = 5
+USUAL_SIZE, COLOURS, CLASSES = (224, 224), 3, ("one", "other")
+"""Of a network that is looked at before the sites have come; which of its tensors there are does not depend on them."""
 
 log = structlog.get_logger("pfl.weights")
 
@@ -63,6 +66,24 @@ def read_pretrained(settings: ServerSettings) -> Pretrained | None:
     found = Pretrained(source, content, _read_run(content.about))
     _check_backbone(found, settings)
     return found
+
+
+def check_weights(settings: ServerSettings) -> None:
+    """Read the weights; and where the network is torchvision's, and so known without the sites, see whether they fit it
+    and whether it has what is to be frozen.
+    """
+    pretrained = read_pretrained(settings)
+    backbone = settings.backbone or (pretrained.backbone if pretrained else "")
+    if not backbone.startswith(PREFIX):
+        return
+    known = pretrained.prepared if pretrained else None
+    size = (settings.image_size,) * 2 if settings.image_size else known.size if known else USUAL_SIZE
+    model = Model(backbone, (COLOURS, *size), CLASSES, settings.encoder_projector)
+    frozen = tuple(settings.freeze)
+    spec = RunSpec("check", settings.method, dict(settings.set), model, (), rounds=1, seed=0, frozen=frozen)
+    if pretrained is not None:
+        _fit(pretrained, spec)
+    explain_frozen(spec)
 
 
 def begin_from(pretrained: Pretrained, spec: RunSpec) -> RunSpec:

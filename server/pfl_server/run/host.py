@@ -20,7 +20,7 @@ from pfl_common.tensors import mapped
 from pfl_server.envelopes import Envelopes
 from pfl_server.run.attempt import Script
 from pfl_server.run.counter_journal import CounterJournal
-from pfl_server.run.first_weights import read_pretrained
+from pfl_server.run.first_weights import check_weights
 from pfl_server.run.freeze import Beginning
 from pfl_server.run.start_warnings import warn_of_baselines, warn_of_classes
 from pfl_server.run.training import Training
@@ -94,9 +94,9 @@ class RunHost:
             raise
 
     def _check_weights(self) -> None:
-        """A file of weights that is not there, or is none, is an error before anybody waits for sites."""
+        """Weights that cannot be begun from are an error before anybody waits for sites."""
         try:
-            read_pretrained(self.settings)
+            check_weights(self.settings)
         except BaseException:
             self.runs.close()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import urllib.error
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -92,14 +93,19 @@ def _fetch(published: Published) -> None:
 def _warn_of_another(source: Source) -> None:
     """torchvision takes what lies where it keeps its files; so do we, and say so if it is not what it is called."""
     published = source.published
-    if published is None or source.file != published.file or published.hash_start is None:
-        return
-    if not (found := digest(source.file)).startswith(published.hash_start):
+    if published is not None and source.file == published.file and published.hash_start is not None:
+        _compare(source.file, published.hash_start)
+
+
+@cache
+def _compare(file: Path, start: str) -> None:
+    """Once for each file: it is looked for several times while a run begins."""
+    if not (found := digest(file)).startswith(start):
         log.warning(
             "the file of these weights is not the published one: its SHA-256 begins otherwise than its name says",
-            file=str(source.file),
+            file=str(file),
             sha256=found,
-            expected=published.hash_start,
+            expected=start,
         )
 
 

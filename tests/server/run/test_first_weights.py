@@ -120,6 +120,17 @@ def test_a_file_is_read_before_sites_are_awaited(tmp_path: Path) -> None:
     RunHost(choose(tmp_path / "state"), OpenEnvelopes()).runs.close()
 
 
+@pytest.mark.parametrize("wrong", ["weights", "freeze"])
+def test_what_cannot_fit_is_known_before_sites_are_awaited(wrong: str, tmp_path: Path) -> None:
+    """Of a network of torchvision's the tensors are known at once."""
+    name = "encoder.network.conv1" if wrong == "weights" else "encoder.conv"
+    tensors = {"other.weight" if wrong == "weights" else "conv1.weight": torch.zeros(64, 3, 7, 7)}
+    file = write(tmp_path / "w.safetensors", tensors)
+    settings = choose(tmp_path / "state", file, backbone="torchvision:resnet18", freeze=(name,))
+    with pytest.raises(SettingError, match=r"w\.safetensors" if wrong == "weights" else r"encoder\.conv"):
+        RunHost(settings, OpenEnvelopes())
+
+
 def test_weights_of_another_network_of_torchvisions_are_refused(tmp_path: Path) -> None:
     """Although some of their tensors would fit."""
     words = {"weights_like": "ResNet50_Weights.IMAGENET1K_V1", "backbone": "torchvision:resnet18"}
