@@ -16,7 +16,7 @@ from pfl_common.app.logs import configure
 from pfl_common.app.rule_options import flatten, taking_rules
 from pfl_common.app.terminal import console as make_console
 from pfl_deploy.prediction import cli as finished
-from pfl_server.cli import BackboneName, MethodName, PlayedRules, SetPairs
+from pfl_server.cli import BackboneName, Freeze, MethodName, PlayedRules, SetPairs, WeightsFrom, WeightsLike
 
 app = program.make_app()
 console = make_console()
@@ -149,6 +149,9 @@ def simulate(
     pixel_range: Annotated[str | None, typer.Option(help="auto, LOW..HIGH or per-picture.")] = None,
     standardise: Annotated[str | None, typer.Option(help="Numbers of tables: agreed, or none.")] = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
+    weights: WeightsFrom = None,
+    weights_like: WeightsLike = None,
+    freeze: Freeze = None,
     set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
     spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,

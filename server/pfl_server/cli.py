@@ -87,6 +87,13 @@ Standardise = Annotated[
         autocompletion=among(ServerSettings, "standardise"),
     ),
 ]
+WeightsFrom = Annotated[
+    str | None, typer.Option(help="Weights to begin from: a file, or torchvision's name for its own.")
+]
+WeightsLike = Annotated[
+    str | None, typer.Option(help="torchvision's name of the weights that the file is like.")
+]
+Freeze = Annotated[str | None, typer.Option(help="Modules or tensors that stand still: encoder.stage1,head.")]
 
 
 @app.command(cls=showing(ServerSettings))
@@ -104,6 +111,9 @@ def serve(
     pixel_range: PixelRange = None,
     standardise: Standardise = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
+    weights: WeightsFrom = None,
+    weights_like: WeightsLike = None,
+    freeze: Freeze = None,
     threads: ThreadsRule = None,
     set_: SetPairs = None,
     preset: PresetName = None,

@@ -152,6 +152,17 @@ class ServerSettings(AskedRules):
     """Numbers that are no pictures: by mean and deviation agreed over the sites, or none: as they are."""
     encoder_projector: bool = False
     """Put DualFed's projector behind the encoder of any method (equal capacity)."""
+    weights: str = ""
+    """Weights the first model begins from: a .safetensors, .pth or .pt file, or torchvision's name for its own
+    (ResNet18_Weights.IMAGENET1K_V1). Their network, image size and pixel standardisation become the run's where they
+    are known and nothing else is asked for. Empty: all values are drawn.
+    """
+    weights_like: str = ""
+    """torchvision's name of the weights that a file is like: their network, image size and pixel standardisation."""
+    freeze: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Modules or tensors of encoder and heads that stand still at all sites, by their whole paths
+    (encoder.stage1,head); they cross in the first model alone.
+    """
     set: dict[str, Json] = field(default_factory=dict)
     """The method's own settings."""
     state: Path = Path("pfl-state")

@@ -139,3 +139,10 @@ def test_the_page_stays_on_this_machine() -> None:
     """Opening the ports for sites, which have TLS, does not open the one that has not."""
     assert "127.0.0.1" == ServerSettings(host="0.0.0.0", advertise="coordinator.example.org").http_name
     assert platform.node() == ServerSettings(http_host="0.0.0.0").http_name
+
+
+@pytest.mark.parametrize("given", ["encoder.stage1, head", ["encoder.stage1", "head"]])
+def test_names_of_what_stands_still(given: object) -> None:
+    """As they are typed, and as a file has them."""
+    assert ("encoder.stage1", "head") == settle(ServerSettings, {"freeze": given}, what="pfl-server").freeze
+    assert () == settle(ServerSettings, {"freeze": ""}, what="pfl-server").freeze

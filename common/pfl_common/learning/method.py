@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pfl_common.app.config import STRICT as STRICT  # methods take it from here
 from pfl_common.app.config import Why
 from pfl_common.learning.arithmetic import Arithmetic
+from pfl_common.learning.freezing import find_frozen, freeze
 from pfl_common.learning.partition import BnPolicy, travelling
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
@@ -180,14 +181,16 @@ class Participant(nn.Module):
         self.encoder = backbone.encoder
         for name in self.heads:
             self.add_module(name, backbone.another_head())
+        # Before a method builds anything on them: a copy of what is frozen is frozen too.
+        freeze(self, backbone.frozen)
 
     def travels(self, phase: str) -> Iterable[str]:
         """Names this method shares in a phase: summed on the way up, overwritten by the next download."""
         return travelling(self, self.settings.bn_policy)
 
     def stays(self, phase: str) -> Iterable[str]:
-        """Names the site's vault keeps: by default whatever does not travel."""
-        return self.state_dict().keys() - set(self.travels(phase))
+        """Names the site's vault keeps: by default whatever neither travels nor is frozen."""
+        return self.state_dict().keys() - set(self.travels(phase)) - find_frozen(self).keys()
 
     def receive(self, down: State, task: Task) -> None:
         """Take over what came from the coordinator; at first contact `task.since` is 0."""

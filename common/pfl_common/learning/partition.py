@@ -8,6 +8,8 @@ from typing import Literal
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pfl_common.learning.freezing import find_frozen, stands_still
+
 BnPolicy = Literal["share_all", "local_stats", "local_bn"]
 """share_all: scale, shift and statistics are averaged. local_stats: the statistics stay. local_bn: all stays."""
 
@@ -32,8 +34,9 @@ def of_type(module: nn.Module, *kinds: type[nn.Module]) -> set[str]:
 
 
 def floating(module: nn.Module) -> set[str]:
-    """Names of everything that can be averaged: integer counters never travel."""
-    return {name for name, value in module.state_dict().items() if value.is_floating_point()}
+    """Names of everything that can be averaged: integer counters never travel, and frozen tensors have travelled."""
+    every = {name for name, value in module.state_dict().items() if value.is_floating_point()}
+    return every - find_frozen(module).keys()
 
 
 def running_statistics(module: nn.Module) -> set[str]:
@@ -55,5 +58,7 @@ def travelling(module: nn.Module, policy: BnPolicy, prefixes: Iterable[str] | No
 
 
 def has_batch_norm(module: nn.Module) -> bool:
-    """Whether any layer normalises over the batch; such a model cannot train on a batch of one sample."""
-    return any(isinstance(layer, _BatchNorm) for layer in module.modules())
+    """Whether any layer normalises over the batch; such a model cannot train on a batch of one sample. One whose
+    statistics are frozen does not.
+    """
+    return any(isinstance(layer, _BatchNorm) and not stands_still(layer) for layer in module.modules())

@@ -36,7 +36,8 @@ def train(  # noqa: PLR0913  # two words more for methods with a second loop; ea
     that are not named are not touched: their gradients are switched off while the loop runs.
     """
     settings = participant.settings
-    chosen: list[Any] = list(parameters)
+    # Where all of them are frozen there is nothing to move: the loss is measured all the same.
+    chosen: list[Any] = list(parameters) or [{"params": []}]
     optimizer = torch.optim.SGD(
         chosen, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
@@ -44,6 +45,8 @@ def train(  # noqa: PLR0913  # two words more for methods with a second loop; ea
     moving = [p for group in optimizer.param_groups for p in group["params"]]
 
     def step(x: Tensor, y: Tensor) -> Tensor:
+        if not moving:  # all of it is frozen
+            return loss(x, y)
         optimizer.zero_grad(set_to_none=True)
         value, slopes = participant.arithmetic.gradients(loss, moving, x, y)
         for parameter, slope in zip(moving, slopes, strict=True):

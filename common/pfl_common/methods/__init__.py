@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import isfinite
 from types import ModuleType
@@ -84,6 +84,12 @@ class Method:
                 expected="2 or more: the variance of one sample is not defined, and nothing would be trained",
                 advice="choose a larger batch, or a network without batch norm (backbone cnn, for example)",
             )
+        if backbone.frozen and next(client.parameters(), None) is None:
+            raise SettingError(
+                f"--freeze {','.join(backbone.frozen)} leaves {self.name} nothing to train",
+                expected="a module or tensor that can still learn",
+                advice="freeze less, or choose a method with a head of its own",
+            )
         return client
 
     def build_server(self, spec: RunSpec) -> ServerHalf:
@@ -155,7 +161,7 @@ def build_participant(spec: RunSpec) -> Participant:
         tokens=spec.model.tokens,
         projector=projector,
     )
-    return load(spec.method).build_client(spec, backbone)
+    return load(spec.method).build_client(spec, replace(backbone, frozen=spec.frozen))
 
 
 def _as_sent(client: Participant, sent: int) -> int:

@@ -38,6 +38,7 @@ from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
 from pfl_common.learning import sgd
 from pfl_common.learning.arithmetic import in_double
+from pfl_common.learning.freezing import expect_frozen_alike
 from pfl_common.learning.method import (
     STRICT,
     Averaging,
@@ -132,7 +133,9 @@ class Client(Participant):
         self.cpn = build_cpn(self.features, config)
         # Kept where it is used; elsewhere it would be one more thing in each vault.
         self.register_buffer("probe", torch.zeros(self.features), persistent=config.cpn_input == "random")
-        if not config.use_global_head:
+        if config.use_global_head:
+            expect_frozen_alike(self, self.heads, why="what sites upload is their mean")
+        else:
             del self.head_g
         self._chance: torch.Generator | None = None
         # The encoder as received; in a tuple, since a module in an attribute becomes a part of this one.

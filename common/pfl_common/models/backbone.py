@@ -16,13 +16,15 @@ class Backbone:
     """A network in two parts: the encoder turns an example into features, the head turns those into class scores.
 
     `features` is the width K of the vector that leaves the encoder. The head returns logits. `name` is the one a run
-    gives it, for methods whose defaults differ by network; empty for a network that is not of the list.
+    gives it, for methods whose defaults differ by network; empty for a network that is not of the list. `frozen` are
+    the modules and tensors that stand still, by their names in a participant.
     """
 
     encoder: nn.Module
     head: nn.Module
     features: int
     name: str = ""
+    frozen: tuple[str, ...] = ()
 
     def another_head(self) -> nn.Module:
         """Return one more head of the same architecture, for methods that train several.

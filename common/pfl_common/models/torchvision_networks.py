@@ -58,11 +58,11 @@ class TorchvisionEncoder(nn.Module):
     def __init__(self, plan: _Plan) -> None:
         super().__init__()
         self._plan = plan
-        self.network, self.features = _cut(plan)
+        self.network, self.features, self.head_place = _cut(plan)
 
     def reset_parameters(self) -> None:
         """Draw new values from torch's generator, by torchvision's own rule for this network."""
-        fresh, _ = _cut(self._plan)
+        fresh, *_ = _cut(self._plan)
         self.network.load_state_dict(fresh.state_dict())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,8 +86,8 @@ def build_torchvision(name: str, shape: tuple[int, ...], classes: int) -> Backbo
     return Backbone(encoder, nn.Linear(encoder.features, classes), encoder.features)
 
 
-def _cut(plan: _Plan) -> tuple[nn.Module, int]:
-    """The network with its last layer replaced by nothing, and how many features that layer took."""
+def _cut(plan: _Plan) -> tuple[nn.Module, int, str]:
+    """The network with its last layer replaced by nothing, how many features that layer took, and where it was."""
     network = _make(plan)
     last, layer = [
         (name, part) for name, part in network.named_modules() if list(part.parameters(recurse=False))
@@ -101,7 +101,7 @@ def _cut(plan: _Plan) -> tuple[nn.Module, int]:
     _put(network, last, nn.Identity())
     if plan.fed != _COLOURS:
         _widen(network, plan.fed)
-    return network, layer.in_features
+    return network, layer.in_features, last
 
 
 def _make(plan: _Plan) -> nn.Module:
@@ -148,7 +148,7 @@ def _fits(plan: _Plan) -> bool:
     """Whether one sample passes through the network, tried without numbers."""
     with torch.device("meta"):
         try:
-            network, features = _cut(plan)
+            network, features, _ = _cut(plan)
             made = network.eval()(torch.empty(1, plan.fed, plan.height, plan.width))
         except _FITS_NOT:
             return False

@@ -97,6 +97,31 @@ class Model:
     """Texts with numbering "words": the run's list, in which the first word has the number 2."""
     columns: tuple[str, ...] = ()
     """Tables: names of the columns, where sites declare them."""
+    pixel_mean: tuple[float, ...] = ()
+    pixel_deviation: tuple[float, ...] = ()
+    """Pictures: what is taken away from each channel's values, which are 0..1 then, and what they are then divided by;
+    empty: nothing is. Neither is written where it is empty.
+    """
+
+
+LATER_IN_MODEL = frozenset({"pixel_mean", "pixel_deviation"})
+"""Fields of `Model` that are left out of the text where they are empty: an older run keeps its text and hash."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The file whose tensors the run's first model has."""
+
+    source: str
+    """torchvision's name for it, or its file's name without the folder."""
+    sha256: str
+    """The hash of the file as it was given."""
+    taken: str
+    """The hash of the file in the run's folder that holds those of its tensors that were taken."""
+
+
+LATER = ("packages", "weights", "frozen")
+"""Fields of a specification that are left out of the text where they are empty, for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +148,10 @@ class RunSpec(RoundRules):
     """The fingerprint of each site's data, as the site gave it; a site that gives none is not named."""
     packages: dict[Part, Package] = field(default_factory=dict)
     """Installed packages that the method or the network comes from; not written where both are the product's own."""
+    weights: Weights | None = None
+    """What the first model was begun from; not written where all its values are drawn."""
+    frozen: tuple[str, ...] = ()
+    """Modules and tensors that stand still and cross in the first model alone; not written where there are none."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""
@@ -144,8 +173,11 @@ class RunSpec(RoundRules):
         """The canonical text: sorted keys, no spaces; its hash names the specification."""
         # Read back first, so that 1 written for 1.0 is one text on both ends.
         plain = leave_out_unsaid(asdict(_SPEC.validate_python(asdict(self))))
-        if not self.packages:
-            del plain["packages"]
+        for name in LATER:
+            if not plain[name]:
+                del plain[name]
+        model = plain["model"]
+        plain["model"] = {name: model[name] for name in model if name not in LATER_IN_MODEL or model[name]}
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class Out(Protocol):
 class Hashed:
     """A file that is hashed while it is written, so that it need not be read again."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: Out) -> None:
         self._out, self._hash = out, hashlib.sha256()
 
     def write(self, content: bytes | memoryview, /) -> None:

@@ -74,7 +74,8 @@ def check(plan: Comparison, data: Path) -> Checked:
         if plan.chooses and (found := _check_parts(local, folder, first)):
             held[site] = found
     fingerprints = {site: description.data for site, description in described.items()}
-    return Checked(Circumstances(fingerprints, versions(), share if held else 0.0), held, specs)
+    weights = first.weights.sha256 if first.weights else ""
+    return Checked(Circumstances(fingerprints, versions(), share if held else 0.0, weights), held, specs)
 
 
 def check_place(file: Path | None, option: str) -> None:

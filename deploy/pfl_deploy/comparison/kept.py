@@ -30,10 +30,13 @@ class Circumstances:
     versions: Mapping[str, str]
     """Of the product, its code, torch and the machine."""
     hold_out: float = 0.0
+    weights: str = ""
+    """The SHA-256 of the file of weights that all runs begin from."""
 
     def key(self, server: Mapping[str, Any]) -> dict[str, Any]:
         """The name of a run's result."""
         plain = {"server": server, "data": self.data, "versions": self.versions, "hold_out": self.hold_out}
+        plain |= {"weights": self.weights} if self.weights else {}
         made: dict[str, Any] = json.loads(json.dumps(plain, sort_keys=True))
         return made
 
@@ -41,6 +44,8 @@ class Circumstances:
         """Why a kept result cannot be of a run of today; empty if it can."""
         if key.get("data") != dict(self.data) or key.get("hold_out") != self.hold_out:
             return "other data"
+        if key.get("weights", "") != self.weights:
+            return "other weights"
         versions = key.get("versions")
         if versions != dict(self.versions):
             was = versions.get("code") if isinstance(versions, dict) else None

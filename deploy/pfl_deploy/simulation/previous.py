@@ -21,6 +21,7 @@ from pfl_deploy.report.formatting import moment
 from pfl_deploy.report.sources.coordinator import Record, read_record
 from pfl_deploy.simulation.simulate import Result, name_sites, simulate
 from pfl_server.run.freeze import versions
+from pfl_server.run.weights_source import digest_if_here
 from pfl_server.settings import ServerSettings
 
 DECIDING = {"code": "the product's code", "torch": "torch"}
@@ -102,7 +103,7 @@ def look(
     with suppress(OSError, StateError):
         record = read_record(state / "runs" / (state / "current").read_text().strip())
         asked = json.loads((record.folder / "asked.json").read_text())
-        changes = _find_changes(record, folders, pinned)
+        changes = _find_changes(record, folders, pinned) + _changed_weights(record, settings)
         over = record.status not in ("running", "failed")
         if over and not changes and _asked_other(asked, settings):
             changes = ["its settings were others"]
@@ -145,6 +146,13 @@ def _find_changes(record: Record, folders: Sequence[Path], pinned: RunSpec | Non
         f"{words} has changed" for name, words in DECIDING.items() if known and known.get(name) != now[name]
     ]
     return found
+
+
+def _changed_weights(record: Record, settings: ServerSettings) -> list[str]:
+    """Of a file that is gone the run's folder has kept what was taken."""
+    then, now = record.spec.weights, digest_if_here(settings)
+    changed = then is not None and now not in ("", then.sha256, then.taken)
+    return ["the file of --weights has changed"] if changed else []
 
 
 def _changed_data(record: Record, sites: Mapping[ClientId, Path]) -> list[str]:

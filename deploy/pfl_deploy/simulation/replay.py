@@ -31,6 +31,7 @@ from pfl_deploy.simulation.simulate import find_sites, open_host, play
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run.freeze import versions
 from pfl_server.settings import ServerSettings
+from pfl_server.store import kept_weights
 from pfl_server.store.journal import Journal
 
 PATIENCE_SECONDS = 10.0**9
@@ -176,7 +177,7 @@ def replay(run: Path, folders: Sequence[Path], state: Path) -> Same:
     sites = {name: folder for folder in folders if (name := site_name(folder)) in known}
     _check_any_here(recording, sites, folders)
     _check_all_here(recording, sites)
-    again = _play(recording, sites, state)
+    again = _play(recording, sites, state, weights=run / kept_weights.NAME)
     _check_counted(recording, again / "journal.sqlite")
     return _compare(recording, copy, again / "checkpoints")
 
@@ -195,11 +196,14 @@ def _make_folder(state: Path) -> None:
         )
 
 
-def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path) -> Path:
+def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path, *, weights: Path) -> Path:
     spec = recording.spec
+    begun = str(weights) if spec.weights else ""
     # Who was lost is written already: nobody is given up here because this machine is slower.
     patient = replace(spec, quorum=ALL, round_seconds=PATIENCE_SECONDS, patience=0)
-    settings = ServerSettings(method=spec.method, sites=len(sites), state=state / "coordinator")
+    settings = ServerSettings(
+        method=spec.method, sites=len(sites), state=state / "coordinator", weights=begun
+    )
     script = Screenplay(recording, sites)
     host = open_host(settings, pinned=patient, script=script)
     script.end = host.stop

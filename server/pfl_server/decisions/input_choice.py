@@ -16,6 +16,7 @@ from pfl_common.errors import SettingError, nearest
 from pfl_common.spec.data_description import FEWEST_SUMMED
 from pfl_common.spec.run import NOT_SUMMED, ClientId, Description, Moments
 from pfl_server.decisions import text_choice
+from pfl_server.decisions.weights_preprocessing import Prepared
 
 LONGEST_SIDE = 224
 """Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
@@ -42,6 +43,8 @@ class Wish:
     """The list by which texts are numbered."""
     length: int = 0
     """Words of a text."""
+    prepared: Prepared | None = None
+    """How pictures were prepared for the weights that the run begins from."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,13 @@ def parse_range(text: str) -> Range | None:
 
 
 def choose_size(sites: Sites, wish: Wish) -> tuple[int, int]:
-    """Height and width of the run's pictures: as wished, else the most common size over all sites, capped."""
+    """Height and width of the run's pictures: as wished, else as for the weights, else the most common size over all
+    sites, capped.
+    """
     if wish.image_size:
         return wish.image_size, wish.image_size
+    if wish.prepared is not None:
+        return wish.prepared.size
     return cap(most_common(count_sizes(sites)))
 
 
@@ -159,6 +166,8 @@ def _explain_size(sites: Sites, wish: Wish, size: tuple[int, ...]) -> str:
     chosen = f"{size[0]}x{size[1]} (height x width)"
     if wish.image_size:
         return f"{chosen}, as --image-size says"
+    if wish.prepared is not None:
+        return f"{chosen}, as for {wish.prepared.source}; --image-size N chooses another"
     counts = count_sizes(sites)
     common = most_common(counts)
     share = f"the most common size, {counts[common]} of {counts.total()} pictures have it"

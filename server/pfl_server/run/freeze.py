@@ -18,9 +18,12 @@ from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, RunSpec
-from pfl_server.decisions import input_choice
+from pfl_server.decisions import input_choice, weights_preprocessing
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
+from pfl_server.decisions.weights_preprocessing import standardise_as
+from pfl_server.run.first_weights import Pretrained, begin_from, read_pretrained, take_weights
+from pfl_server.run.frozen_checks import check_frozen_stays, explain_frozen
 from pfl_server.run.memory_estimate import estimate, explain_end
 from pfl_server.run.rehearsal import count_samples, rehearse
 from pfl_server.settings import ServerSettings
@@ -36,7 +39,15 @@ REHEARSAL = (sys.executable, "-P", "-m", "pfl_server.run.rehearsal")
 
 def begin(runs: Runs, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
     """Freeze a new run with these sites and begin it."""
-    return runs.adopt(freeze(settings, sites, run=runs.next_id(settings, sites)), sites, settings)
+    spec = freeze(settings, sites, run=runs.next_id(settings, sites))
+    return adopt(runs, settings, spec, sites)
+
+
+def adopt(
+    runs: Runs, settings: ServerSettings, spec: RunSpec, sites: Mapping[ClientId, Description]
+) -> Books:
+    """Begin the run that a specification pins, from the weights that it names."""
+    return runs.adopt(spec, sites, settings, weights=take_weights(settings, spec))
 
 
 class Beginning:
@@ -49,7 +60,7 @@ class Beginning:
     async def begin(self, sites: Mapping[ClientId, Description]) -> Books:
         """Freeze a new run, or take the specification that was given."""
         if self._pinned is not None:
-            return await asyncio.to_thread(self._runs.adopt, self._pinned, sites, self._settings)
+            return await asyncio.to_thread(adopt, self._runs, self._settings, self._pinned, sites)
         if self._begun:
             # The disk was full in the middle: what has its name already is gone on with.
             found = await asyncio.to_thread(self._runs.unfinished, self._settings)
@@ -61,18 +72,11 @@ class Beginning:
 
 def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
     """Agree the model with the sites, rehearse the method, pin everything."""
-    wish = Wish(
-        settings.backbone,
-        settings.image_size,
-        settings.encoder_projector,
-        pixel_range=settings.pixel_range,
-        standardise=settings.standardise,
-        words=settings.vocabulary,
-        length=settings.length,
-    )
+    pretrained = read_pretrained(settings)
+    wish = _wish(settings, pretrained)
     # A list that was fixed is every site's list: a site with another class was not let in.
     listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
-    model = agree(listed, wish)
+    model = standardise_as(wish.prepared, agree(listed, wish))
     method = methods.load(settings.method)
     participation = settings.asks()
     participation.check_roster(sites)
@@ -87,13 +91,34 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         repeatable=settings.threads == 1 and settings.precision == "float32",
         versions=versions(model.backbone) | {REPORTS: "told"},
         chosen=explain_backbone(model, wish)
-        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean)),
+        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
+        | weights_preprocessing.explain(wish.prepared, model),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
         packages=plugins.pin(method.name, model.backbone),
+        frozen=tuple(sorted(set(settings.freeze))),
     )
+    spec = explain_frozen(spec)
+    if pretrained is not None:
+        spec = begin_from(pretrained, spec)
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.
     quick = replace(spec, settings={**spec.settings, "epochs": 1})
-    return replace(spec, manifests=_rehearsed(quick))
+    spec = replace(spec, manifests=_rehearsed(quick))
+    check_frozen_stays(spec)
+    return spec
+
+
+def _wish(settings: ServerSettings, pretrained: Pretrained | None) -> Wish:
+    """What the operator asks for; and where nothing is asked for, what the weights are for."""
+    return Wish(
+        settings.backbone or (pretrained.backbone if pretrained else ""),
+        settings.image_size,
+        settings.encoder_projector,
+        pixel_range=settings.pixel_range,
+        standardise=settings.standardise,
+        words=settings.vocabulary,
+        length=settings.length,
+        prepared=pretrained.prepared if pretrained else None,
+    )
 
 
 def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:

@@ -20,6 +20,7 @@ from pfl_common.tensors import mapped
 from pfl_server.envelopes import Envelopes
 from pfl_server.run.attempt import Script
 from pfl_server.run.counter_journal import CounterJournal
+from pfl_server.run.first_weights import check_weights
 from pfl_server.run.freeze import Beginning
 from pfl_server.run.start_warnings import warn_of_baselines, warn_of_classes
 from pfl_server.run.training import Training
@@ -62,6 +63,8 @@ class RunHost:
         self.runs = Runs(settings.state, envelopes, federation=federation)
         throw_away((settings.state / "runs").glob("*/spool/blanks"))
         self.books = self._find_unfinished()
+        if self.books is None:
+            self._check_weights()
         self.record = Record()
         self.notices = Notices(Room(settings.state.absolute()), self.record.events)
         self.counter_journal = CounterJournal(self.record.meter, self.books.journal if self.books else None)
@@ -86,6 +89,14 @@ class RunHost:
         """Find an unfinished run before any port is open: an error about changed settings is for the operator alone."""
         try:
             return self.runs.unfinished(self.settings)
+        except BaseException:
+            self.runs.close()
+            raise
+
+    def _check_weights(self) -> None:
+        """Weights that cannot be begun from are an error before anybody waits for sites."""
+        try:
+            check_weights(self.settings)
         except BaseException:
             self.runs.close()
             raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pfl_common.learning.method import Settings
 from pfl_common.spec.participation import Participation
-from pfl_common.spec.run import ClientId, Json, Model, RunSpec
+from pfl_common.spec.run import ClientId, Json, Model, RunSpec, Weights
 
 NOT_COMPARED = {
     "id": "a name",
@@ -148,6 +148,8 @@ def say_value(value: object) -> str:
         return f"{value:g}"
     if isinstance(value, Participation):
         return f"{value.text} with drop-outs {value.drop:g}" if value.drop else value.text
+    if isinstance(value, Weights):
+        return f"{value.source} ({value.sha256[:12]})"
     if isinstance(value, list | tuple):
         return _name([say_value(part) for part in value]) if value else "none"
     return str(value) or "none"

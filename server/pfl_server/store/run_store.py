@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from pfl_common import methods
+from pfl_common.learning.freezing import align_copies
 from pfl_common.learning.method import Participant, ServerHalf
+from pfl_common.learning.pretrained import apply_weights
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
 from pfl_common.spec.messages import header_of_init
@@ -19,6 +22,7 @@ from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes, Posted
 from pfl_server.store.checkpoints import Checkpoints
 from pfl_server.store.journal import Journal
+from pfl_server.store.kept_weights import read_kept
 from pfl_server.store.shelf import Shelf
 from pfl_server.store.spool import Spool
 
@@ -59,10 +63,14 @@ class Books:
         return digests.get(number, self.spec.hash)
 
 
-def build_template(spec: RunSpec) -> Participant:
-    """The site's half as every site starts: each layer's values follow from the run's seed and its name."""
+def build_template(spec: RunSpec, weights: Mapping[str, Tensor] | None = None) -> Participant:
+    """The site's half as every site starts: each layer's values follow from the run's seed and its name, or were taken
+    from weights.
+    """
     template = methods.build_participant(spec)
     generators.initialise(template, spec.seed)
+    apply_weights(template, weights or {})
+    align_copies(template)
     return template
 
 
@@ -70,7 +78,7 @@ def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelop
     """Open a run's folder, new or old: what is not there yet follows from the specification."""
     method, half = methods.load(spec.method), methods.load(spec.method).build_server(spec)
     with torch.no_grad():
-        template = build_template(spec)
+        template = build_template(spec, read_kept(folder, spec))
     shelf = Shelf(folder / "shelf", envelopes)
     init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
     spool = Spool(folder / "spool", spec, envelopes)

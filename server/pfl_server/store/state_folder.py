@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import structlog
+from torch import Tensor
 
 from pfl_common.errors import StateError
 from pfl_common.files import atomic, locks
@@ -16,7 +17,7 @@ from pfl_common.randomness.hashed import derive
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings
-from pfl_server.store import unfinished_run
+from pfl_server.store import kept_weights, unfinished_run
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_check import find_damage
 from pfl_server.store.journal_migration import NewerJournal
@@ -86,8 +87,17 @@ class Runs:
         mark = derive(self._federation, number, asked, *sorted(sites)) % 16**6
         return f"{settings.method}-{number:03d}-{mark:06x}"
 
-    def adopt(self, spec: RunSpec, sites: Mapping[ClientId, Description], settings: ServerSettings) -> Books:
-        """Begin the very run that a specification pins, and write it down before anybody hears of it."""
+    def adopt(
+        self,
+        spec: RunSpec,
+        sites: Mapping[ClientId, Description],
+        settings: ServerSettings,
+        *,
+        weights: Mapping[str, Tensor] | None = None,
+    ) -> Books:
+        """Begin the very run that a specification pins, and write it down before anybody hears of it: with what its
+        first model takes from weights.
+        """
         folder = self._folder / spec.id
         if folder.exists():
             raise StateError(
@@ -97,6 +107,8 @@ class Runs:
             )
         self._tidy()
         draft = self._prepare(folder.with_name(spec.id + DRAFT), spec, sites)
+        if weights is not None:
+            kept_weights.keep(draft, weights)
         asked = {**settings.run_part(), "new_run": settings.new_run}
         atomic.write(draft / "asked.json", json.dumps(asked))
         atomic.settle(self._folder)

@@ -39,6 +39,7 @@ def test_the_same_run_is_found_again(tmp_path: Path) -> None:
         (Circumstances({"a": "11", "b": "33"}, NOW.versions), "other data"),
         (Circumstances({"a": "11"}, NOW.versions), "other data"),
         (Circumstances(NOW.data, NOW.versions, 0.2), "other data"),
+        (Circumstances(NOW.data, NOW.versions, weights="0" * 64), "other weights"),
         (Circumstances(NOW.data, {"code": "0ther", "torch": "2"}), "other code"),
         (Circumstances(NOW.data, {"code": "c0de", "torch": "3"}), "another machine or torch"),
     ],
@@ -52,6 +53,14 @@ def test_results_of_other_data_or_code_are_not_used(
     assert None is now.find(SERVER)
     for fact in ("0 results", f"1 of {why}"):
         assert fact in now.tell()[0]
+
+
+def test_results_from_the_same_weights_are_found_again(tmp_path: Path) -> None:
+    """By the bytes of their file: its name stands among the settings."""
+    begun = Circumstances(NOW.data, NOW.versions, weights="1" * 64)
+    keep(tmp_path / "kept", begun)
+    assert DONE == Kept(tmp_path / "kept", begun).find(SERVER)
+    assert "1 of other weights" in Kept(tmp_path / "kept", NOW).tell()[0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from pfl_common.app import code_digest
 from pfl_deploy.cli import main
@@ -192,3 +194,20 @@ def test_warnings_say_which_site(here: Path) -> None:
     said = simulate()
     line = next(line for line in said.err.splitlines() if "no test samples" in line)
     assert "hospital_b" in line
+
+
+def test_other_weights_of_the_same_name(here: Path) -> None:
+    """A file that was written anew begins a new run; one that is gone has left in the run what it takes."""
+    words = ("--weights", "w.safetensors", "--freeze", "encoder.fc1", "--out", "begun")
+    write_weights(here / "w.safetensors", 1)
+    assert not told(*words)["served_again"]
+    write_weights(here / "w.safetensors", 2)
+    left = told(*words)["instead_of"]
+    assert ["the file of --weights has changed"] == left["changed"]
+    (here / "w.safetensors").unlink()
+    assert told(*words)["served_again"]
+
+
+def write_weights(file: Path, value: float) -> None:
+    """A file that fits a layer of the network."""
+    save_file({"encoder.fc3.bias": torch.full((100,), value)}, file)

@@ -8,7 +8,7 @@ import pytest
 
 from pfl_common.learning.method import Settings
 from pfl_common.spec.participation import Participation
-from pfl_common.spec.run import Model, RunSpec
+from pfl_common.spec.run import Model, RunSpec, Weights
 from pfl_server.store.comparable import (
     COMPARED_BY_PARTS,
     NOT_COMPARED,
@@ -39,6 +39,8 @@ def change(value: object) -> object:
         return f"{value}-other"
     if isinstance(value, Participation):
         return Participation(0.5, 0.5)
+    if value is None:
+        return Weights("resnet18.pth", "0" * 64, "1" * 64)
     assert isinstance(value, tuple | dict)
     return (*value, "other") if isinstance(value, tuple) else {**value, "other": "other"}
 

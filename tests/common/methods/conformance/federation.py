@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pfl_client.trainer import tasks
+from pfl_common.learning.freezing import align_copies
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
@@ -68,6 +69,8 @@ class Habits:
     """Every site measures its model in every round, and what it measured is put down."""
     names: tuple[ClientId, ...] = SITES
     settings: tuple[tuple[str, Json], ...] = ()
+    frozen: tuple[str, ...] = ()
+    """Modules and tensors that stand still."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ class Federation:
         # What a method draws with the first model follows from the seed; all else is filled over.
         generators.initialise(template, SEED)
         fill(template, habits.dtype)
+        align_copies(template)
         with default_dtype(habits.dtype):
             self._spec = replace(self._spec, manifests=rehearse(self.method, self._spec, template))
         self._half = self.method.build_server(self._spec)
@@ -233,7 +237,8 @@ class Federation:
         return RunSpec("run", self.method.name, settings, model, rounds=ROUNDS, seed=SEED, roster=roster)
 
     def _build(self) -> Participant:
-        return self.method.client(self.method.settle(self._spec.settings), build_backbone(), CLASSES)
+        backbone = replace(build_backbone(), frozen=self.habits.frozen)
+        return self.method.build_client(self._spec, backbone)
 
     def _since(self, site: ClientId) -> int:
         return self._newest(site)[0]
