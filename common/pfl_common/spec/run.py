@@ -97,6 +97,15 @@ class Model:
     """Texts with numbering "words": the run's list, in which the first word has the number 2."""
     columns: tuple[str, ...] = ()
     """Tables: names of the columns, where sites declare them."""
+    pixel_mean: tuple[float, ...] = ()
+    pixel_deviation: tuple[float, ...] = ()
+    """Pictures: what is taken away from each channel's values, which are 0..1 then, and what they are then divided by;
+    empty: nothing is. Neither is written where it is empty.
+    """
+
+
+LATER_IN_MODEL = frozenset({"pixel_mean", "pixel_deviation"})
+"""Fields of `Model` that are left out of the text where they are empty: an older run keeps its text and hash."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,8 @@ class RunSpec(RoundRules):
         plain = leave_out_unsaid(asdict(_SPEC.validate_python(asdict(self))))
         if not self.packages:
             del plain["packages"]
+        model = plain["model"]
+        plain["model"] = {name: model[name] for name in model if name not in LATER_IN_MODEL or model[name]}
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
     @classmethod
