@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import structlog
+import torch
 
 from pfl_client.data import arrays, images, vocabulary
 from pfl_client.data.declaration import FILE, Declared, read_declared
@@ -19,7 +20,9 @@ from pfl_client.data.hold_out import hold_out
 from pfl_client.data.layout import ArrayFiles, PictureFolders, find
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, Refused
+from pfl_common.learning.augmentation import Augmentation
 from pfl_common.learning.method import LocalData, Samples
+from pfl_common.learning.pixels import Pixels
 from pfl_common.spec import data_description
 from pfl_common.spec.run import Description, RunSpec
 
@@ -123,5 +126,18 @@ def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> Loca
     classes = spec.model.classes
     held = hold_out(parts, folder.hold_out, site=folder.site, classes=classes)
     if folder.blind:
-        held |= {part: Samples(held[part].x[:0], held[part].y[:0]) for part in held.keys() & TESTS}
-    return LocalData(**held, classes=len(classes), site=folder.site, seed=spec.seed)
+        nothing = torch.empty(0, dtype=torch.int64)
+        held |= {part: held[part].only(nothing) for part in held.keys() & TESTS}
+    pixels = Pixels.of(spec.model)
+    scaled = {part: replace(samples, pixels=pixels) for part, samples in held.items()}
+    augmentation = Augmentation(spec.augment, pixels) if spec.augment else None
+    return LocalData(
+        scaled["train"],
+        scaled["validation"],
+        scaled["test"],
+        len(classes),
+        folder.site,
+        spec.seed,
+        shifted=scaled["shifted"],
+        augmentation=augmentation,
+    )

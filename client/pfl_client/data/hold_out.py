@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from pfl_common.learning.method import Samples
 from pfl_common.randomness import hashed
@@ -26,7 +25,7 @@ def hold_out(
     for number in sorted(set(train.y.tolist())):
         places = (train.y == number).nonzero().flatten()
         held[places[_draw(len(places), share, site, classes[number])]] = True
-    return {**parts, "train": _keep(train, ~held), "validation": _keep(train, held)}
+    return {**parts, "train": train.only(~held), "validation": train.only(held)}
 
 
 def _draw(count: int, share: float, *words: str) -> list[int]:
@@ -35,7 +34,3 @@ def _draw(count: int, share: float, *words: str) -> list[int]:
     wanted = min(max(round(share * count), 1), most)
     ranked = sorted(range(count), key=lambda place: hashed.derive("hold out", *words, place))
     return ranked[:wanted]
-
-
-def _keep(samples: Samples, which: Tensor) -> Samples:
-    return Samples(samples.x[which], samples.y[which])

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
+from pfl_common.spec.augmentation import Steps
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
@@ -132,6 +133,8 @@ class RunSpec(RoundRules):
     """The fingerprint of each site's data, as the site gave it; a site that gives none is not named."""
     packages: dict[Part, Package] = field(default_factory=dict)
     """Installed packages that the method or the network comes from; not written where both are the product's own."""
+    augment: Steps = ()
+    """How training pictures are changed by chance, in this order; not written where they are not."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""
@@ -153,8 +156,9 @@ class RunSpec(RoundRules):
         """The canonical text: sorted keys, no spaces; its hash names the specification."""
         # Read back first, so that 1 written for 1.0 is one text on both ends.
         plain = leave_out_unsaid(asdict(_SPEC.validate_python(asdict(self))))
-        if not self.packages:
-            del plain["packages"]
+        for later in ("packages", "augment"):
+            if not plain[later]:
+                del plain[later]
         model = plain["model"]
         plain["model"] = {name: model[name] for name in model if name not in LATER_IN_MODEL or model[name]}
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))

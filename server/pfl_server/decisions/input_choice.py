@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pfl_common.errors import SettingError, nearest
+from pfl_common.spec.augmentation import Steps
 from pfl_common.spec.data_description import FEWEST_SUMMED
 from pfl_common.spec.run import NOT_SUMMED, ClientId, Description, Moments
 from pfl_server.decisions import text_choice
@@ -26,6 +27,7 @@ LOST = 16
 PER_PICTURE = "per-picture"
 
 Standardise: TypeAlias = Literal["agreed", "none"]
+Normalise: TypeAlias = Literal["none", "half", "imagenet", "cifar100", "agreed"]
 Sites: TypeAlias = Mapping[ClientId, Description]
 
 
@@ -42,6 +44,10 @@ class Wish:
     """The list by which texts are numbered."""
     length: int = 0
     """Words of a text."""
+    normalise: Normalise = "none"
+    """How the channels of pictures are scaled."""
+    augment: str | Steps = "none"
+    """How training pictures are changed: a preset, or a list."""
 
 
 @dataclass(frozen=True)
