@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 import zlib
 from collections import Counter
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.data import forms, image_decoding, scaling, vocabulary
+from pfl_client.data import forms, image_decoding, picture_sums, scaling, vocabulary
 from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import KIND_OF_VALUES
 from pfl_client.data.forms import Column, Form
@@ -68,7 +69,7 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
     # Without a list of names only the labels that occur are classes: labels 1 to 3 are no four.
     occurring = {name for own in counts.values() for name in own}
     pictures = sum(len(part) for name, part in arrays.parts.items() if name != SHIFTED)
-    moments = _sum_up(train, form)
+    moments = _sum_up(train, form, pictures=folder.sums)
     low, high = form.low, form.high
     if moments is not None:
         # Sums of values beyond a range that data.json names would be taken for a lie.
@@ -100,7 +101,10 @@ def _count_told(text: Vocabulary) -> int:
     return {"hashed": text.buckets, "numbers": text.tokens}.get(text.numbering, 0)
 
 
-def _sum_up(train: Part, form: Form) -> Moments | None:
+def _sum_up(train: Part, form: Form, *, pictures: bool) -> Moments | None:
+    if pictures and form.is_image and form.values != "signed":
+        height_by_width = math.prod(train.x.shape[2:])
+        return picture_sums.add_up((picture_sums.measure(one) for one in train.x), numbers=height_by_width)
     if form.values not in ("signed", "numbers") or form.kind == "tokens":
         return None
     moments = scaling.sum_up(cast(Floats, train.x), channels=form.has_channels)

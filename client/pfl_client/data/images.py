@@ -12,7 +12,7 @@ import structlog
 import torch
 from torch import Tensor
 
-from pfl_client.data import image_decoding
+from pfl_client.data import image_decoding, picture_sums
 from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import BadFile, show
 from pfl_client.data.layout import PARTS, SHIFTED, Picture, PictureFolders
@@ -84,8 +84,13 @@ def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Descri
     common = sorted(sizes, key=lambda size: (-sizes[size], size[0] * size[1], size))
     wide = any(look.wide for _, _, look in seen.looks)
     low, high = declared.range or ((seen.spread.low, seen.spread.high) if wide else (0.0, 255.0))
+    shape = (max(shape[0] for shape in shapes), *common[0])
+    moments = None
+    if folder.sums:
+        training = [(picture.path, look) for part, picture, look in seen.looks if part == "train"]
+        moments = picture_sums.sum_files(training, shape, (low, high), wide=wide)
     return Description(
-        shape=(max(shape[0] for shape in shapes), *common[0]),
+        shape=shape,
         classes=tuple(sorted(set().union(*counts.values()))),
         samples=counts["train"].total(),
         kind="image",
@@ -94,6 +99,7 @@ def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Descri
         values="wide" if wide else "bytes",
         low=low,
         high=high,
+        moments=moments,
     )
 
 

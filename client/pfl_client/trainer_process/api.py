@@ -33,6 +33,8 @@ class DataFolder:
     """Share of each class of the training part that becomes the validation part of a site that has none."""
     blind: bool = False
     """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
+    sums: bool = False
+    """Sum the training pictures too when they are described, which reads each of them whole: the run asks for it."""
 
 
 @dataclass(frozen=True)

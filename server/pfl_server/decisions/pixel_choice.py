@@ -13,7 +13,7 @@ from pfl_common.errors import DataError, SettingError
 from pfl_common.spec import augmentation
 from pfl_common.spec.augmentation import PAPERS, PRESETS, Crop, Flip, Rotate, Steps
 from pfl_common.spec.data_description import FEWEST_SUMMED
-from pfl_common.spec.run import NOT_SUMMED, ClientId, Description, Model, Moments
+from pfl_common.spec.run import NOT_SUMMED, Description, Model, Moments
 from pfl_server.decisions.input_choice import SAME_NUMBER, Range, Sites, Wish, choose_range
 
 AGREED = "agreed"
@@ -52,13 +52,6 @@ def choose_scaling(sites: Sites, wish: Wish, channels: int) -> Scaling:
             advice="name --normalise half, or another --pixel-range",
         )
     return _agree(sites, scale, channels)
-
-
-def wants_sums(sites: Sites, normalise: str) -> tuple[ClientId, ...]:
-    """The sites that have pictures and have not yet told sums over them, which the run is to be agreed from."""
-    if normalise != AGREED:
-        return ()
-    return tuple(site for site, one in sorted(sites.items()) if one.kind == "image" and one.moments is None)
 
 
 def choose_steps(sites: Sites, wish: Wish, model: Model) -> Steps:
