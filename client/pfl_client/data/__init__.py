@@ -13,6 +13,7 @@ import structlog
 import torch
 
 from pfl_client.data import arrays, images, vocabulary
+from pfl_client.data.array_rows import ArrayRows
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.findings import BadFile, Findings, recognise
 from pfl_client.data.fingerprint import fingerprint
@@ -42,7 +43,7 @@ def describe(folder: DataFolder) -> Description:
     """
     found, declared = find(folder), read_declared(folder.path)
     if isinstance(found, ArrayFiles):
-        stored = arrays.read(found, declared)
+        stored = arrays.read(found, declared, ArrayRows(folder))
         if stored.vocabulary is not None:
             log.info("data", site=folder.site, told_of_words=vocabulary.tell(stored.vocabulary))
         if stored.columns:
@@ -83,7 +84,10 @@ def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     """Read the samples in the run's shape and with the run's class numbers; refuse what does not fit."""
     found = find(folder)
     if isinstance(found, ArrayFiles):
-        return _local(arrays.load(arrays.read(found, read_declared(folder.path)), folder, spec), folder, spec)
+        rows = ArrayRows(folder)
+        parts = arrays.load(arrays.read(found, read_declared(folder.path), rows), folder, spec, rows)
+        rows.drop_others()
+        return _local(parts, folder, spec)
     return _local(images.load(found, folder, spec), folder, spec)
 
 
@@ -103,7 +107,7 @@ def look_through(path: Path, *, site: str = "") -> Findings:
 
 
 def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -> Findings:
-    read = arrays.read(found, declared)
+    read = arrays.read(found, declared, ArrayRows(folder))
     said = arrays.describe(read, found, folder)
     _check(said)
     names = ", ".join(path.name for path in found.files)

@@ -33,6 +33,12 @@ class DataFolder:
     """Share of each class of the training part that becomes the validation part of a site that has none."""
     blind: bool = False
     """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
+    cache: Path | None = None
+    """Where decoded samples may be kept; None: in memory."""
+    cache_bytes: int = 0
+    """How much room they may take there."""
+    in_memory: int = 256 << 20
+    """Arrays of more bytes are read into the cache."""
     sums: bool = False
     """Sum the training pictures too when they are described, which reads each of them whole: the run asks for it."""
 
