@@ -39,6 +39,10 @@ def serve(
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="The trainer's memory: 2G, 512M.")] = None,
+    cache_limit: Annotated[
+        str | None, typer.Option(help="Room for decoded samples in the state folder; 0: in memory.")
+    ] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     tell_diagnostics: Annotated[
         bool | None,

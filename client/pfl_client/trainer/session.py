@@ -7,6 +7,7 @@ Errors a person can mend are `UserError`; `task_errors.Declined` among them says
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
 import os
@@ -38,6 +39,7 @@ from pfl_common.tensors.check import check_finite, find_infinite
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, flatten
 
+_NO_MEMORY = ("DefaultCPUAllocator", "std::bad_alloc", "could not create a memory", "can't start new thread")
 _TEMPLATES: WeakValueDictionary[tuple[str, str, str], Participant] = WeakValueDictionary()
 """First models that some bench holds, by run, bytes and device. They are copied, never trained."""
 
@@ -82,13 +84,15 @@ class Workbench:
         """Look at the data folder: shape, class names, counts, warnings."""
         # Before the run knows this site: the user who named a device that is not here corrects it and starts again.
         choose_device(folder.device)
-        return data.describe(folder)
+        with _data_fit(folder):
+            return data.describe(folder)
 
     def open(self, folder: DataFolder, spec: str, init: Path) -> None:
         """Take a run's specification and first model; read the data; refuse what does not fit together."""
         run = RunSpec.from_json(spec)
         settle_torch(run.threads)
-        local = data.load(folder, run)
+        with _data_fit(folder):
+            local = data.load(folder, run)
         device = choose_device(folder.device)
         with _explained(run, device):
             # Tried once here, so that a wrong first model ends the joining and not the first round.
@@ -260,14 +264,31 @@ def _explained(spec: RunSpec, device: str) -> Iterator[None]:
         raise OutOfMemory(
             f"there is too little memory on {device} for {spec.model.backbone} and {spec.model.shape}",
             expected="room for the model, its gradients and one batch",
-            advice="close other programs, use --device cpu, or ask for a run with a smaller batch",
+            advice="close other programs, use --device cpu, name a larger --memory-limit, or ask for a run with "
+            "a smaller batch",
+        ) from error
+
+
+@contextmanager
+def _data_fit(folder: DataFolder) -> Iterator[None]:
+    """While open, a lack of memory is the data's, and said so."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not _is_memory(error):
+            raise
+        raise OutOfMemory(
+            f"there is too little memory to read the data of {folder.site}",
+            expected="room for a block of the samples" if folder.cache else "room for all samples",
+            advice="close other programs, or name a larger --memory-limit"
+            + ("" if folder.cache else " or a --cache-limit, under which they lie on the disk"),
         ) from error
 
 
 def _is_memory(error: Exception) -> bool:
-    # On a CPU torch has no exception of its own for this, only these words.
+    # On a CPU torch and its libraries have no exception of their own for this, only words.
     known = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
-    return known or "DefaultCPUAllocator" in str(error)
+    return known or getattr(error, "errno", None) == errno.ENOMEM or any(w in str(error) for w in _NO_MEMORY)
 
 
 def choose_device(asked: str) -> str:
