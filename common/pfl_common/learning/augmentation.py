@@ -39,7 +39,8 @@ kinds.
 """
 FLIPPED_AT_ONCE = 1 << 16
 """Values."""
-_SEEDS = 1 << 53
+_SEEDS = 1 << 32
+"""A generator on a CPU looks at no more bits."""
 
 Draws: TypeAlias = list[float]
 

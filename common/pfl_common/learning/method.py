@@ -33,6 +33,9 @@ Metrics: TypeAlias = dict[str, float]
 sample may be among them. What names they may have stands in `evaluation`.
 """
 
+MOST_ON_DEVICE = 1 << 30
+"""Bytes of mapped samples that a graphics card holds for a whole run; of more it is given batch by batch."""
+
 Batch: TypeAlias = tuple[Tensor, Tensor]
 Change: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Changes pictures of values 0..1, given with their places among the training samples."""
@@ -118,9 +121,14 @@ class Samples:
         return replace(self, y=y, rows=self.rows[index.to(self.rows.device)])
 
     def to(self, device: torch.device | str) -> Samples:
-        """The same samples, lying where the model trains; of a mapped file each batch goes there when it is taken."""
-        x = self.x.to(device) if self.rows is None else self.x
-        return replace(self, x=x, y=self.y.to(device))
+        """The same samples, lying where the model trains; of a large mapped file each batch goes there when taken."""
+        y = self.y.to(device)
+        if self.rows is None:
+            return replace(self, x=self.x.to(device), y=y)
+        size = len(self) * self.x[:1].nbytes
+        if torch.device(device).type == "cpu" or size > MOST_ON_DEVICE:
+            return replace(self, y=y)
+        return replace(self, x=self.x[self.rows].to(device), y=y, rows=None)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All samples once, in their own order, none left out: for evaluation and statistics."""
