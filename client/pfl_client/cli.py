@@ -16,6 +16,16 @@ from pfl_common.app.help import showing
 from pfl_common.app.logs import configure_from
 
 app = program.make_app()
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds to wait for a coordinator that is not there yet, 0 for none "
+        "[60 on its own machine, 0 with --join]."
+    ),
+]
+CacheLimit = Annotated[
+    str | None, typer.Option(help="Room for decoded samples in the state folder; 0: in memory.")
+]
 
 
 @app.command(cls=showing(ClientSettings))
@@ -30,19 +40,11 @@ def serve(
         Path | None,
         typer.Option(help="Where sites keep their own state, if not in the user's state directory."),
     ] = None,
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds to wait for a coordinator that is not there yet, 0 for none "
-            "[60 on its own machine, 0 with --join]."
-        ),
-    ] = None,
+    wait: Wait = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="The trainer's memory: 2G, 512M.")] = None,
-    cache_limit: Annotated[
-        str | None, typer.Option(help="Room for decoded samples in the state folder; 0: in memory.")
-    ] = None,
+    cache_limit: CacheLimit = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     tell_diagnostics: Annotated[
         bool | None,

@@ -16,7 +16,7 @@ from pfl_common.app.logs import configure
 from pfl_common.app.rule_options import flatten, taking_rules
 from pfl_common.app.terminal import console as make_console
 from pfl_deploy.prediction import cli as finished
-from pfl_server.cli import BackboneName, MethodName, PlayedRules, SetPairs
+from pfl_server.cli import Augment, BackboneName, MethodName, Normalise, PlayedRules, SetPairs
 
 app = program.make_app()
 console = make_console()
@@ -148,12 +148,8 @@ def simulate(
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
     pixel_range: Annotated[str | None, typer.Option(help="auto, LOW..HIGH or per-picture.")] = None,
     standardise: Annotated[str | None, typer.Option(help="Numbers of tables: agreed, or none.")] = None,
-    normalise: Annotated[
-        str | None, typer.Option(help="Pictures' channels: none, half, imagenet, cifar100 or agreed.")
-    ] = None,
-    augment: Annotated[
-        str | None, typer.Option(help="Changes of training pictures: none, flip, papers, medical.")
-    ] = None,
+    normalise: Normalise = None,
+    augment: Augment = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
     set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
