@@ -88,7 +88,7 @@ def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
     """As the settings have it; what depends on the machine is said in words."""
     said = join("--help")
     by_itself = {"device": "auto", "trainer": "warm", "http_host": "127.0.0.1", "http_port": "0"}
-    assert by_itself | {"log_format": "text"} == options_in(said)
+    assert by_itself | {"cache_limit": "20G", "log_format": "text"} == options_in(said)
     assert "the user's state directory" in said.text
     assert "0 takes a free one" in said.text
 
