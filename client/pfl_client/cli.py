@@ -33,6 +33,9 @@ ValidationShare = Annotated[
 
 Threads = Annotated[int | None, typer.Option(help="Most threads of the training; 0 sets no limit.")]
 Nice = Annotated[int | None, typer.Option(help="Let the training step back behind other programs: 0 to 19.")]
+CacheLimit = Annotated[
+    str | None, typer.Option(help="Room for decoded samples in the state folder; 0: in memory.")
+]
 
 
 @app.command(cls=showing(ClientSettings))
@@ -53,6 +56,8 @@ def serve(
     threads: Threads = None,
     nice: Nice = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="The trainer's memory: 2G, 512M.")] = None,
+    cache_limit: CacheLimit = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     tell_diagnostics: Annotated[
         bool | None,

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,6 +37,9 @@ from pfl_common.spec.messages import Over
 from pfl_common.spec.run import Description, Json
 
 log = structlog.get_logger("pfl.site")
+
+CACHE = "cache"
+"""In a site's folder: its samples as its run takes them."""
 
 
 class Site:
@@ -118,19 +122,26 @@ class Site:
             return await self._admission.identify()
         except Unavailable as absent:
             folder = self._data_folder(self._admission.settle_name())
-            self._description = await preflight.look_at(folder, self._share)
+            self._description = await preflight.look_at(
+                folder, self._settings.state_folder, self._share, memory_limit=self._settings.memory_bytes
+            )
             return await preflight.wait(self._admission.identify, absent, seconds=self._settings.wait_seconds)
 
     def _data_folder(self, name: str) -> DataFolder:
-        said = self._settings
-        return DataFolder(
+        settings, limit = self._settings, self._settings.memory_bytes
+        held = DataFolder(
             self._data,
             name,
-            strict=said.strict_data,
-            device=said.device,
-            threads=said.threads,
-            validation=said.validation,
+            strict=settings.strict_data,
+            device=settings.device,
+            threads=settings.threads,
+            validation=settings.validation,
         )
+        if settings.cache_bytes:
+            # Read whole an array takes several times its bytes for a moment.
+            most = min(held.in_memory, limit // 16) if limit else held.in_memory
+            held = replace(held, cache_bytes=settings.cache_bytes, in_memory=most)
+        return held
 
     async def _take_part(self, admitted: Admitted) -> Over:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
@@ -146,7 +157,10 @@ class Site:
             going_on = certificate_renewal.keep_renewed(link), daemon.progress.live()
             beside = [asyncio.create_task(work) for work in going_on]
             try:
-                return await daemon.run()
+                over = await daemon.run()
+                # Decoded for this run: the next may want another size.
+                await asyncio.to_thread(shutil.rmtree, folder / CACHE, ignore_errors=True)
+                return over
             finally:
                 for task in beside:
                     task.cancel()
@@ -161,13 +175,15 @@ class Site:
     def _put_together(self, admitted: Admitted, link: GrpcLink, traffic: Traffic, audit: Audit) -> Daemon:
         settings, folder = self._settings, admitted.folder
         self._folder = folder
+        held = self._data_folder(self._admission.name)
         self._daemon = Daemon(
-            self._data_folder(self._admission.name),
+            replace(held, cache=folder / CACHE) if held.cache_bytes else held,
             link=link,
             bench=TrainerProcess(
                 folder / "trainer",
                 warm=settings.trainer == "warm",
                 share=self._share,
+                memory_limit=settings.memory_bytes,
             ),
             envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
             state=folder,

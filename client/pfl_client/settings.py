@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from pfl_common.app.config import STRICT, Port, Why
 
 WAIT_SECONDS = 60.0
 """For who starts a site and its coordinator in two terminals, in either order."""
+
+
+SMALLEST_LIMIT = 512 << 20
+"""Of a trainer's memory: the libraries alone take a third of it."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def read_size(text: str) -> int:
+    """Bytes of a size such as 2G, 512M or 1.5GiB."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError("a size such as 2G or 512M")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def _check_limit(text: str) -> str:
+    if text and read_size(text) < SMALLEST_LIMIT:
+        raise ValueError("512M or more, which the trainer's libraries need, or nothing for no limit")
+    return text
+
+
+def _check_size(text: str) -> str:
+    read_size(text)
+    return text
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -47,6 +72,10 @@ class ClientSettings:
     """
     trainer: Literal["warm", "per-task"] = "warm"
     """Keep the trainer between tasks, or start one for each and give its memory back."""
+    memory_limit: Annotated[str, AfterValidator(_check_limit)] = ""
+    """How much memory the trainer may have (2G, 512M); empty: no limit."""
+    cache_limit: Annotated[str, AfterValidator(_check_size)] = "20G"
+    """How much room decoded samples may take in the site's state folder; 0: they are held in memory."""
     stay: bool = False
     """After a run wait for the coordinator's next one; for services that are started again when they end."""
     tell_diagnostics: bool = True
@@ -68,6 +97,16 @@ class ClientSettings:
         if self.wait is not None:
             return self.wait
         return WAIT_SECONDS if self.join is None else 0.0
+
+    @property
+    def memory_bytes(self) -> int:
+        """The trainer's limit; 0: none."""
+        return read_size(self.memory_limit) if self.memory_limit else 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """The cache's limit; 0: there is none."""
+        return read_size(self.cache_limit)
 
     @property
     def state_folder(self) -> Path:

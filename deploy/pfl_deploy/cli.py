@@ -16,7 +16,17 @@ from pfl_common.app.logs import configure
 from pfl_common.app.rule_options import flatten, taking_rules
 from pfl_common.app.terminal import console as make_console
 from pfl_deploy.prediction import cli as finished
-from pfl_server.cli import BackboneName, Freeze, MethodName, PlayedRules, SetPairs, WeightsFrom, WeightsLike
+from pfl_server.cli import (
+    Augment,
+    BackboneName,
+    Freeze,
+    MethodName,
+    Normalise,
+    PlayedRules,
+    SetPairs,
+    WeightsFrom,
+    WeightsLike,
+)
 
 app = program.make_app()
 console = make_console()
@@ -148,6 +158,8 @@ def simulate(
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,
     pixel_range: Annotated[str | None, typer.Option(help="auto, LOW..HIGH or per-picture.")] = None,
     standardise: Annotated[str | None, typer.Option(help="Numbers of tables: agreed, or none.")] = None,
+    normalise: Normalise = None,
+    augment: Augment = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
     weights: WeightsFrom = None,
     weights_like: WeightsLike = None,

@@ -16,6 +16,7 @@ from pfl_common.app import program
 from pfl_common.app.completion import (
     among,
     complete_backbones,
+    complete_from,
     complete_methods,
     complete_presets,
     complete_settings,
@@ -26,6 +27,7 @@ from pfl_common.app.logs import configure_from
 from pfl_common.app.rule_options import RuleOptions, Typed, flatten, taking_rules
 from pfl_common.app.terminal import console
 from pfl_common.errors import SettingError
+from pfl_common.spec.augmentation import PRESETS
 from pfl_server.settings import ServerSettings
 
 app = program.make_app()
@@ -94,6 +96,20 @@ WeightsLike = Annotated[
     str | None, typer.Option(help="torchvision's name of the weights that the file is like.")
 ]
 Freeze = Annotated[str | None, typer.Option(help="Modules or tensors that stand still: encoder.stage1,head.")]
+Normalise = Annotated[
+    str | None,
+    typer.Option(
+        help="Pictures' channels by mean and deviation: none, half, imagenet, cifar100, or agreed over the sites.",
+        autocompletion=among(ServerSettings, "normalise"),
+    ),
+]
+Augment = Annotated[
+    str | None,
+    typer.Option(
+        help="Changes of training pictures by chance: none, flip, papers, medical; a list in --config.",
+        autocompletion=complete_from(tuple(PRESETS)),
+    ),
+]
 
 
 @app.command(cls=showing(ServerSettings))
@@ -110,6 +126,8 @@ def serve(
     image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     pixel_range: PixelRange = None,
     standardise: Standardise = None,
+    normalise: Normalise = None,
+    augment: Augment = None,
     encoder_projector: Annotated[bool | None, typer.Option(help="Projector behind every encoder.")] = None,
     weights: WeightsFrom = None,
     weights_like: WeightsLike = None,

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from pfl_common.app.config import STRICT, Port, Why, held_to_terms
 from pfl_common.errors import Refused
+from pfl_common.spec import augmentation
 from pfl_common.spec.data_description import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
 from pfl_common.spec.rules import AskedRules
 from pfl_common.spec.word_list import settle_words
@@ -86,6 +87,7 @@ _A_VOCABULARY = (
     f"{LONGEST_WORD} letters, each once"
 )
 Vocabulary: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_vocabulary)]
+Augment: TypeAlias = Annotated[str | augmentation.Steps, BeforeValidator(augmentation.read)]
 Classes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_classes)]
 HERE_ONLY = frozenset(
     {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
@@ -150,6 +152,10 @@ class ServerSettings(AskedRules):
     """
     standardise: Literal["agreed", "none"] = "agreed"
     """Numbers that are no pictures: by mean and deviation agreed over the sites, or none: as they are."""
+    normalise: Literal["none", "half", "imagenet", "cifar100", "agreed"] = "none"
+    """Channels of pictures, less a mean and by a deviation: none, a named pair of them, or agreed over the sites."""
+    augment: Augment = "none"
+    """How training pictures are changed by chance: none, flip, papers, medical, or in a file a list [[augment]]."""
     encoder_projector: bool = False
     """Put DualFed's projector behind the encoder of any method (equal capacity)."""
     weights: str = ""

@@ -92,6 +92,7 @@ def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
         "threads": "0",
         "nice": "0",
         "trainer": "warm",
+        "cache_limit": "20G",
         "http_host": "127.0.0.1",
         "http_port": "0",
     }

@@ -28,7 +28,7 @@ from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
 from pfl_common.app import plugins
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.files.recycler import throw_away
-from pfl_common.spec.messages import OPENING, Assignment, Blob, Joined, Over
+from pfl_common.spec.messages import OPENING, Assignment, Blob, Gathering, Joined, Over
 from pfl_common.spec.run import Description, Kind, RunSpec
 
 log = structlog.get_logger("pfl.site")
@@ -130,8 +130,11 @@ class Daemon:
         self.watch.doing = "over" if self.watch.doing == "over" else "joining"
         while not isinstance(joined, Joined):
             try:
-                joined = await self._retry.until_answered(lambda: self._link.join(description))
+                joined = await self._retry.until_answered(partial(self._link.join, description))
                 self.watch.doing = "joining"
+                if isinstance(joined, Gathering) and joined.sums and description.moments is None:
+                    description = await self._data.sum_up(self._bench, self._envelopes, self._retry)
+                    continue
                 said = tell_hindrances(joined, said)
                 if joined is None and clock() - told >= SAY_WAITING_SECONDS:
                     log.info("let in, waiting for the run to begin")

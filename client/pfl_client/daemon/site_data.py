@@ -33,6 +33,12 @@ class SiteData:
         self._fingerprint = envelopes.veil(description.data)
         return replace(description, data=self._fingerprint)
 
+    async def sum_up(self, bench: Bench, envelopes: Envelopes, retry: Retry) -> Description:
+        """The same with sums over the training pictures, which the coordinator asks for."""
+        log.info("the run asks for sums over the training pictures: reading them", site=self.folder.site)
+        self.folder, self._description = replace(self.folder, sums=True), None
+        return await self.describe(bench, envelopes, retry)
+
     def compare(self, spec: RunSpec) -> None:
         """Warn if the data differ from those the run was begun with: a disk may not be mounted, for example."""
         then, now = spec.data.get(self.folder.site, ""), self._fingerprint

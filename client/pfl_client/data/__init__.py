@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import structlog
+import torch
 
 from pfl_client.data import arrays, images, vocabulary
+from pfl_client.data.array_rows import ArrayRows
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.findings import BadFile, Findings, recognise
 from pfl_client.data.fingerprint import fingerprint
@@ -19,7 +21,9 @@ from pfl_client.data.hold_out import hold_out
 from pfl_client.data.layout import ArrayFiles, PictureFolders, find
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, Refused
+from pfl_common.learning.augmentation import Augmentation
 from pfl_common.learning.method import LocalData, Samples
+from pfl_common.learning.pixels import Pixels
 from pfl_common.spec import data_description
 from pfl_common.spec.run import Description, RunSpec
 
@@ -39,7 +43,7 @@ def describe(folder: DataFolder) -> Description:
     """
     found, declared = find(folder), read_declared(folder.path)
     if isinstance(found, ArrayFiles):
-        stored = arrays.read(found, declared)
+        stored = arrays.read(found, declared, ArrayRows(folder))
         if stored.vocabulary is not None:
             log.info("data", site=folder.site, told_of_words=vocabulary.tell(stored.vocabulary))
         if stored.columns:
@@ -80,7 +84,10 @@ def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     """Read the samples in the run's shape and with the run's class numbers; refuse what does not fit."""
     found = find(folder)
     if isinstance(found, ArrayFiles):
-        return _local(arrays.load(arrays.read(found, read_declared(folder.path)), folder, spec), folder, spec)
+        rows = ArrayRows(folder)
+        parts = arrays.load(arrays.read(found, read_declared(folder.path), rows), folder, spec, rows)
+        rows.drop_others()
+        return _local(parts, folder, spec)
     return _local(images.load(found, folder, spec), folder, spec)
 
 
@@ -100,7 +107,7 @@ def look_through(path: Path, *, site: str = "") -> Findings:
 
 
 def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -> Findings:
-    read = arrays.read(found, declared)
+    read = arrays.read(found, declared, ArrayRows(folder))
     said = arrays.describe(read, found, folder)
     _check(said)
     names = ", ".join(path.name for path in found.files)
@@ -126,8 +133,21 @@ def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> Loca
     held = hold_out(held, share, site=folder.site, classes=classes, spare_small=True)
     _tell_validation(held, folder, spec)
     if folder.blind:
-        held |= {part: Samples(held[part].x[:0], held[part].y[:0]) for part in held.keys() & TESTS}
-    return LocalData(**held, classes=len(classes), site=folder.site, seed=spec.seed)
+        nothing = torch.empty(0, dtype=torch.int64)
+        held |= {part: held[part].only(nothing) for part in held.keys() & TESTS}
+    pixels = Pixels.of(spec.model)
+    scaled = {part: replace(samples, pixels=pixels) for part, samples in held.items()}
+    augmentation = Augmentation(spec.augment, pixels) if spec.augment else None
+    return LocalData(
+        scaled["train"],
+        scaled["validation"],
+        scaled["test"],
+        len(classes),
+        folder.site,
+        spec.seed,
+        shifted=scaled["shifted"],
+        augmentation=augmentation,
+    )
 
 
 def _tell_validation(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.data import forms, image_decoding, scaling, vocabulary
+from pfl_client.data import forms, image_decoding, picture_sums, scaling, vocabulary
+from pfl_client.data.array_file import read_outline
+from pfl_client.data.array_rows import ArrayRows, is_mapped
 from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import KIND_OF_VALUES
 from pfl_client.data.forms import Column, Form
@@ -36,6 +39,8 @@ class Part:
 
     x: Column
     y: Column
+    digest: str = ""
+    """Of the file they come from, if they lie in the site's cache."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -68,7 +73,7 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
     # Without a list of names only the labels that occur are classes: labels 1 to 3 are no four.
     occurring = {name for own in counts.values() for name in own}
     pictures = sum(len(part) for name, part in arrays.parts.items() if name != SHIFTED)
-    moments = _sum_up(train, form)
+    moments = _sum_up(train, form, pictures=folder.sums)
     low, high = form.low, form.high
     if moments is not None:
         # Sums of values beyond a range that data.json names would be taken for a lie.
@@ -100,7 +105,10 @@ def _count_told(text: Vocabulary) -> int:
     return {"hashed": text.buckets, "numbers": text.tokens}.get(text.numbering, 0)
 
 
-def _sum_up(train: Part, form: Form) -> Moments | None:
+def _sum_up(train: Part, form: Form, *, pictures: bool) -> Moments | None:
+    if pictures and form.is_image and form.values != "signed":
+        height_by_width = math.prod(train.x.shape[2:])
+        return picture_sums.add_up((picture_sums.measure(one) for one in train.x), numbers=height_by_width)
     if form.values not in ("signed", "numbers") or form.kind == "tokens":
         return None
     moments = scaling.sum_up(cast(Floats, train.x), channels=form.has_channels)
@@ -108,17 +116,34 @@ def _sum_up(train: Part, form: Form) -> Moments | None:
     return moments if moments.count >= FEWEST_SUMMED else NOT_SUMMED
 
 
-def load(arrays: Arrays, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
+def load(arrays: Arrays, folder: DataFolder, spec: RunSpec, rows: ArrayRows) -> dict[str, Samples]:
     """All samples with the run's class numbers; pictures and numbers as the run agreed on them."""
     check_values(arrays, folder, spec)
     seen = sorted({label for part in arrays.parts.values() for label in part.y.tolist()})
     numbers = number_classes([arrays.names[label] for label in seen], folder, spec)
     # A class without samples may be unknown to the run: its place is never looked up.
     table = torch.tensor([numbers.get(name, -1) for name in arrays.names], dtype=torch.int64)
-    return {
-        part: Samples(fit_part(part, arrays, folder, spec=spec), table[torch.from_numpy(own.y)])
-        for part, own in arrays.parts.items()
-    }
+    labels = {part: table[torch.from_numpy(own.y)] for part, own in arrays.parts.items()}
+    parts = {}
+    for part, own in arrays.parts.items():
+        if is_mapped(own.x) and len(own):
+            x = torch.from_numpy(_map(own, arrays.form, folder, spec=spec, rows=rows))
+            parts[part] = Samples(x, labels[part], rows=torch.arange(len(own)))
+        else:
+            parts[part] = Samples(fit_part(part, arrays, folder, spec=spec), labels[part])
+    return parts
+
+
+def _map(own: Part, form: Form, folder: DataFolder, *, spec: RunSpec, rows: ArrayRows) -> Column:
+    """Samples of the cache in the run's shape and scale, in the cache too; themselves where they have both."""
+    model = spec.model
+    whole = model.shape == own.x.shape[1:]
+    as_is = form.values == "bytes" if form.is_image else not model.mean
+    if whole and as_is:
+        return own.x
+    scale = (model.shape, model.low, model.high, model.per_picture, model.mean, model.deviation)
+    recipe = {"of": own.digest, "form": asdict(form), "scale": scale}
+    return rows.fit(own.x, recipe, lambda some: _fit(some, form, folder, spec=spec).numpy())
 
 
 def fit_part(part: str, arrays: Arrays, folder: DataFolder, *, spec: RunSpec) -> Tensor:
@@ -191,9 +216,9 @@ def _stretched(train: Part, form: Form) -> list[str]:
     return list(spread.remarks())
 
 
-def read(found: ArrayFiles, declared: Declared) -> Arrays:
-    """All parts, checked against each other and against what `data.json` says."""
-    raw = {part: _read_part(path) for part, path in found.parts.items()}
+def read(found: ArrayFiles, declared: Declared, rows: ArrayRows) -> Arrays:
+    """All parts, checked against each other and against what `data.json` says; large ones mapped in the cache."""
+    raw = {part: _read_part(path, large=rows.is_large(path)) for part, path in found.parts.items()}
     train = raw["train"]
     if not len(train):
         raise DataError(
@@ -201,7 +226,7 @@ def read(found: ArrayFiles, declared: Declared) -> Arrays:
         )
     text = vocabulary.read(found, declared)
     form = forms.recognise(train.x, declared, file="train.npz", words=text is not None)
-    parts = {part: Part(forms.arrange(own.x, form, file=f"{part}.npz"), own.y) for part, own in raw.items()}
+    parts = {part: _arrange(own, found.parts[part], form, rows) for part, own in raw.items()}
     for part, own in parts.items():
         if (own.x.shape[1:], own.x.dtype) != (parts["train"].x.shape[1:], parts["train"].x.dtype):
             raise DataError(
@@ -222,6 +247,16 @@ def read(found: ArrayFiles, declared: Declared) -> Arrays:
     )
 
 
+def _arrange(own: Part, path: Path, form: Form, rows: ArrayRows) -> Part:
+    if not rows.is_large(path):
+        return Part(forms.arrange(own.x, form, file=path.name), own.y)
+    if form.kind == "tokens":
+        # All words of all texts are looked at together: they are read whole.
+        return Part(forms.arrange(_open(path)[0], form, file=path.name), own.y)
+    x, digest = rows.arrange(own.x, path, form)
+    return Part(x, own.y, digest)
+
+
 def _name_columns(train: Part, declared: Declared) -> tuple[str, ...]:
     names = declared.columns or ()
     if names and len(names) != train.x.shape[1]:
@@ -233,8 +268,8 @@ def _name_columns(train: Part, declared: Declared) -> tuple[str, ...]:
     return names
 
 
-def _read_part(path: Path) -> Part:
-    x, y = _open(path)
+def _read_part(path: Path, *, large: bool) -> Part:
+    x, y = _open(path, large=large)
     if y.dtype.kind not in "iu" or y.ndim != 1:
         raise DataError(
             f"y of {path.name} is {y.dtype}{y.shape}",
@@ -250,13 +285,14 @@ def _read_part(path: Path) -> Part:
     return Part(x, y.astype(np.int64))
 
 
-def _open(path: Path) -> tuple[Column, Column]:
+def _open(path: Path, *, large: bool = False) -> tuple[Column, Column]:
+    """The samples, of a large file their outline alone, and the labels."""
     try:
         with path.open("rb") as stream:
             # A pickled object inside would run its writer's code.
             file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile) and {"x", "y"} <= set(file.files):
-                return file["x"], file["y"]
+                return read_outline(path) if large else file["x"], file["y"]
     except PermissionError:
         raise DataError(
             f"{path.name} may not be read: Permission denied",

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from pfl_common.learning.method import Samples
 from pfl_common.randomness import hashed
@@ -42,7 +41,7 @@ def hold_out(
         held[places[_draw(len(places), wanted, site, classes[number])]] = True
     if spare_small and int(held.sum()) < LEAST:
         return parts
-    return {**parts, "train": _keep(train, ~held), "validation": _keep(train, held)}
+    return {**parts, "train": train.only(~held), "validation": train.only(held)}
 
 
 def _count(count: int, share: float, *, spare_small: bool) -> int:
@@ -54,7 +53,3 @@ def _count(count: int, share: float, *, spare_small: bool) -> int:
 def _draw(count: int, wanted: int, *words: str) -> list[int]:
     ranked = sorted(range(count), key=lambda place: hashed.derive("hold out", *words, place))
     return ranked[:wanted]
-
-
-def _keep(samples: Samples, which: Tensor) -> Samples:
-    return Samples(samples.x[which], samples.y[which])

@@ -12,10 +12,12 @@ import structlog
 import torch
 from torch import Tensor
 
-from pfl_client.data import image_decoding
+from pfl_client.data import image_decoding, picture_sums
 from pfl_client.data.declaration import Declared
+from pfl_client.data.disk_cache import DiskCache
 from pfl_client.data.findings import BadFile, show
 from pfl_client.data.layout import PARTS, SHIFTED, Picture, PictureFolders
+from pfl_client.data.picture_rows import InCache, InMemory, PictureRows
 from pfl_client.data.scaling import Scale
 from pfl_client.data.value_spread import Spread
 from pfl_client.data.warnings import enumerate_names, number_classes, remark, remark_sizes
@@ -84,8 +86,13 @@ def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Descri
     common = sorted(sizes, key=lambda size: (-sizes[size], size[0] * size[1], size))
     wide = any(look.wide for _, _, look in seen.looks)
     low, high = declared.range or ((seen.spread.low, seen.spread.high) if wide else (0.0, 255.0))
+    shape = (max(shape[0] for shape in shapes), *common[0])
+    moments = None
+    if folder.sums:
+        training = [(picture.path, look) for part, picture, look in seen.looks if part == "train"]
+        moments = picture_sums.sum_files(training, shape, (low, high), wide=wide)
     return Description(
-        shape=(max(shape[0] for shape in shapes), *common[0]),
+        shape=shape,
         classes=tuple(sorted(set().union(*counts.values()))),
         samples=counts["train"].total(),
         kind="image",
@@ -94,6 +101,7 @@ def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Descri
         values="wide" if wide else "bytes",
         low=low,
         high=high,
+        moments=moments,
     )
 
 
@@ -123,7 +131,11 @@ def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, 
     check_run(folder, spec)
     labels = {picture.label for part in found.parts.values() for picture in part}
     numbers, bad = number_classes(labels, folder, spec), list[BadFile]()
-    parts = {part: _read(found.parts[part], numbers, folder, spec=spec, bad=bad) for part in PARTS}
+    with _rows(found.total, folder, spec) as rows:
+        taken = {
+            part: _read(found.parts[part], numbers, folder, spec=spec, bad=bad, rows=rows) for part in PARTS
+        }
+        parts = _cut(rows.finish(), taken, mapped=rows.mapped)
     tell(bad, folder)
     if bad:
         # At the start only first bytes were read: this is what takes part.
@@ -134,22 +146,38 @@ def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, 
     return parts
 
 
-def _read(
+def _rows(most: int, folder: DataFolder, spec: RunSpec) -> PictureRows:
+    if folder.cache is None:
+        return InMemory(spec.model.shape, most)
+    return InCache(DiskCache(folder.cache, folder.cache_bytes), spec.model, most)
+
+
+def _read(  # noqa: PLR0913  # where from, what for, and what becomes of it
     pictures: tuple[Picture, ...],
     numbers: dict[str, int],
     folder: DataFolder,
     *,
     spec: RunSpec,
     bad: list[BadFile],
-) -> Samples:
-    """One decoded image at a time: what is kept has the run's size."""
-    x = torch.empty((len(pictures), *spec.model.shape), dtype=torch.uint8)
+    rows: PictureRows,
+) -> Tensor:
+    """The classes of the pictures that can be read. One is decoded at a time: what is kept has the run's size."""
     y: list[int] = []
     for picture in pictures:
         with _noting_bad(picture, folder, bad):
-            x[len(y)] = read_one(picture.path, spec)
+            rows.add(picture.path, lambda path: read_one(path, spec))
             y.append(numbers[picture.label])
-    return Samples(x[: len(y)], torch.tensor(y, dtype=torch.int64))
+    return torch.tensor(y, dtype=torch.int64)
+
+
+def _cut(x: Tensor, classes: dict[str, Tensor], *, mapped: bool) -> dict[str, Samples]:
+    """The parts follow each other; of a mapped file each knows its rows."""
+    parts, start = {}, 0
+    for part, y in classes.items():
+        end = start + len(y)
+        parts[part] = Samples(x, y, rows=torch.arange(start, end)) if mapped else Samples(x[start:end], y)
+        start = end
+    return parts
 
 
 def read_one(path: Path, spec: RunSpec) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -57,12 +58,11 @@ class Scale:
 
 def sum_up(samples: Floats, *, channels: bool) -> Moments:
     """A site's sums, over all samples, of each feature that is told apart; with `channels` a sample's first axis."""
-    rows = _rows(samples, channels=channels)
-    blocks = [rows[start:end] for start, end in _cuts(len(rows), rows.shape[1])]
-    sums = sum((block.sum(0, dtype=np.float64) for block in blocks), np.zeros(rows.shape[1]))
+    rows = _Rows(samples, channels=channels)
+    sums = sum((block.sum(0, dtype=np.float64) for block in rows.blocks()), np.zeros(rows.width))
     mean = sums / len(rows)
     # About the mean: of large numbers that differ little, the squares alone would tell nothing.
-    about = sum((((block - mean) ** 2).sum(0) for block in blocks), np.zeros(rows.shape[1]))
+    about = sum((((block - mean) ** 2).sum(0) for block in rows.blocks()), np.zeros(rows.width))
     squares = about + len(rows) * mean**2
     return Moments(len(rows), tuple(sums.tolist()), tuple(squares.tolist()))
 
@@ -81,14 +81,27 @@ def standardise(samples: Floats, model: Model, *, channels: bool) -> Floats:
     return changed
 
 
-def _rows(samples: Floats, *, channels: bool) -> Floats:
+class _Rows:
     """Features side by side: channels of pictures and windows, columns of tables, the last axis of series; else all
-    numbers are one.
+    numbers are one. Only a block of them is in memory at a time, as samples may be a mapped file.
     """
-    if channels:
-        return np.moveaxis(samples, 1, -1).reshape(-1, samples.shape[1])
-    together = samples.ndim > 3 or samples.shape[-1] > MOST_MOMENTS
-    return samples.reshape(-1, 1 if together else samples.shape[-1])
+
+    def __init__(self, samples: Floats, *, channels: bool) -> None:
+        together = samples.ndim > 3 or samples.shape[-1] > MOST_MOMENTS
+        self._samples, self._channels = samples, channels
+        self.width = samples.shape[1] if channels else 1 if together else samples.shape[-1]
+        self._of_one = math.prod(samples.shape[1:]) // self.width
+
+    def __len__(self) -> int:
+        return len(self._samples) * self._of_one
+
+    def blocks(self) -> Iterator[Floats]:
+        """All rows; where they are cut depends on their number alone, and with it the last bit of the sums."""
+        for start, end in _cuts(len(self), self.width):
+            first = start // self._of_one
+            some = self._samples[first : -(-end // self._of_one)]
+            rows = (np.moveaxis(some, 1, -1) if self._channels else some).reshape(-1, self.width)
+            yield rows[start - first * self._of_one : end - first * self._of_one]
 
 
 def _cuts(rows: int, width: int) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -22,10 +23,15 @@ LOOK_SECONDS = 0.5
 """How often it is looked whether the coordinator is there by now."""
 
 
-async def look_at(folder: DataFolder, share: Share) -> Description:
-    """Describe the data; unusable data are an error before any waiting."""
-    with TemporaryDirectory(prefix="pfl-") as place:
-        bench = TrainerProcess(Path(place), share=share)
+async def look_at(
+    folder: DataFolder, state: Path, share: Share | None = None, *, memory_limit: int = 0
+) -> Description:
+    """Describe the data; unusable data are an error before any waiting. Large arrays lie below `state` meanwhile."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="pfl-", dir=state) as place:
+        if folder.cache_bytes:
+            folder = replace(folder, cache=Path(place) / "cache")
+        bench = TrainerProcess(Path(place), share=share, memory_limit=memory_limit)
         try:
             return await bench.describe(folder)
         except TrainerLost as lost:

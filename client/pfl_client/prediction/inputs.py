@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from pfl_client.data import arrays, forms, image_decoding, images, vocabulary
+from pfl_client.data.array_file import Rows, read_rows
 from pfl_client.data.arrays import Arrays, Part
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.forms import Form
 from pfl_client.data.layout import SYSTEM_FILES, ArrayFiles
 from pfl_client.data.vocabulary import Vocabulary
 from pfl_client.data.warnings import number_classes
-from pfl_client.prediction.array_file import Rows, read_rows
 from pfl_client.prediction.table_file import Columns, TableRows, read_table
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, SettingError

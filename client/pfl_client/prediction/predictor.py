@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from pfl_client.trainer.tasks import EVALUATION_BATCH
 from pfl_common.errors import DataError
 from pfl_common.learning.arithmetic import widen
 from pfl_common.learning.method import Samples
+from pfl_common.learning.pixels import Pixels
 from pfl_common.randomness import generators
 
 COMBINED = "combined"
@@ -111,7 +112,8 @@ class Predictor:
         """Each head's scores, in batches of the size a site's own evaluation uses: then its bits are the same."""
         spec = self.served.spec
         settle(spec.threads)
-        for number, (x, _) in enumerate(samples.batches(EVALUATION_BATCH)):
+        scaled = replace(samples, pixels=Pixels.of(spec.model))
+        for number, (x, _) in enumerate(scaled.batches(EVALUATION_BATCH)):
             # A few methods draw when they predict (FedCP with gumbel noise): twice the same.
             with torch.no_grad(), generators.scope(spec.seed, self.served.site, "predict", number):
                 yield {name: widen(s).cpu() for name, s in self._views(x.to(self._device)).items()}

@@ -6,6 +6,7 @@ has run out of memory. Methods and tasks only see where their tensors lie.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,8 +28,13 @@ class Device:
     """The processor; the others say in what they differ."""
 
     kind = "cpu"
-    exhausted: ClassVar[tuple[str, ...]] = ("DefaultCPUAllocator",)
-    """Words by which torch's general error says that memory has run out."""
+    exhausted: ClassVar[tuple[str, ...]] = (
+        "DefaultCPUAllocator",
+        "std::bad_alloc",
+        "could not create a memory",
+        "can't start new thread",
+    )
+    """Words by which general errors of torch and its libraries say that memory has run out."""
 
     def __init__(self, name: str = "cpu", backend: Any = None) -> None:
         """With the module of torch that looks after such devices; the processor needs none."""
@@ -63,6 +69,8 @@ class Device:
         """Whether an error says that memory has run out, here or in the machine."""
         if isinstance(error, MemoryError | torch.OutOfMemoryError):
             return True
+        if isinstance(error, OSError):
+            return error.errno == errno.ENOMEM
         said = (*Device.exhausted, *self.exhausted)
         return isinstance(error, RuntimeError) and any(words in str(error) for words in said)
 

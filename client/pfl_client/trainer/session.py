@@ -106,14 +106,16 @@ class Workbench:
         """Look at the data folder: shape, class names, counts, warnings."""
         # Before the run knows this site: the user who named a device that is not here corrects it and starts again.
         choose(folder.device)
-        return data.describe(folder)
+        with _data_fit(folder):
+            return data.describe(folder)
 
     def open(self, folder: DataFolder, spec: str, init: Path) -> None:
         """Take a run's specification and first model; read the data; refuse what does not fit together."""
         run = RunSpec.from_json(spec)
         threads = _limit_threads(run, folder.threads)
         settle(threads)
-        local = data.load(folder, run)
+        with _data_fit(folder):
+            local = data.load(folder, run)
         device = choose(folder.device)
         check_precision(device, run.precision)
         opened = _Opened(run, init, local, device, threads, None, self._room, folder.validation)
@@ -344,8 +346,25 @@ def _lacks_memory(opened: _Opened, parts: Parts) -> OutOfMemory:
     return OutOfMemory(
         f"there is too little memory on {opened.device.name} for {model.backbone} and {model.shape}{halves}{whole}",
         expected="room for the model, its gradients and one batch",
-        advice="ask for a smaller batch (--set batch=...), or train on another device (--device)",
+        advice="name a larger --memory-limit if there is one, ask for a smaller batch (--set batch=...), or train on "
+        "another device (--device)",
     )
+
+
+@contextmanager
+def _data_fit(folder: DataFolder) -> Iterator[None]:
+    """While open, a lack of memory is the data's, and said so."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not Device().is_exhausted(error):
+            raise
+        raise OutOfMemory(
+            f"there is too little memory to read the data of {folder.site}",
+            expected="room for a block of the samples" if folder.cache else "room for all samples",
+            advice="close other programs, or name a larger --memory-limit"
+            + ("" if folder.cache else " or a --cache-limit, under which they lie on the disk"),
+        ) from error
 
 
 def _on_device(local: LocalData, device: str) -> LocalData:

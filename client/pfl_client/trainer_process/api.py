@@ -37,6 +37,14 @@ class DataFolder:
     """Share that this site holds back where it is large enough for that; None: what the run's specification says."""
     blind: bool = False
     """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
+    cache: Path | None = None
+    """Where decoded samples may be kept; None: in memory."""
+    cache_bytes: int = 0
+    """How much room they may take there."""
+    in_memory: int = 256 << 20
+    """Arrays of more bytes are read into the cache."""
+    sums: bool = False
+    """Sum the training pictures too when they are described, which reads each of them whole: the run asks for it."""
 
 
 @dataclass(frozen=True)

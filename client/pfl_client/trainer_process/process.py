@@ -16,16 +16,20 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+import structlog
 import zmq
 import zmq.asyncio
 
-from pfl_client.trainer_process import protocol
+from pfl_client.trainer_process import memory_limit, protocol
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.trainer_process.buffers import Pool
+from pfl_client.trainer_process.memory_limit import Held
 from pfl_common.app import logs
 from pfl_common.spec.run import Description
+
+log = structlog.get_logger("pfl.site")
 
 LONGEST_SOCKET_PATH = 103
 """In bytes; what macOS allows (Linux allows 107)."""
@@ -68,12 +72,14 @@ class TrainerProcess:
         warm: bool = True,
         pool: Pool | None = None,
         share: Share | None = None,
+        memory_limit: int = 0,
         start_seconds: float = 120.0,
         grace_seconds: float = 5.0,
     ) -> None:
         self._folder, self._warm, self._pool = folder, warm, pool or Pool()
         self._share = share or Share()
         self._start_seconds, self._grace_seconds = start_seconds, grace_seconds
+        self._memory_limit, self._told = memory_limit, False
         self._running: _Running | None = None
         self._opened: tuple[DataFolder, str, Path] | None = None
         self._turn = asyncio.Lock()
@@ -128,8 +134,13 @@ class TrainerProcess:
         try:
             if self._running is None:
                 self._running = await _start(
-                    self._folder, self._pool, self._share, seconds=self._start_seconds
+                    self._folder,
+                    self._pool,
+                    self._share,
+                    seconds=self._start_seconds,
+                    limit=self._memory_limit,
                 )
+                self._tell_limit(self._running.held)
             await self._running.send(letter, body)
             answer, beside = await self._listen(self._running, progress)
         except BaseException:
@@ -144,6 +155,11 @@ class TrainerProcess:
         raise TrainerFailed(
             answer.words if isinstance(answer, protocol.Broken) else f"it said {answer.says!r}"
         )
+
+    def _tell_limit(self, held: Held | None) -> None:
+        if held is not None and not self._told:
+            log.info("the trainer's memory is limited", mib=held.limit >> 20, by=held.means)
+            self._told = True
 
     async def _listen(self, running: _Running, progress: Progress) -> tuple[protocol.Letter, memoryview]:
         while True:
@@ -162,11 +178,10 @@ class TrainerProcess:
 class _Running:
     """A started trainer: its process, its socket, its secret."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, socket: zmq.asyncio.Socket, secret: bytes, pool: Pool
-    ) -> None:
-        self.process, self._socket, self._secret, self._pool = process, socket, secret, pool
-        self._gone = asyncio.create_task(process.wait())
+    def __init__(self, launched: _Launched, socket: zmq.asyncio.Socket, secret: bytes, pool: Pool) -> None:
+        self.process, self.held = launched
+        self._socket, self._secret, self._pool = socket, secret, pool
+        self._gone = asyncio.create_task(self.process.wait())
 
     async def send(self, letter: protocol.Letter, body: protocol.Buffer = b"") -> None:
         """Hand a letter over; TrainerLost where nobody takes it, for instance if it was killed while it had no work."""
@@ -187,7 +202,7 @@ class _Running:
         try:
             await asyncio.wait({task, self._gone}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done() or task.cancelled():  # cancelled: close() was called meanwhile
-                raise TrainerLost(describe_end(await asyncio.shield(self._gone)))
+                raise TrainerLost(describe_end(await asyncio.shield(self._gone), self.held))
             return task.result()
         finally:
             task.cancel()
@@ -215,9 +230,11 @@ class _Running:
             with suppress(ProcessLookupError):
                 self.process.kill()
             await self._gone
+        if self.held is not None:
+            self.held.release()
 
 
-async def _start(folder: Path, pool: Pool, share: Share, *, seconds: float) -> _Running:
+async def _start(folder: Path, pool: Pool, share: Share, *, seconds: float, limit: int) -> _Running:
     place = _private_place(folder)
     # One context for the process: it owns a thread, and sockets of one-off trainers come and go.
     socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
@@ -226,7 +243,7 @@ async def _start(folder: Path, pool: Pool, share: Share, *, seconds: float) -> _
         address = f"ipc://{place / 's'}"
         socket.bind(address)
         secret = secrets.token_bytes(protocol.SECRET_BYTES)
-        running = _Running(await _launch(address, secret, share), socket, secret, pool)
+        running = _Running(await _launch(address, secret, share, limit), socket, secret, pool)
         await _greet(running, seconds)
     except BaseException:
         socket.close()
@@ -250,7 +267,12 @@ async def _greet(running: _Running, seconds: float) -> None:
         raise
 
 
-async def _launch(address: str, secret: bytes, share: Share) -> asyncio.subprocess.Process:
+class _Launched(NamedTuple):
+    process: asyncio.subprocess.Process
+    held: Held | None
+
+
+async def _launch(address: str, secret: bytes, share: Share, limit: int) -> _Launched:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # the current folder is not searched for modules: it may be anybody's
@@ -271,10 +293,16 @@ async def _launch(address: str, secret: bytes, share: Share) -> asyncio.subproce
         # Ctrl-C on the terminal is for the daemon, which ends the trainer when its work is safe.
         start_new_session=True,
     )
+    # It waits for the secret: until then it has allocated next to nothing.
+    try:
+        held = memory_limit.hold(process.pid, limit) if limit else None
+    except BaseException:
+        process.kill()
+        raise
     if process.stdin is not None:
         # Not as an argument or in the environment: other programs can read those.
         process.stdin.write(secret.hex().encode("ascii") + b"\n")
-    return process
+    return _Launched(process, held)
 
 
 def _private_place(folder: Path) -> Path:
@@ -285,10 +313,13 @@ def _private_place(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="pfl-", dir=folder.absolute() if short else "/tmp"))
 
 
-def describe_end(code: int) -> str:
-    """How a process ended, from its exit code."""
+def describe_end(code: int, held: Held | None = None) -> str:
+    """How a process ended, from its exit code and the limit of its memory."""
+    limited = held.explain() if held is not None else ""
     if code >= 0:
-        return f"the trainer ended with exit code {code}; its last words stand in the log above"
+        return f"the trainer ended with exit code {code}; its last words stand in the log above{limited}"
     name = signal.Signals(-code).name
-    hint = ": most often the system had no memory left for it" if code == -signal.SIGKILL else ""
-    return f"the trainer was ended by {name}{hint}"
+    hint = (
+        ": most often the system had no memory left for it" if code == -signal.SIGKILL and not limited else ""
+    )
+    return f"the trainer was ended by {name}{hint}{limited}"

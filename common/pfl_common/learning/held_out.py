@@ -33,7 +33,7 @@ def hold_out(data: LocalData, share: float) -> tuple[LocalData, Samples]:
         )
     order = torch.randperm(count, generator=generators.generator(data.seed, data.site, "validation"))
     held_out = max(1, floor(share * count))
-    return replace(data, train=_pick(data.train, order[held_out:])), _pick(data.train, order[:held_out])
+    return replace(data, train=data.train.only(order[held_out:])), data.train.only(order[:held_out])
 
 
 @torch.no_grad()
@@ -46,8 +46,3 @@ def loss_with(participant: Participant, values: Mapping[str, Tensor], samples: S
         total += float(cross_entropy(scores, y, reduction="sum"))
         participant.progress(0)
     return total / len(samples)
-
-
-def _pick(samples: Samples, index: Tensor) -> Samples:
-    place = index.to(samples.x.device)
-    return Samples(samples.x[place], samples.y[place])

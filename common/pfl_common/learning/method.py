@@ -7,7 +7,7 @@ A method is one module with three names: `Config`, `Client`, `Server` (and, when
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from pfl_common.app.config import STRICT as STRICT  # methods take it from here
 from pfl_common.app.config import Why
 from pfl_common.learning.arithmetic import Arithmetic
+from pfl_common.learning.augmentation import Augmentation
 from pfl_common.learning.freezing import find_frozen, freeze
 from pfl_common.learning.partition import BnPolicy, travelling
+from pfl_common.learning.pixels import Pixels
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
 from pfl_common.spec.run import ClientId, RunSpec, Task
@@ -33,7 +35,12 @@ Metrics: TypeAlias = dict[str, float]
 sample may be among them. What names they may have stands in `evaluation`.
 """
 
+MOST_ON_DEVICE = 1 << 30
+"""Bytes of mapped samples that a graphics card holds for a whole run; of more it is given batch by batch."""
+
 Batch: TypeAlias = tuple[Tensor, Tensor]
+Change: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Changes pictures of values 0..1, given with their places among the training samples."""
 Tail: TypeAlias = Literal["fold", "drop", "keep"]
 """What becomes of an epoch's last batch when it is not full."""
 
@@ -82,25 +89,48 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Samples:
-    """One part of a site's data. Images are kept as bytes and become numbers in [0, 1] when taken; word numbers stay
-    integers.
+    """One part of a site's data. Images are kept as bytes and become numbers in [0, 1] when taken, scaled as the run
+    agreed; word numbers stay integers.
     """
 
     x: Tensor
     y: Tensor
+    """Lies where batches are wanted."""
+    pixels: Pixels | None = None
+    """How pictures are scaled when they are taken."""
+    rows: Tensor | None = None
+    """The samples' places in `x` where `x` is a mapped file with more than these samples, which is never copied whole.
+    """
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, index: Tensor) -> Batch:
-        """The samples at these places, ready for a model."""
+    def take(self, index: Tensor, change: Change | None = None) -> Batch:
+        """The samples at these places, ready for a model; `change` is made to pictures before they are scaled."""
         place = index.to(self.x.device)
-        x = self.x[place]
-        return (x.float() / 255 if x.dtype == torch.uint8 else x), self.y[place]
+        x = self.x[place if self.rows is None else self.rows[place]].to(self.y.device)
+        if x.dtype == torch.uint8:
+            x = x.float() / 255
+        if change is not None:
+            x = change(x, index)
+        return (x if self.pixels is None else self.pixels.scale(x)), self.y[index.to(self.y.device)]
+
+    def only(self, index: Tensor) -> Samples:
+        """The samples at these places, or those marked by True."""
+        y = self.y[index.to(self.y.device)]
+        if self.rows is None:
+            return replace(self, x=self.x[index.to(self.x.device)], y=y)
+        return replace(self, y=y, rows=self.rows[index.to(self.rows.device)])
 
     def to(self, device: torch.device | str) -> Samples:
-        """The same samples, lying where the model trains."""
-        return Samples(self.x.to(device), self.y.to(device))
+        """The same samples, lying where the model trains; of a large mapped file each batch goes there when taken."""
+        y = self.y.to(device)
+        if self.rows is None:
+            return replace(self, x=self.x.to(device), y=y)
+        size = len(self) * self.x[:1].nbytes
+        if torch.device(device).type == "cpu" or size > MOST_ON_DEVICE:
+            return replace(self, y=y)
+        return replace(self, x=self.x[self.rows].to(device), y=y, rows=None)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All samples once, in their own order, none left out: for evaluation and statistics."""
@@ -113,8 +143,7 @@ def probe(samples: Samples, most: int = 2000) -> Samples:
     if len(samples) <= most:
         return samples
     order = torch.randperm(len(samples), generator=generators.generator("probe", len(samples)))
-    chosen = order[:most].sort().values.to(samples.x.device)
-    return Samples(samples.x[chosen], samples.y[chosen])
+    return samples.only(order[:most].sort().values)
 
 
 def _nothing() -> Samples:
@@ -133,6 +162,8 @@ class LocalData:
     seed: int
     shifted: Samples = field(default_factory=_nothing)
     """A second test of samples that came about otherwise than `train` and `test`: measured, never learnt from."""
+    augmentation: Augmentation | None = None
+    """How training pictures are changed by chance, anew in each epoch; nothing else that is measured sees it."""
 
     @property
     def counts(self) -> Tensor:
@@ -146,9 +177,12 @@ class LocalData:
     def batches(self, task: Task, epoch: int, *, size: int, tail: Tail = "keep") -> Iterator[Batch]:
         """One epoch of training batches in an order of its own for (site, round, epoch)."""
         order = torch.randperm(len(self.train), generator=self.generator(task, "shuffle", epoch))
+        change = None
+        if self.augmentation is not None:
+            change = self.augmentation.draw(len(order), self.generator(task, "augment", epoch))
         edges = cut(len(order), size, tail)
         for start, end in pairwise(edges):
-            yield self.train.take(order[start:end])
+            yield self.train.take(order[start:end], change)
 
 
 def cut(samples: int, size: int, tail: Tail) -> list[int]:

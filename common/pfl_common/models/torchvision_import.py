@@ -25,13 +25,16 @@ _SIGNATURES = {
 }
 
 
-def import_torchvision(module: str = "torchvision") -> ModuleType:
-    """Import torchvision, or one of its modules such as `torchvision.transforms.v2`."""
+def import_torchvision(
+    module: str = "torchvision", *, wanted: str = "the backbone that is asked for is one of its networks"
+) -> ModuleType:
+    """Import torchvision, or one of its modules such as `torchvision.transforms.v2`; `wanted` is who asks for it."""
     if importlib.util.find_spec("torchvision") is None:
         raise SettingError(
-            "torchvision is not installed here, and the backbone that is asked for is one of its networks",
+            f"torchvision is not installed here, and {wanted}",
             expected="torchvision beside torch",
-            advice="install the version of deploy/requirements.lock, or choose a backbone without 'torchvision:'",
+            advice="install the version of deploy/requirements.lock, or choose a backbone without 'torchvision:' "
+            "and --augment none or flip",
         )
     _declared()
     return importlib.import_module(module)

@@ -84,6 +84,8 @@ class Gathering:
     """The reason why the run does not begin although enough sites have come."""
 
     words: tuple[str, ...]
+    sums: bool = False
+    """The site is to join again with sums over its training pictures."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
+from pfl_common.spec.augmentation import Steps
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
@@ -120,7 +121,7 @@ class Weights:
     """The hash of the file in the run's folder that holds those of its tensors that were taken."""
 
 
-LATER = ("packages", "weights", "frozen")
+LATER = ("packages", "weights", "frozen", "augment")
 """Fields of a specification that are left out of the text where they are empty, for the same reason."""
 
 
@@ -152,6 +153,8 @@ class RunSpec(RoundRules):
     """What the first model was begun from; not written where all its values are drawn."""
     frozen: tuple[str, ...] = ()
     """Modules and tensors that stand still and cross in the first model alone; not written where there are none."""
+    augment: Steps = ()
+    """How training pictures are changed by chance, in this order; not written where they are not."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""

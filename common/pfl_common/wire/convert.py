@@ -149,7 +149,7 @@ def say_joined(joined: Joined | Gathering | None) -> pb.JoinAnswer:
     if joined is None:
         return pb.JoinAnswer(gathering=pb.Done())
     if isinstance(joined, Gathering):
-        return pb.JoinAnswer(gathering=pb.Done(), warnings=shorten(joined.words))
+        return pb.JoinAnswer(gathering=pb.Done(), warnings=shorten(joined.words), sums=joined.sums)
     return pb.JoinAnswer(
         warnings=shorten(joined.warnings),
         joined=pb.Joined(
@@ -166,7 +166,7 @@ def hear_joined(said: pb.JoinAnswer) -> Joined | Gathering | None:
     with _as_bad_request("an answer to Join"):
         words = shorten(said.warnings)
         if _chosen(said, "answer") == "gathering":
-            return Gathering(words) if words else None
+            return Gathering(words, sums=said.sums) if words or said.sums else None
         found = said.joined
         seal = parts.hear_seal(found.seal)
         return Joined(found.spec.decode(), hear_blob(found.init), seal, found.card, words)

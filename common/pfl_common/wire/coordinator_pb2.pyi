@@ -218,14 +218,16 @@ class Moments(_message.Message):
     def __init__(self, count: _Optional[int] = ..., sums: _Optional[_Iterable[float]] = ..., squares: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class JoinAnswer(_message.Message):
-    __slots__ = ("gathering", "joined", "warnings")
+    __slots__ = ("gathering", "joined", "warnings", "sums")
     GATHERING_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
     gathering: Done
     joined: Joined
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gathering: _Optional[_Union[Done, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    sums: bool
+    def __init__(self, gathering: _Optional[_Union[Done, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., sums: _Optional[bool] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("spec", "init", "seal", "card")

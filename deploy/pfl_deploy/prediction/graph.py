@@ -12,6 +12,7 @@ from pfl_client.data import scaling
 from pfl_client.prediction import Predictor
 from pfl_client.prediction.predictor import COMBINED
 from pfl_common.learning.method import Samples
+from pfl_common.learning.pixels import Pixels
 from pfl_common.randomness import generators
 from pfl_common.spec.data_description import kind_of
 from pfl_common.spec.run import InputKind, Model
@@ -83,6 +84,7 @@ class Graph(nn.Module):
         mean, deviation = self.form.moments()
         self.register_buffer("mean", mean)
         self.register_buffer("deviation", deviation)
+        self.pixels = Pixels.of(self.form.model)
 
     @property
     def outputs(self) -> list[str]:
@@ -97,6 +99,8 @@ class Graph(nn.Module):
         elif self.form.model.mean:
             # In float64 and back, as the site's own code does it.
             x = ((samples.double() - self.mean) / self.deviation).float()
+        if self.pixels is not None:
+            x = self.pixels.scale(x)
         views = self.participant.views(x)
         return (views[COMBINED].softmax(1), views[COMBINED], *(views[head] for head in self.heads))
 

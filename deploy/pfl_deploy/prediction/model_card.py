@@ -88,7 +88,8 @@ def _tell_preparation(own: Form) -> str:
             wide = _tell_range(
                 model, " of 16 bits become bytes: round(255 (x - low) / (high - low)), clipped"
             )
-            return f"Before: pictures are {sized}.{wide} In the graph: division by 255."
+            then = f", then {_tell_pixels(model)}" if model.pixel_mean else ""
+            return f"Before: pictures are {sized}.{wide} In the graph: division by 255{then}."
         scaled = _tell_range(model, " become (x - low) / (high - low), clipped to 0..1")
         first = f"values{scaled} Pictures are then" if scaled else "pictures are"
         return f"Before: {first} {sized}. {_tell_moments(model)}"
@@ -107,7 +108,17 @@ def _tell_range(model: Model, words: str) -> str:
     return f"{words}, low {model.low:g}, high {model.high:g}." if model.low < model.high else ""
 
 
+def _tell_pixels(model: Model) -> str:
+    """What becomes of each channel of a picture of values 0..1."""
+    means, deviations = (
+        ", ".join(f"{value:.6g}" for value in own) for own in (model.pixel_mean, model.pixel_deviation)
+    )
+    return f"of each channel (x - mean) / deviation with mean {means} and deviation {deviations}"
+
+
 def _tell_moments(model: Model) -> str:
+    if model.pixel_mean:
+        return f"In the graph: {_tell_pixels(model)}."
     if not model.mean:
         return "In the graph: nothing is scaled."
     return "In the graph: the mean of all sites is taken away and their deviation divided by, as agreed for the run."

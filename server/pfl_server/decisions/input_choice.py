@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pfl_common.errors import SettingError, nearest
+from pfl_common.spec.augmentation import Steps
 from pfl_common.spec.data_description import FEWEST_SUMMED
 from pfl_common.spec.run import NOT_SUMMED, ClientId, Description, Moments
 from pfl_server.decisions import text_choice
@@ -27,6 +28,7 @@ LOST = 16
 PER_PICTURE = "per-picture"
 
 Standardise: TypeAlias = Literal["agreed", "none"]
+Normalise: TypeAlias = Literal["none", "half", "imagenet", "cifar100", "agreed"]
 Sites: TypeAlias = Mapping[ClientId, Description]
 
 
@@ -45,6 +47,10 @@ class Wish:
     """Words of a text."""
     prepared: Prepared | None = None
     """How pictures were prepared for the weights that the run begins from."""
+    normalise: Normalise = "none"
+    """How the channels of pictures are scaled."""
+    augment: str | Steps = "none"
+    """How training pictures are changed: a preset, or a list."""
 
 
 @dataclass(frozen=True)

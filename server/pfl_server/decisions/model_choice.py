@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.spec.data_description import alike, kind_of
 from pfl_common.spec.run import ClientId, Description, InputKind, Model, Values
-from pfl_server.decisions import input_choice, text_choice
+from pfl_server.decisions import input_choice, pixel_choice, text_choice
 from pfl_server.decisions.class_names import common_classes, show_name
 from pfl_server.decisions.input_choice import Range, Wish
 
@@ -60,6 +60,7 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
         raise DataError(hindrance)
     scale, (mean, deviation) = input_choice.choose_range(sites, wish), _standards(sites, wish)
     words = text_choice.choose_words(sites, wish.words)
+    pixels = pixel_choice.choose_scaling(sites, wish, shape[0])
     return Model(
         wish.backbone or default_backbone(shape, kind),
         shape,
@@ -76,6 +77,8 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
         numbering=words.numbering,
         words=words.words,
         columns=max((one.columns for one in sites.values()), default=()),
+        pixel_mean=pixels.mean,
+        pixel_deviation=pixels.deviation,
     )
 
 
@@ -90,6 +93,8 @@ def _check_wish(kind: InputKind, wish: Wish) -> None:
     said = {
         "--image-size": ("image", bool(wish.image_size)),
         "--pixel-range": ("image", wish.pixel_range != "auto"),
+        "--normalise": ("image", wish.normalise != "none"),
+        "--augment": ("image", wish.augment not in ("none", ())),
         "--vocabulary": ("tokens", bool(wish.words)),
         "--length": ("tokens", bool(wish.length)),
     }

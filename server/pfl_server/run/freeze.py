@@ -18,10 +18,10 @@ from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, RunSpec
-from pfl_server.decisions import input_choice, weights_preprocessing
+from pfl_server.decisions import input_choice, pixel_choice, weights_preprocessing
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
-from pfl_server.decisions.weights_preprocessing import standardise_as
+from pfl_server.decisions.weights_preprocessing import Prepared, standardise_as
 from pfl_server.run.first_weights import Pretrained, begin_from, read_pretrained, take_weights
 from pfl_server.run.frozen_checks import check_frozen_stays, explain_frozen
 from pfl_server.run.memory_estimate import estimate, explain_end
@@ -92,10 +92,12 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         versions=versions(model.backbone) | {REPORTS: "told"},
         chosen=explain_backbone(model, wish)
         | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
-        | weights_preprocessing.explain(wish.prepared, model),
+        | weights_preprocessing.explain(wish.prepared, model)
+        | pixel_choice.explain(sites, wish, model),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
         packages=plugins.pin(method.name, model.backbone),
         frozen=tuple(sorted(set(settings.freeze))),
+        augment=pixel_choice.choose_steps(sites, wish, model),
     )
     spec = explain_frozen(spec)
     if pretrained is not None:
@@ -117,8 +119,18 @@ def _wish(settings: ServerSettings, pretrained: Pretrained | None) -> Wish:
         standardise=settings.standardise,
         words=settings.vocabulary,
         length=settings.length,
-        prepared=pretrained.prepared if pretrained else None,
+        prepared=_prepared(settings, pretrained),
+        normalise=settings.normalise,
+        augment=settings.augment,
     )
+
+
+def _prepared(settings: ServerSettings, pretrained: Pretrained | None) -> Prepared | None:
+    """How pictures were prepared for the weights; another scaling that the operator names takes the place of theirs."""
+    found = pretrained.prepared if pretrained else None
+    if found is None or settings.normalise == "none":
+        return found
+    return replace(found, mean=(), deviation=())
 
 
 def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:

@@ -17,6 +17,7 @@ from pfl_common.randomness import generators
 from pfl_common.spec.messages import Level, Over, RunStatus
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_common.tensors import mapped
+from pfl_server.decisions import pixel_choice
 from pfl_server.envelopes import Envelopes
 from pfl_server.run.attempt import Script
 from pfl_server.run.counter_journal import CounterJournal
@@ -74,7 +75,12 @@ class RunHost:
             settings.method,
             self.notices,
             wanted=_describe_wanted(settings),
-            rules=Rules(settings.classes, settings.vocabulary, all_here=all_here),
+            rules=Rules(
+                settings.classes,
+                settings.vocabulary,
+                sums=settings.normalise == pixel_choice.AGREED,
+                all_here=all_here,
+            ),
         )
         self.played: Played | None = None
         self._stop = asyncio.Event()

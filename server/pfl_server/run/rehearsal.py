@@ -17,6 +17,7 @@ import torch
 
 from pfl_common import methods
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
+from pfl_common.learning.pixels import Pixels
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
@@ -119,7 +120,7 @@ def _made_up(spec: RunSpec) -> LocalData:
     # Numbers of words have to be such: a network for texts looks each up.
     tokens = spec.model.tokens
     x = torch.randint(tokens, shape, generator=chance) if tokens else torch.rand(shape, generator=chance)
-    samples = Samples(x, y)
+    samples = Samples(x, y, Pixels.of(spec.model))
     return LocalData(samples, samples, samples, classes, SITE, spec.seed)
 
 

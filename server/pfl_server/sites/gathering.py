@@ -36,6 +36,10 @@ from pfl_server.sites.service import Desk, Incoming
 
 log = structlog.get_logger("pfl.reception")
 
+_ASKED_FOR_SUMS = (
+    "pictures are scaled by what all sites say (--normalise agreed), and this site has told no sums over its own; what "
+    "to do: a pfl-client of this release tells them by itself"
+)
 JOIN_WAIT = 5.0
 """Seconds a joining site is held before it is told to ask again."""
 
@@ -48,6 +52,8 @@ class Rules:
     """The operator's own list; empty: the sites' names make it."""
     vocabulary: tuple[str, ...] = ()
     """The same for the words of texts."""
+    sums: bool = False
+    """Sites tell sums over their training pictures: the run's scaling is agreed from them."""
     all_here: bool = False
     """Nobody else will come, as in a simulation: what keeps the run from beginning is an error."""
 
@@ -84,6 +90,8 @@ class Reception:
         self._wanted, self._rules = dict(wanted or {}), rules or Rules()
         self._lease = float(cast(float, self._wanted.get("lease_seconds", RoundRules.lease_seconds)))
         self._gathered: dict[ClientId, Guest] = {}
+        self._asked: set[ClientId] = set()
+        """Sites that were asked for sums."""
         self._judged: Mapping[ClientId, Description] | None = None
         self._verdict = Verdict()
         self._arrival = asyncio.Event()
@@ -160,6 +168,8 @@ class Reception:
     async def _join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         if not self._open.is_set():
             check_site(site, description, classes=self._rules.classes, words=self._rules.vocabulary)
+            if self._rules.sums and description.kind == "image" and description.moments is None:
+                return await self._ask_for_sums(site)
             guest = await self._hold(site, description)
             if guest.odd:
                 raise Refused("shape", guest.odd)
@@ -168,6 +178,14 @@ class Reception:
                 return Gathering(words) if self._verdict.hindrance else None
         self._notices.check_not_ended(site)
         return None if self._next is None else await self._next.join(site, description)
+
+    async def _ask_for_sums(self, site: ClientId) -> Gathering:
+        """One of an earlier release does not know the question, and asks again at once: it is held for a while."""
+        if site in self._asked:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
+        self._asked.add(site)
+        return Gathering((_ASKED_FOR_SUMS,), sums=True)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float

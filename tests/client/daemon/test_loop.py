@@ -30,6 +30,7 @@ from pfl_common.spec.messages import (
     OPENING,
     Assignment,
     Blob,
+    Gathering,
     Joined,
     Mark,
     Offer,
@@ -39,7 +40,7 @@ from pfl_common.spec.messages import (
     header_down,
 )
 from pfl_common.spec.packages import Package
-from pfl_common.spec.run import Description, Kind, Model, RunSpec, Task
+from pfl_common.spec.run import NOT_SUMMED, Description, Kind, Model, RunSpec, Task
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 
 SITE = "hospital-a"
@@ -631,3 +632,19 @@ async def test_a_large_download_goes_as_a_file(state: Path, monkeypatch: pytest.
     await live(line, trainer, state)
     assert isinstance(trainer.jobs[0].down, Path)
     assert [] == list(state.glob("runs/*/downloads/*")), "what was opened does not stay"
+
+
+async def test_a_coordinator_that_asks_for_sums_is_told_them(state: Path) -> None:
+    """The folder is described once more, with sums; a coordinator that asks again is not answered for ever."""
+    asks = Gathering(("sums",), sums=True)
+    line, seen = Line([Over("finished")], joins=[asks, asks]), list[bool]()
+    told = replace(DESCRIPTION, moments=NOT_SUMMED)
+
+    class Summing(Trainer):
+        async def describe(self, folder: DataFolder) -> Description:
+            seen.append(folder.sums)
+            return told if folder.sums else DESCRIPTION
+
+    await live(line, Summing(), state)
+    assert [False, True] == seen
+    assert [DESCRIPTION, told, told] == line.hear("join")

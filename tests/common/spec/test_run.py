@@ -53,6 +53,16 @@ def test_the_text_is_that_of_earlier_releases() -> None:
     assert "505218528b192ef7696b968b6c71f1d797d3e290325025c131994fa06028df01" == SPEC.hash
 
 
+def test_the_scaling_of_pixels_is_written_where_there_is_one() -> None:
+    """And read back with the same hash; the text of a run without it does not name it."""
+    model = replace(SPEC.model, pixel_mean=(0.5,), pixel_deviation=(0.25,))
+    scaled = replace(SPEC, model=model)
+
+    assert (False, True) == ("pixel_" in SPEC.to_json(), "pixel_mean" in scaled.to_json())
+    assert scaled == RunSpec.from_json(scaled.to_json())
+    assert SPEC.hash != scaled.hash
+
+
 def test_what_an_earlier_specification_lacks() -> None:
     """A limit for updates came later than the first runs: theirs is the usual one."""
     fields = json.loads(SPEC.to_json())

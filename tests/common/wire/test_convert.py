@@ -15,6 +15,7 @@ from pfl_common.errors import Refused
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
+    Gathering,
     Joined,
     Mark,
     Offer,
@@ -95,8 +96,13 @@ def test_an_older_site_says_nothing_of_its_numbers(given: str, values: str) -> N
     )
 
 
-@given(st.none() | st.builds(Joined, words, blobs))
-def test_an_admission_is_heard_as_said(value: Joined | None) -> None:
+@given(
+    st.none()
+    | st.builds(Joined, words, blobs)
+    | st.builds(Gathering, st.just(("the run does not begin",)), st.booleans())
+    | st.just(Gathering((), sums=True))
+)
+def test_an_admission_is_heard_as_said(value: Joined | Gathering | None) -> None:
     """The specification's text arrives as it was hashed."""
     assert value == convert.hear_joined(over_the_wire(convert.say_joined(value)))
 

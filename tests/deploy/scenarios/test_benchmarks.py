@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import single_models
+from tests.benchmarks import large_data, single_models
 from tests.house.skeleton import TOP
 
 ROWS = {"B1", "B2", "B3", "B4", "B6", "B7", "B8", "B9", "B11"}
@@ -81,3 +82,11 @@ def test_single_models_are_measured(name: str) -> None:
     assert all(step.method == name and step.seconds >= 0 for step in steps)
     closing = next(step for step in steps if step.step == "close a round of all")
     assert closing.peak_mb > 0
+
+
+def test_large_data_are_measured(tmp_path: Path) -> None:
+    """Out of the cache and out of memory: the same updates. How long it takes is not promised here."""
+    found = asyncio.run(large_data.measure(tmp_path, 1 << 30, samples=100, epochs=1, backbone="cnn"))
+    assert found.equal
+    assert found.ratio > 0
+    assert all(seconds > 0 for seconds in found.open_seconds)

@@ -44,6 +44,7 @@ TRANSPORT = {
     "pfl_server.network.server",
 }
 IPC = {
+    "pfl_client.trainer_process.memory_limit",
     "pfl_client.trainer_process.protocol",
     "pfl_client.trainer_process.process",
     "pfl_client.trainer.__main__",

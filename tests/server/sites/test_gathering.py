@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pfl_common.errors import Refused
-from pfl_common.spec.messages import Joined, Over, RunStatus
-from pfl_common.spec.run import Description
+from pfl_common.spec.messages import Gathering, Joined, Over, RunStatus
+from pfl_common.spec.run import NOT_SUMMED, Description
 from pfl_server.sites import gathering as module
 from pfl_server.sites.fleet import Fleet
-from pfl_server.sites.gathering import Reception
+from pfl_server.sites.gathering import Reception, Rules
 from pfl_server.sites.notices import Notices
 from pfl_server.store.run_store import Books
 from tests.server.support.federation import DESCRIPTION, build_spec, open_run
@@ -165,3 +166,17 @@ async def test_the_status_before_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     status: RunStatus = desk.status()
     assert ("gathering", ["a", "b"]) == (status.status, [site.site for site in status.sites])
     assert (0, 7, 3) == (status.round, status.rounds, status.spec["sites"])
+
+
+async def test_sites_are_asked_for_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they count as gathered; one that does not know the question is held for a while and reads why."""
+    monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
+    desk = Reception("fedavg", rules=Rules(sums=True))
+    picture = Description((1, 8, 8), ("cat", "dog"))
+    asked = [await desk.join("a", picture) for _ in range(2)]
+    assert [True, True] == [isinstance(answer, Gathering) and answer.sums for answer in asked]
+    assert "--normalise agreed" in asked[0].words[0]
+    told = replace(picture, moments=NOT_SUMMED)
+    assert None is await desk.join("a", told)
+    assert {"a": told} == await desk.gather(1)
+    assert None is await desk.join("b", DESCRIPTION), "of tables sums were told from the first"

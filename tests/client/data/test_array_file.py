@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pfl_client.prediction import array_file
-from pfl_client.prediction.array_file import read_rows
+from pfl_client.data import array_file
+from pfl_client.data.array_file import read_rows
 from pfl_common.errors import DataError
 
 X = np.arange(7 * 3 * 2, dtype=np.float64).reshape(7, 3, 2)

@@ -58,6 +58,13 @@ def read_rows(path: Path, *, labelled: bool, most: int) -> Iterator[Rows]:
         raise _unreadable(f"it cannot be read as arrays: {type(error).__name__}") from None
 
 
+def read_outline(path: Path) -> Column:
+    """An array of the type and the shape of a file's samples, which takes no memory: each number is 0."""
+    with zipfile.ZipFile(path) as archive, archive.open("x.npy") as content:
+        x = _Stream.of(content)
+    return np.broadcast_to(np.zeros((), x.dtype), (x.count, *x.shape))
+
+
 def _open(path: Path, stack: ExitStack, *, labelled: bool) -> tuple[dict[str, _Source], int, int]:
     """The sources of x and y, the number of samples, and the bytes of one."""
     if path.suffix == ".npy":
