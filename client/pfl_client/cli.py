@@ -48,6 +48,12 @@ def serve(
         ),
     ] = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
+    most_bad: Annotated[
+        float | None,
+        typer.Option(
+            help="The share of picture files that may be unreadable, 0 to 1, before that is an error."
+        ),
+    ] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Their port; 0 takes a free one.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,

@@ -121,7 +121,10 @@ class Site:
             return await preflight.wait(self._admission.identify, absent, seconds=self._settings.wait_seconds)
 
     def _data_folder(self, name: str) -> DataFolder:
-        return DataFolder(self._data, name, strict=self._settings.strict_data, device=self._settings.device)
+        settings = self._settings
+        return DataFolder(
+            self._data, name, strict=settings.strict_data, device=settings.device, most_bad=settings.most_bad
+        )
 
     async def _take_part(self, admitted: Admitted) -> Over:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.data import forms, image_decoding, scaling, vocabulary
+from pfl_client.data import forms, image_decoding, leakage, scaling, vocabulary
 from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import KIND_OF_VALUES
 from pfl_client.data.forms import Column, Form
@@ -82,7 +82,11 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
         else tuple(n for n in arrays.names if n in occurring),
         samples=len(train),
         kind=form.kind,
-        warnings=(*_stretched(train, form), *remark(counts, folder)),
+        warnings=(
+            *_stretched(train, form),
+            *remark(counts, folder),
+            *leakage.warn_of_equal_samples({part: own.x for part, own in arrays.parts.items()}),
+        ),
         sizes=((shape[1], shape[2], pictures),) if form.is_image else (),
         values=form.values,
         low=low,

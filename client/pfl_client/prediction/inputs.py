@@ -16,9 +16,10 @@ from torch import Tensor
 
 from pfl_client.data import arrays, forms, image_decoding, images, vocabulary
 from pfl_client.data.arrays import Arrays, Part
+from pfl_client.data.class_folders import SYSTEM_FILES
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.forms import Form
-from pfl_client.data.layout import SYSTEM_FILES, ArrayFiles
+from pfl_client.data.layout import ArrayFiles
 from pfl_client.data.vocabulary import Vocabulary
 from pfl_client.data.warnings import number_classes
 from pfl_client.prediction.array_file import Rows, read_rows
@@ -143,14 +144,15 @@ class Inputs:
         return DataFolder(self._wanted.like or file.parent, self._site)
 
     def _picture(self, file: Path) -> Tensor:
-        images.check_run(self._folder(file), self._spec)
+        folder = self._folder(file)
+        images.check_run(folder, self._spec)
         if self._wanted.labelled:
             raise DataError(
                 "a picture by itself has no class",
                 expected="a data folder",
                 advice="name the folder above the folders of the classes",
             )
-        return images.read_one(file, self._spec)
+        return image_decoding.read(file, images.target_of(self._spec, read_declared(folder.path)))
 
     def _arrays(self, file: Path, most: int) -> Iterator[Block]:
         folder = self._folder(file)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from pfl_client.settings import MOST_BAD
 from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import Description, Task
 
@@ -33,6 +34,8 @@ class DataFolder:
     """Share of each class of the training part that becomes the validation part of a site that has none."""
     blind: bool = False
     """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
+    most_bad: float = MOST_BAD
+    """The share of picture files, rounded up, that may be unreadable."""
 
 
 @dataclass(frozen=True)

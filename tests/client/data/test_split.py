@@ -9,20 +9,22 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pfl_client import data
+from pfl_client.data.picture import Picture
 from pfl_client.data.split import divide
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.spec.run import Model, RunSpec
 
 
-def files(label: str, count: int) -> list[tuple[str, Path]]:
+def files(label: str, count: int) -> list[Picture]:
     """Files of one class."""
-    return [(label, Path(label, f"{n:04d}.png")) for n in range(count)]
+    names = [f"{n:04d}.png" for n in range(count)]
+    return [Picture(f"file {n} of {label}", label, Path(label, name), name) for n, name in enumerate(names)]
 
 
 def test_about_a_quarter_of_each_class_is_held_out() -> None:
     """Each class gives its share, the small one as well as the large."""
     _, test = divide(files("cat", 400) + files("dog", 40), "site-3")
-    share = {label: sum(name == label for name, _ in test) for label in ("cat", "dog")}
+    share = {label: sum(one.label == label for one in test) for label in ("cat", "dog")}
     assert 70 < share["cat"] < 130
     assert 3 < share["dog"] < 18
 
@@ -45,7 +47,7 @@ def test_a_small_class_is_on_both_sides(count: int, site: str) -> None:
     train, test = divide(files("cat", count), site)
     assert train
     assert bool(test) == (count > 1)
-    assert sorted(train + test) == files("cat", count)
+    assert sorted(train + test, key=lambda one: one.name) == files("cat", count)
 
 
 def test_the_division_is_not_the_runs(tmp_path: Path) -> None:
