@@ -11,8 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -76,25 +75,26 @@ class Head:
     """It says no window: its smallest value becomes black and its largest white."""
 
 
-def is_dicom(path: Path) -> bool:
-    """Whether a file says in its first bytes that it is DICOM."""
-    with path.open("rb") as file:
-        return file.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] == _MAGIC
+def is_dicom(file: BinaryIO) -> bool:
+    """Whether a file says in its first bytes that it is DICOM; it is left at its beginning."""
+    begins = file.read(_MAGIC_AT + len(_MAGIC))
+    file.seek(0)
+    return begins[_MAGIC_AT:] == _MAGIC
 
 
-def read_head(path: Path, *, most: int) -> Head:
+def read_head(file: BinaryIO, *, most: int) -> Head:
     """The facts of a picture of at most `most` pixels; its pixels are not read."""
     with _quiet():
-        found = _read(path, _SHAPE, most=most, pixels=False)
+        found = _read(file, _SHAPE, most=most, pixels=False)
         channels = 1 if found.PhotometricInterpretation in _GREY else 3
         windowless = channels == 1 and _window_of(found) is None and not _is_plain(found)
         return Head((channels, int(found.Rows), int(found.Columns)), windowless)
 
 
-def read(path: Path, *, most: int, window: Window | None = None) -> Pixels:
+def read(file: BinaryIO, *, most: int, window: Window | None = None) -> Pixels:
     """The picture as (height, width) or (height, width, 3); `window` wins over the file's own."""
     with _quiet():
-        found = _read(path, _PIXELS, most=most, pixels=True)
+        found = _read(file, _PIXELS, most=most, pixels=True)
         _check_decoder(found)
         from pydicom.pixels.utils import pixel_array
 
@@ -122,9 +122,9 @@ def _to_grey(stored: npt.NDArray[np.integer], found: Dataset, window: Window | N
     return _to_bytes(values, shown, function)[stored.astype(np.int64) - low]
 
 
-def _read(path: Path, tags: tuple[str, ...], *, most: int, pixels: bool) -> Dataset:
+def _read(file: BinaryIO, tags: tuple[str, ...], *, most: int, pixels: bool) -> Dataset:
     pydicom = _import()
-    found: Dataset = pydicom.dcmread(path, specific_tags=list(tags), stop_before_pixels=not pixels)
+    found: Dataset = pydicom.dcmread(file, specific_tags=list(tags), stop_before_pixels=not pixels)
     if not all(found.get(tag) for tag in ("Rows", "Columns", "PhotometricInterpretation", "BitsAllocated")):
         raise Unusable("it is a DICOM file without a picture")
     frames = int(found.get("NumberOfFrames") or 1)

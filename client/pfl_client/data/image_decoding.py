@@ -78,9 +78,9 @@ class Target:
 
 def look(path: Path) -> Look:
     """Read an image's header; its pixels are not read."""
-    with _explained():
-        if dicom.is_dicom(path):
-            head = dicom.read_head(path, most=_most_pixels())
+    with _explained(), path.open("rb") as file:
+        if dicom.is_dicom(file):
+            head = dicom.read_head(file, most=_most_pixels())
             return Look(head.shape, windowless=head.windowless)
     with _opened(path) as image:
         width, height = image.size
@@ -151,11 +151,13 @@ def fit_floats(image: np.ndarray[tuple[int, ...], np.dtype[np.float32]], shape: 
 
 @contextmanager
 def _opened(path: Path, window: Window | None = None) -> Iterator[Image.Image]:
-    with _explained():
-        if dicom.is_dicom(path):
-            yield Image.fromarray(dicom.read(path, most=_most_pixels(), window=window))
+    # Given a name in place of a stream, Pillow maps an uncompressed TIFF into memory, and mixes up the rows of one that
+    # EXIF turns by a quarter.
+    with _explained(), path.open("rb") as file:
+        if dicom.is_dicom(file):
+            yield Image.fromarray(dicom.read(file, most=_most_pixels(), window=window))
             return
-        with Image.open(path) as image:
+        with Image.open(file) as image:
             if image.mode in NO_BYTES:
                 raise Unreadable(f"its pixels have 32 bits (mode {image.mode}), 8 or 16 can be read")
             yield image

@@ -88,7 +88,7 @@ def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Descri
         classes=tuple(sorted(set().union(*counts.values()))),
         samples=counts["train"].total(),
         kind="image",
-        warnings=(*_oddities(seen), *remark_sizes(sizes, folder), *remark(counts, folder)),
+        warnings=(*_oddities(seen, declared), *remark_sizes(sizes, folder), *remark(counts, folder)),
         sizes=tuple((*size, sizes[size]) for size in common[:MOST_SIZES]),
         values="wide" if wide else "bytes",
         low=low,
@@ -164,12 +164,12 @@ def _check_declared(seen: Inspection, declared: Declared) -> None:
             )
 
 
-def _oddities(seen: Inspection) -> list[str]:
+def _oddities(seen: Inspection, declared: Declared) -> list[str]:
     warnings = []
     if seen.found.divided:
         what = "the groups" if seen.found.grouped else "each class"
         warnings.append(
-            f"no train and test folders: a quarter of {what} is kept for testing, always the same files"
+            f"no train and test parts: a quarter of {what} is kept for testing, always the same files"
         )
     if seen.found.empty:
         warnings.append(f"class folders without a file: {enumerate_names(seen.found.empty)}")
@@ -183,10 +183,10 @@ def _oddities(seen: Inspection) -> list[str]:
             warnings.append(f"{len(bad)} of {total} files {what} and are left out: {places}")
     if not seen.found.divided:
         warnings += leakage.warn_of_groups(seen.found.parts)
-    return [*warnings, *_partly_read(seen), *_depths(seen)]
+    return [*warnings, *_partly_read(seen, declared), *_depths(seen)]
 
 
-def _partly_read(seen: Inspection) -> list[str]:
+def _partly_read(seen: Inspection, declared: Declared) -> list[str]:
     """Files of which less is taken, or more is guessed, than their owner may think."""
     warnings = []
     if several := [picture for _, picture, look in seen.looks if look.several]:
@@ -194,7 +194,8 @@ def _partly_read(seen: Inspection) -> list[str]:
             f"{len(several)} files hold more than one picture (pages, frames), of which the first is read, such as "
             f"{several[0].position}"
         )
-    if guessed := [picture for _, picture, look in seen.looks if look.windowless]:
+    guessed = [picture for _, picture, look in seen.looks if look.windowless]
+    if guessed and declared.dicom_window is None:
         warnings.append(
             f"{len(guessed)} DICOM files say no window, such as {guessed[0].position}: each one's smallest value "
             'becomes black and its largest white; {"dicom_window": [centre, width]} in data.json sets it for all'

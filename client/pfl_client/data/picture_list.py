@@ -72,9 +72,8 @@ def find(folder: Path, parts: Sequence[str]) -> Lists | None:
 def read(lists: Lists, folder: Path, parts: Sequence[str], *, grouped: bool) -> dict[str, list[Picture]]:
     """The pictures by part, in the lists' order; those that no column puts into a part are under `samples`."""
     named: dict[str, list[Picture]] = {part: [] for part in lists.files}
-    root = folder.resolve()
     for part, path in lists.files.items():
-        for own, picture in _read_list(path, root, parts, grouped=grouped):
+        for own, picture in _read_list(path, folder, parts, grouped=grouped):
             named.setdefault(own or part, []).append(picture)
     if named.get(WHOLE) == [] and len(named) > 1:
         del named[WHOLE]
@@ -82,7 +81,7 @@ def read(lists: Lists, folder: Path, parts: Sequence[str], *, grouped: bool) -> 
 
 
 def _read_list(
-    path: Path, root: Path, parts: Sequence[str], *, grouped: bool
+    path: Path, folder: Path, parts: Sequence[str], *, grouped: bool
 ) -> Iterator[tuple[str, Picture]]:
     """Each picture, and the part that its row says."""
     table = RecordFile(path, called=path.name)
@@ -102,7 +101,7 @@ def _read_list(
                 _check_part(part, path, parts, position)
             # One spelling of accents, as of the names of class folders.
             label, group = (unicodedata.normalize("NFC", cell) for cell in (label, group))
-            yield part, Picture(position, label, _inside(root, file, position), file, group)
+            yield part, Picture(position, label, _inside(folder, file, position), file, group)
 
 
 def _check_row(file: str, label: str, position: str) -> None:
@@ -130,16 +129,17 @@ def _check_part(part: str, path: Path, parts: Sequence[str], position: str) -> N
         )
 
 
-def _inside(root: Path, file: str, position: str) -> Path:
+def _inside(folder: Path, file: str, position: str) -> Path:
     """The file of a row, which has to lie in the data folder."""
     given = PurePosixPath(file)
-    outside = given.is_absolute() or ".." in given.parts or bool(PureWindowsPath(file).drive) or "\0" in file
+    absolute = given.is_absolute() or PureWindowsPath(file).is_absolute()
+    outside = absolute or ".." in given.parts or "\0" in file
     # A link inside the folder may lead out of it.
-    if outside or not (root / given).resolve().is_relative_to(root):
+    if outside or not (folder / given).resolve().is_relative_to(folder.resolve()):
         raise DataError(
             f"{position} names a file outside the data folder",
             expected="a path relative to the data folder, without .., that no link leads out of",
             advice="copy the picture into the data folder, and name it there",
             file=show(Path(file.replace("\0", "?"))),
         )
-    return root / given
+    return folder / given

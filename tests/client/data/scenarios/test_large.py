@@ -43,7 +43,7 @@ def photograph(path: Path, size: tuple[int, int], *, orientation: int = 1, form:
         (8, "top"),
     ],
 )
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "WEBP"])
 def test_a_picture_stands_as_its_camera_was_held(
     tmp_path: Path, orientation: int, light: str, form: str
 ) -> None:
