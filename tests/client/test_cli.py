@@ -72,6 +72,7 @@ def publish(home: Path, name: str, *, host: str = "127.0.0.1") -> Found:
             2,
             ("setting 'http_port' is -1", "a whole number from 0 to 65535"),
         ),
+        (("--data", ".", "--most-bad", "10"), 2, ("setting 'most_bad' is 10", "a number from 0 to 1")),
         (("--data", ".", "--wait", "-1"), 2, ("setting 'wait' is -1", "a number from 0 to 2592000")),
         (("--data", ".", "--wait", "inf"), 2, ("setting 'wait' is inf", "a number from 0")),
     ],
@@ -87,7 +88,13 @@ def test_a_wrong_word_ends_the_program(
 def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
     """As the settings have it; what depends on the machine is said in words."""
     said = join("--help")
-    by_itself = {"device": "auto", "trainer": "warm", "http_host": "127.0.0.1", "http_port": "0"}
+    by_itself = {
+        "device": "auto",
+        "trainer": "warm",
+        "most_bad": "0.1",
+        "http_host": "127.0.0.1",
+        "http_port": "0",
+    }
     assert by_itself | {"log_format": "text"} == options_in(said)
     assert "the user's state directory" in said.text
     assert "0 takes a free one" in said.text
