@@ -73,35 +73,38 @@ def read(lists: Lists, folder: Path, parts: Sequence[str], *, grouped: bool) -> 
     """The pictures by part, in the lists' order; those that no column puts into a part are under `samples`."""
     named: dict[str, list[Picture]] = {part: [] for part in lists.files}
     for part, path in lists.files.items():
-        for own, picture in _read_list(path, folder, parts, grouped=grouped):
+        for picture, own in read_list(path, folder, patient=PATIENT if grouped else ""):
+            if own is not None:
+                _check_part(own, path, parts, picture.position)
             named.setdefault(own or part, []).append(picture)
     if named.get(WHOLE) == [] and len(named) > 1:
         del named[WHOLE]
     return named
 
 
-def _read_list(
-    path: Path, folder: Path, parts: Sequence[str], *, grouped: bool
-) -> Iterator[tuple[str, Picture]]:
-    """Each picture, and the part that its row says."""
+def read_list(
+    path: Path, folder: Path, *, label: str = LABEL, patient: str = ""
+) -> Iterator[tuple[Picture, str | None]]:
+    """Each picture of a list, and the part that its row says; None: the list has no such column.
+
+    Without `label`, a column's name, pictures have no class; without `patient` the column of that name is taken, if
+    there is one.
+    """
     table = RecordFile(path, called=path.name)
+    groups = patient or (PATIENT if PATIENT in table.names else "")
+    said = PART if PART in table.names else ""
     column = file_column(table.names) or FILE_COLUMNS[0]
-    said = [name for name in (PATIENT, PART) if name in table.names]
-    wanted = [column, LABEL, *([PATIENT] if grouped and PATIENT not in said else []), *said]
-    for rows in table.read(wanted):
+    word = "row" if path.suffix.lower() == ".parquet" else "line"
+    for rows in table.read([name for name in dict.fromkeys((column, label, groups, said)) if name]):
         empty = ("",) * len(rows)
-        files, labels, groups, own = (
-            rows.columns.get(name, empty) for name in (column, LABEL, PATIENT, PART)
-        )
-        word = "row" if path.suffix.lower() == ".parquet" else "line"
-        for place, file, label, group, part in zip(rows.lines, files, labels, groups, own, strict=True):
+        cells = (rows.columns.get(name, empty) for name in (column, label, groups, said))
+        for place, file, class_, group, part in zip(rows.lines, *cells, strict=True):
             position = f"{word} {place} of {path.name}"
-            _check_row(file, label, position)
-            if PART in said:
-                _check_part(part, path, parts, position)
+            _check_row(file, class_ if label else "none", position)
             # One spelling of accents, as of the names of class folders.
-            label, group = (unicodedata.normalize("NFC", cell) for cell in (label, group))
-            yield part, Picture(position, label, _inside(folder, file, position), file, group)
+            class_, group = (unicodedata.normalize("NFC", cell) for cell in (class_, group))
+            picture = Picture(position, class_, _inside(folder, file, position), file, group)
+            yield picture, part if said else None
 
 
 def _check_row(file: str, label: str, position: str) -> None:
