@@ -90,7 +90,10 @@ def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     if isinstance(found, ArrayFiles):
         return _local(arrays.load(arrays.read(found, declared), folder, spec), folder, spec)
     parts, groups = images.load(found, folder, spec, declared=declared)
-    return _local(parts, folder, spec, groups=groups)
+    local = _local(parts, folder, spec, groups=groups)
+    # Files to predict lie elsewhere, without this data.json.
+    window = declared.dicom_window
+    return replace(local, about={"dicom_window": list(window)}) if window else local
 
 
 def look_through(path: Path, *, site: str = "") -> Findings:
@@ -148,4 +151,12 @@ def _local(
     held = hold_out(parts, folder.hold_out, site=folder.site, classes=classes, groups=groups)
     if folder.blind:
         held |= {part: Samples(held[part].x[:0], held[part].y[:0]) for part in held.keys() & TESTS}
-    return LocalData(**held, classes=len(classes), site=folder.site, seed=spec.seed)
+    return LocalData(
+        held["train"],
+        held["validation"],
+        held["test"],
+        len(classes),
+        folder.site,
+        spec.seed,
+        shifted=held["shifted"],
+    )

@@ -19,6 +19,7 @@ from pfl_client.data.arrays import Arrays, Part
 from pfl_client.data.class_folders import SYSTEM_FILES
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.forms import Form
+from pfl_client.data.image_decoding import Target
 from pfl_client.data.layout import ArrayFiles
 from pfl_client.data.vocabulary import Vocabulary
 from pfl_client.data.warnings import number_classes
@@ -115,9 +116,17 @@ class Inputs:
     """Reads files for one model."""
 
     def __init__(
-        self, spec: RunSpec, site: ClientId, *, wanted: Wanted, unread: Callable[[Unread], None]
+        self,
+        spec: RunSpec,
+        site: ClientId,
+        *,
+        wanted: Wanted,
+        unread: Callable[[Unread], None],
+        dicom_window: tuple[float, float] | None = None,
     ) -> None:
+        """`dicom_window` is what the site trained with; the data.json that `wanted` finds may say another."""
         self._spec, self._site, self._wanted, self._unread = spec, site, wanted, unread
+        self._dicom_window = dicom_window
 
     def blocks(self, files: Sequence[Path], most: int) -> Iterator[Block]:
         """All samples of some files, at most `most` at a time."""
@@ -161,13 +170,18 @@ class Inputs:
                 expected="a data folder",
                 advice="name the folder above the folders of the classes",
             )
-        return image_decoding.read(file, images.target_of(self._spec, read_declared(folder.path)))
+        return image_decoding.read(file, self._target(folder))
+
+    def _target(self, folder: DataFolder) -> Target:
+        declared = read_declared(folder.path)
+        window = declared.dicom_window or self._dicom_window
+        return images.target_of(self._spec, replace(declared, dicom_window=window))
 
     def _listed(self, file: Path, place: int, most: int) -> Iterator[Block]:
         """The pictures that a list names, with its classes and groups if they are wanted."""
         folder, wanted = self._folder(file), self._wanted
         images.check_run(folder, self._spec)
-        target = images.target_of(self._spec, read_declared(folder.path))
+        target = self._target(folder)
         label = (wanted.label or picture_list.LABEL) if wanted.labelled else ""
 
         def bad(picture: Path, row: int, why: str) -> None:

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from pfl_common.tensors.check import find_infinite
 from pfl_common.tensors.state import load_into
 
 _ADVICE = "name the serving.safetensors that the site wrote at the end of its run, or a copy of it"
+_WINDOW: TypeAdapter[tuple[float, float] | None] = TypeAdapter(tuple[float, float] | None)
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Served:
     site: ClientId
     spec: RunSpec
     participant: Participant
+    dicom_window: tuple[float, float] | None = None
+    """What the site's data.json said when it trained; it holds for new files too."""
 
     @property
     def sha256(self) -> str:
@@ -42,7 +45,7 @@ def read_served(file: Path) -> Served:
     try:
         with safe_open(file, "pt") as content:
             about = content.metadata() or {}
-            site, spec = _read_about(about.get("pfl", ""), file)
+            site, spec, window = _read_about(about.get("pfl", ""), file)
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  # no mapping
     except (OSError, SafetensorError) as error:
         raise StateError(
@@ -52,13 +55,14 @@ def read_served(file: Path) -> Served:
     _check_tensors(tensors, participant, file)
     load_into(participant, tensors)
     participant.eval()
-    return Served(file, site, spec, participant)
+    return Served(file, site, spec, participant, window)
 
 
-def _read_about(text: str, file: Path) -> tuple[ClientId, RunSpec]:
+def _read_about(text: str, file: Path) -> tuple[ClientId, RunSpec, tuple[float, float] | None]:
     try:
         about = json.loads(text)
-        return str(about["site"]), RunSpec.from_json(json.dumps(about["spec"]))
+        window = _WINDOW.validate_python(about.get("data", {}).get("dicom_window"))
+        return str(about["site"]), RunSpec.from_json(json.dumps(about["spec"])), window
     except (ValueError, TypeError, KeyError, ValidationError):
         seen = "does not say of which run it is" if not text else "describes a run that cannot be read"
         raise StateError(

@@ -128,7 +128,7 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         if job.task.kind is not Kind.EVALUATE:
             _write(outcome.kept, job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
-            _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))
+            _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data))
         up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)
     device, memory = name_device(opened.device), measure_memory(opened.device)
     return Done(outcome.scores, outcome.metrics, up, groups, seconds, device, memory)
@@ -219,9 +219,11 @@ def _write(state: State, path: Path, about: dict[str, str] | None = None) -> Non
     os.replace(part, path)
 
 
-def describe_model(spec: RunSpec, site: str) -> dict[str, str]:
+def describe_model(spec: RunSpec, local: LocalData) -> dict[str, str]:
     """The metadata of a serving model."""
-    about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
+    about = {"site": local.site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
+    if local.about:
+        about["data"] = dict(local.about)
     return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,10 +70,11 @@ def write_dicoms(folder: Path) -> Path:
         name = f"scans/{label}{patient}-{number}"
         values = ((1 - picture) * 2000).astype(np.int16)
         tags = {"PhotometricInterpretation": "MONOCHROME1", "RescaleIntercept": -1000, "RescaleSlope": 1}
-        write_dicom(folder / name, values, **tags, WindowCenter=0, WindowWidth=2000)
+        write_dicom(folder / name, values, **tags)
         part = "test" if patient % 4 == 0 else "train"
         rows.append({"file": name, "label": label, "patient": f"{CANARY} {label} {patient}", "part": part})
     write_list(folder / "samples.csv", rows)
+    (folder / "data.json").write_text('{"dicom_window": [0, 2000]}')
     return folder
 
 
@@ -93,6 +95,19 @@ SITES: dict[str, Callable[[Path], Path]] = {
     "clinic_dicom": write_dicoms,
     "clinic_npz": write_arrays,
 }
+
+
+def check_window(folder: Path, place: Path) -> None:
+    """New files are shown in the window that the site has trained with, wherever they lie."""
+    (model,) = (place / "sites").glob(f"**/{folder.name}/**/serving.safetensors")
+    (place / "new").mkdir()
+    file = next((folder / "scans").iterdir())
+    copy = shutil.copy(file, place / "new" / "1.dcm")
+    predictor = Predictor.load(model)
+    (here,), (there,) = (list(predictor.predict(path, like=folder)) for path in (file, copy))
+    assert here.probabilities == next(predictor.predict(copy)).probabilities == there.probabilities
+    (place / "new" / "data.json").write_text('{"dicom_window": [0, 20000]}')
+    assert here.probabilities != next(predictor.predict(copy)).probabilities
 
 
 def test_one_task_in_four_formats(tmp_path: Path) -> None:
@@ -120,5 +135,6 @@ def test_one_task_in_four_formats(tmp_path: Path) -> None:
     for folder in folders[:3]:
         for answer in predictor.predict(folder):
             assert answer.label in str(answer.file.relative_to(folder))
+    check_window(folders[2], tmp_path)
     for folder in folders:
         assert look_through(folder).error is None
