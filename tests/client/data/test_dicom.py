@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydicom
 import pytest
+from PIL import Image
 from pydicom import dcmread
 from pydicom.dataset import Dataset
+from pydicom.encaps import encapsulate
 from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 from pydicom.sequence import Sequence
-from pydicom.uid import JPEGLosslessSV1
+from pydicom.uid import JPEG2000Lossless, JPEGLosslessSV1, RLELossless
 from structlog.testing import capture_logs
 
 from pfl_client import data
@@ -105,22 +109,15 @@ def test_colours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", ["RLELossless", "JPEG2000Lossless"])
 def test_compressed_files_are_read(tmp_path: Path, packed: str) -> None:
     """With the decoders that come with pydicom and Pillow."""
-    import pydicom.uid
-
     file = write_dicom(tmp_path / "1", halves(0, 200).astype(np.uint8))
     found = dcmread(file)
     if packed == "RLELossless":
-        found.compress(pydicom.uid.RLELossless)
+        found.compress(RLELossless)
     else:
-        import io
-
-        from PIL import Image
-        from pydicom.encaps import encapsulate
-
         stream = io.BytesIO()
         Image.fromarray(found.pixel_array).save(stream, "JPEG2000", irreversible=False, no_jp2=True)
         found.PixelData = encapsulate([stream.getvalue()])
-        found.file_meta.TransferSyntaxUID = getattr(pydicom.uid, packed)
+        found.file_meta.TransferSyntaxUID = JPEG2000Lossless
     found.save_as(file)
     assert [0, 200] == read(file)
 
@@ -167,6 +164,27 @@ def test_without_pydicom_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     assert "pfl-net[medical]" in error.value.advice
 
 
+def test_tags_of_a_patient_are_not_even_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are skipped in the file: what is not there cannot be said."""
+    file = write_dicom(tmp_path / "1", halves(1, 9).astype(np.uint8))
+    assert "PatientName" in dcmread(file)
+    read_tags: set[str] = set()
+    reading = pydicom.dcmread
+
+    def watch(*words: Any, **settings: Any) -> Dataset:
+        found = reading(*words, **settings)
+        read_tags.update(element.keyword for element in found)
+        return found
+
+    monkeypatch.setattr(pydicom, "dcmread", watch)
+    pixels(file)
+    head(file)
+    assert "PixelData" in read_tags
+    assert not {
+        name for name in read_tags if name.startswith(("Patient", "Institution", "Study", "Referring"))
+    }
+
+
 def break_at(file: Path, share: float) -> None:
     """Cut a file, or write over its middle."""
     content = file.read_bytes()
@@ -199,7 +217,7 @@ def test_nothing_said_of_a_patient_is_ever_told(
     sequence = Dataset()
     sequence.PatientName = "Canary^Nested"
     spoil(ill / "5", ReferencedPatientSequence=Sequence([sequence]))
-    (ill / "6").write_bytes((ill / "5").read_bytes().replace(b"MONOCHROME2 ", b"CANARYCANARY"))
+    (ill / "6").write_bytes((ill / "5").read_bytes().replace(b"MONOCHROME2 ", b"canarycanary"))
     caplog.clear()  # of what writing them has said
     told: list[str] = []
     with capture_logs() as lines:

@@ -110,7 +110,8 @@ def test_held_back_patients_are_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["../out.png", "scans/../../out.png", "/etc/passwd", "C:\\x.png", "link/out.png"]
+    "file",
+    ["../out.png", "scans/../../out.png", "scans/../scans/1.png", "/etc/passwd", "C:\\x.png", "link/out.png"],
 )
 def test_a_file_outside_the_folder_is_refused(tmp_path: Path, file: str) -> None:
     """By the row alone; its path is for the terminal."""
