@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,26 @@ def test_tags_of_a_patient_are_not_even_read(tmp_path: Path, monkeypatch: pytest
     }
 
 
+def test_what_pydicom_says_of_a_file_is_not_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither as a log line nor as a warning, which are errors in tests; afterwards it may speak again."""
+    file = write_dicom(tmp_path / "1", halves(1, 9).astype(np.uint8))
+    logger, reading = logging.getLogger("pydicom.anything"), pydicom.dcmread
+
+    def complain(*words: Any, **settings: Any) -> Dataset:
+        logger.error("the value Canary is odd")
+        warnings.warn("the value Canary is odd", stacklevel=1)
+        return reading(*words, **settings)
+
+    monkeypatch.setattr(pydicom, "dcmread", complain)
+    pixels(file)
+    head(file)
+    assert "" == caplog.text
+    logger.error("heard")
+    assert "heard" in caplog.text
+
+
 def break_at(file: Path, share: float) -> None:
     """Cut a file, or write over its middle."""
     content = file.read_bytes()
@@ -217,6 +238,8 @@ def test_nothing_said_of_a_patient_is_ever_told(
     sequence = Dataset()
     sequence.PatientName = "Canary^Nested"
     spoil(ill / "5", ReferencedPatientSequence=Sequence([sequence]))
+    spoil(ill / "7", WindowCenter=12345, WindowWidth=9)
+    (ill / "7").write_bytes((ill / "7").read_bytes().replace(b"12345.0 ", b"canary-1"))
     (ill / "6").write_bytes((ill / "5").read_bytes().replace(b"MONOCHROME2 ", b"canarycanary"))
     caplog.clear()  # of what writing them has said
     told: list[str] = []
