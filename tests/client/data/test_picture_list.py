@@ -10,7 +10,8 @@ import pytest
 from pyarrow import parquet
 
 from pfl_client import data
-from pfl_client.data import picture_list
+from pfl_client.data import parquet_file, picture_list
+from pfl_client.data.records import as_text
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 from tests.client.data.test_images import draw, folder, spec
@@ -186,6 +187,17 @@ def test_an_unknown_part_and_a_list_too_many(tmp_path: Path) -> None:
     write_list(tmp_path / "train.jsonl", rows)
     with pytest.raises(DataError, match=r"the lists samples\.csv, train\.jsonl"):
         data.describe(folder(tmp_path))
+
+
+def test_numbers_are_classes_too(tmp_path: Path) -> None:
+    """As whole numbers, as floats and as text they are one class, by the one form that all cells are brought to."""
+    rows = draw_listed(tmp_path)
+    labels = [1, 1.0, "1"]
+    assert {"1"} == set(map(as_text, labels))
+    for label, name in zip(labels, ("train.parquet", "test.parquet", "validation.csv"), strict=True):
+        write_list(tmp_path / name, [row | {"label": label} for row in rows])
+    assert ("file", "label") == parquet_file.name_columns(tmp_path / "train.parquet")
+    assert ("1",) == data.describe(folder(tmp_path)).classes
 
 
 def test_a_table_of_measurements_is_no_list(tmp_path: Path) -> None:
