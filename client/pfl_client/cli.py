@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -37,6 +37,20 @@ CacheLimit = Annotated[
     str | None, typer.Option(help="Room for decoded samples in the state folder; 0: in memory.")
 ]
 
+MostBad: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="The share of picture files that may be unreadable, 0 to 1; beyond it that is an error."
+    ),
+]
+TellDiagnostics: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--tell-diagnostics/--no-tell-diagnostics",
+        help="Tell the coordinator beside the scores what the method measures of its training.",
+    ),
+]
+
 
 @app.command(cls=showing(ClientSettings))
 def serve(
@@ -59,14 +73,9 @@ def serve(
     memory_limit: Annotated[str | None, typer.Option(help="The trainer's memory: 2G, 512M.")] = None,
     cache_limit: CacheLimit = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
-    tell_diagnostics: Annotated[
-        bool | None,
-        typer.Option(
-            "--tell-diagnostics/--no-tell-diagnostics",
-            help="Tell the coordinator beside the scores what the method measures of its training.",
-        ),
-    ] = None,
+    tell_diagnostics: TellDiagnostics = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
+    most_bad: MostBad = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Their port; 0 takes a free one.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,

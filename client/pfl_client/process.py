@@ -136,6 +136,7 @@ class Site:
             device=settings.device,
             threads=settings.threads,
             validation=settings.validation,
+            most_bad=settings.most_bad,
         )
         if settings.cache_bytes:
             # Read whole an array takes several times its bytes for a moment.

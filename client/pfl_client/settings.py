@@ -15,6 +15,9 @@ from pfl_common.app.config import STRICT, Port, Why
 WAIT_SECONDS = 60.0
 """For who starts a site and its coordinator in two terminals, in either order."""
 
+MOST_BAD = 0.1
+"""One in ten: a few files of any archive are damaged; many of them are a disk or a format that is not understood."""
+
 
 SMALLEST_LIMIT = 512 << 20
 """Of a trainer's memory: the libraries alone take a third of it."""
@@ -84,6 +87,10 @@ class ClientSettings:
     """
     strict_data: bool = False
     """Take odd data (images of mixed size, one class only) for an error."""
+    most_bad: Annotated[float, Field(ge=0, le=1), Why("it is a share of the files")] = MOST_BAD
+    """The share of picture files, rounded up, that may be unreadable and are left out; with more of them the site takes
+    no part.
+    """
     http_host: str = "127.0.0.1"
     """Address of metrics and health."""
     http_port: Port = 0

@@ -72,6 +72,7 @@ def publish(home: Path, name: str, *, host: str = "127.0.0.1") -> Found:
             2,
             ("setting 'http_port' is -1", "a whole number from 0 to 65535"),
         ),
+        (("--data", ".", "--most-bad", "10"), 2, ("setting 'most_bad' is 10", "a number from 0 to 1")),
         (("--data", ".", "--wait", "-1"), 2, ("setting 'wait' is -1", "a number from 0 to 2592000")),
         (("--data", ".", "--wait", "inf"), 2, ("setting 'wait' is inf", "a number from 0")),
     ],
@@ -93,6 +94,7 @@ def test_the_help_says_what_is_taken_if_nothing_is_said() -> None:
         "nice": "0",
         "trainer": "warm",
         "cache_limit": "20G",
+        "most_bad": "0.1",
         "http_host": "127.0.0.1",
         "http_port": "0",
     }

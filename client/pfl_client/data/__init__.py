@@ -6,17 +6,18 @@ position; its name stands in `file`, which only the site's own terminal shows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 import torch
 
-from pfl_client.data import arrays, images, vocabulary
+from pfl_client.data import arrays, bad_files, images, leakage, vocabulary
 from pfl_client.data.array_rows import ArrayRows
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.findings import BadFile, Findings, recognise
-from pfl_client.data.fingerprint import fingerprint
+from pfl_client.data.fingerprint import combine, digest_files, fingerprint
 from pfl_client.data.hold_out import hold_out
 from pfl_client.data.layout import ArrayFiles, PictureFolders, find
 from pfl_client.trainer_process.api import DataFolder
@@ -51,13 +52,20 @@ def describe(folder: DataFolder) -> Description:
         read = arrays.describe(stored, found, folder)
     else:
         seen = images.inspect(found, folder)
-        images.tell(seen.bad, folder)
+        bad_files.tell(seen.bad, folder)
         read = images.conclude(seen, folder, declared)
+    digests = digest_files(_list_files(found, folder))
+    if isinstance(found, PictureFolders):
+        read = _add_warnings(read, leakage.warn_of_equal_files(found.parts, digests))
     _check(read)
     log.info(
         "data", site=folder.site, recognised=recognise(read), samples=read.samples, classes=len(read.classes)
     )
-    return replace(read, data=_fingerprint(found, folder))
+    return replace(read, data=combine(digests, below=folder.path))
+
+
+def _add_warnings(read: Description, warnings: Sequence[str]) -> Description:
+    return replace(read, warnings=(*read.warnings, *warnings))
 
 
 def _check(read: Description) -> None:
@@ -72,23 +80,27 @@ def _check(read: Description) -> None:
 
 def fingerprint_of(folder: DataFolder) -> str:
     """A short digest of the description that `describe` gives, made without reading samples."""
-    return _fingerprint(find(folder), folder)
+    return fingerprint(_list_files(find(folder), folder), below=folder.path)
 
 
-def _fingerprint(found: ArrayFiles | PictureFolders, folder: DataFolder) -> str:
+def _list_files(found: ArrayFiles | PictureFolders, folder: DataFolder) -> list[Path]:
     said = folder.path / FILE
-    return fingerprint([*found.files, *([said] if said.is_file() else [])], below=folder.path)
+    return [*found.files, *([said] if said.is_file() else [])]
 
 
 def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     """Read the samples in the run's shape and with the run's class numbers; refuse what does not fit."""
-    found = find(folder)
+    found, declared = find(folder), read_declared(folder.path)
     if isinstance(found, ArrayFiles):
         rows = ArrayRows(folder)
-        parts = arrays.load(arrays.read(found, read_declared(folder.path), rows), folder, spec, rows)
+        read = arrays.load(arrays.read(found, declared, rows), folder, spec, rows)
         rows.drop_others()
-        return _local(parts, folder, spec)
-    return _local(images.load(found, folder, spec), folder, spec)
+        return _local(read, folder, spec)
+    parts, groups = images.load(found, folder, spec, declared=declared)
+    local = _local(parts, folder, spec, groups=groups)
+    # Files to predict lie elsewhere, without this data.json.
+    window = declared.dicom_window
+    return replace(local, about={"dicom_window": list(window)}) if window else local
 
 
 def look_through(path: Path, *, site: str = "") -> Findings:
@@ -115,22 +127,37 @@ def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -
 
 
 def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Declared) -> Findings:
-    seen = images.inspect(found, folder, whole=True)
-    layout = "images in one folder per class, divided by this program" if found.divided else "images in parts"
-    whole = Findings(layout, None, seen.counts, tuple(seen.bad))
+    # Beyond the share that a site allows, its owner wants to know the rest all the same.
+    lenient = replace(folder, most_bad=1.0)
+    seen = images.inspect(found, lenient, whole=True)
+    whole = Findings(_tell_layout(found), None, seen.counts, tuple(seen.bad))
     try:
-        said = images.conclude(seen, folder, declared)
+        said = images.conclude(seen, lenient, declared)
+        said = _add_warnings(said, leakage.warn_of_equal_files(found.parts, digest_files(found.files)))
         _check(said)
+        whole = replace(whole, description=said, warnings=said.warnings)
+        bad_files.check_share(seen.bad, found.total, folder)
     except DataError as error:
         return replace(whole, error=error)
-    return replace(whole, description=said, warnings=said.warnings)
+    return whole
 
 
-def _local(parts: dict[str, Samples], folder: DataFolder, spec: RunSpec) -> LocalData:
+def _tell_layout(found: PictureFolders) -> str:
+    where = ", ".join(path.name for path in found.lists)
+    pictures = f"images listed in {where}" if where else "images in parts"
+    if found.divided:
+        pictures = f"{pictures if where else 'images in one folder per class'}, divided by this program"
+    groups = {one.group for part in found.parts.values() for one in part if one.group}
+    return f"{pictures}, of {len(groups)} groups that stay together" if groups else pictures
+
+
+def _local(
+    parts: dict[str, Samples], folder: DataFolder, spec: RunSpec, *, groups: Sequence[str] = ()
+) -> LocalData:
     classes = spec.model.classes
     share = spec.validation if folder.validation is None else folder.validation
-    held = hold_out(parts, folder.hold_out, site=folder.site, classes=classes)
-    held = hold_out(held, share, site=folder.site, classes=classes, spare_small=True)
+    held = hold_out(parts, folder.hold_out, site=folder.site, classes=classes, groups=groups)
+    held = hold_out(held, share, site=folder.site, classes=classes, groups=groups, spare_small=True)
     _tell_validation(held, folder, spec)
     if folder.blind:
         nothing = torch.empty(0, dtype=torch.int64)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.data import forms, image_decoding, picture_sums, scaling, vocabulary
+from pfl_client.data import forms, image_decoding, leakage, picture_sums, scaling, vocabulary
 from pfl_client.data.array_file import read_outline
 from pfl_client.data.array_rows import ArrayRows, is_mapped
 from pfl_client.data.declaration import Declared
@@ -87,7 +87,11 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
         else tuple(n for n in arrays.names if n in occurring),
         samples=len(train),
         kind=form.kind,
-        warnings=(*_stretched(train, form), *remark(counts, folder)),
+        warnings=(
+            *_stretched(train, form),
+            *remark(counts, folder),
+            *leakage.warn_of_equal_samples({part: own.x for part, own in arrays.parts.items()}),
+        ),
         sizes=((shape[1], shape[2], pictures),) if form.is_image else (),
         values=form.values,
         low=low,

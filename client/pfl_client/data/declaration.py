@@ -1,6 +1,7 @@
 """Reads `data.json`, in which a site describes its data; it overrules what the program recognises.
 
 {"kind": "image", "layout": "channels_last", "range": [low, high], "values": "unit"}
+{"kind": "image", "dicom_window": [centre, width], "groups": "folder"}
 {"kind": "windows", "layout": "time_channels"}
 {"kind": "tokens", "vocabulary": 32000 | {"hashed": 32000}, "tell_vocabulary": false}
 {"kind": "table", "columns": ["age", "weight"]}
@@ -29,13 +30,16 @@ WindowLayout: TypeAlias = Literal["channels_time", "time_channels", "reference"]
 """What the two axes of a window are; `reference` is time x channels, taken for channels x time without being turned: so
 did a published program.
 """
+Groups: TypeAlias = Literal["folder", "patient"]
+"""What says which pictures belong together: a folder between class and picture, or the column `patient` of a list."""
 _WORDS: dict[str, tuple[str, ...]] = {
     "kind": get_args(InputKind),
     "layout": (*get_args(PictureLayout), *get_args(WindowLayout)),
     "values": get_args(Values),
+    "groups": get_args(Groups),
 }
 _OF_KIND: dict[str, tuple[str, ...]] = {
-    "image": ("layout", "range", "values"),
+    "image": ("layout", "range", "values", "dicom_window", "groups"),
     "array": ("range", "values"),
     "windows": ("layout",),
     "tokens": ("vocabulary", "tell_vocabulary"),
@@ -62,6 +66,8 @@ class Declared:
     vocabulary: int | Hashed | None = None
     tell_vocabulary: bool | None = None
     columns: tuple[str, ...] | None = None
+    dicom_window: tuple[float, float] | None = None
+    groups: Groups | None = None
 
 
 _DECLARED = TypeAdapter(Declared)
@@ -129,6 +135,17 @@ def _check_range(value: object) -> None:
         )
 
 
+def _check_window(value: object) -> None:
+    numbers = (
+        value if isinstance(value, list) and all(type(number) in (int, float) for number in value) else []
+    )
+    if len(numbers) != 2 or not all(map(math.isfinite, numbers)) or numbers[1] < 1:
+        raise _wrong(
+            f"says {json.dumps(value)[:80]} for 'dicom_window'",
+            "the centre and the width of what is shown of DICOM files, the width 1 or more, such as [40, 400]",
+        )
+
+
 def _check_vocabulary(value: object) -> None:
     size = value["hashed"] if isinstance(value, dict) and value.keys() == {"hashed"} else value
     if type(size) is not int or not 3 <= size <= MOST_TOKENS:
@@ -153,6 +170,7 @@ def _check_columns(value: object) -> None:
 
 _CHECKS: dict[str, Callable[[object], None]] = {
     "range": _check_range,
+    "dicom_window": _check_window,
     "vocabulary": _check_vocabulary,
     "tell_vocabulary": _check_telling,
     "columns": _check_columns,

@@ -29,18 +29,12 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file that cannot be read, and its position: its class folder, and its place in the listing of that folder."""
+    """A file that cannot be read, and its position, which logs and calls may name."""
 
-    where: str
-    place: int
+    position: str
     path: Path
     why: str
     denied: bool = False
-
-    @property
-    def position(self) -> str:
-        """The file's position, which logs and calls may name."""
-        return f"file {self.place} of {self.where}"
 
     @property
     def shown(self) -> str:

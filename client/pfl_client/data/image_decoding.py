@@ -12,7 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from pfl_client.data import dicom
+from pfl_client.data.dicom import Window
 from pfl_client.data.scaling import Scale, Wide
+from pfl_common.errors import DataError
 from pfl_common.spec.data_description import WHITEST
 
 GREY_MODES = ("1", "L", "LA", "La")
@@ -55,21 +58,44 @@ class Look:
     """Its pixels have 16 bits, so that its range has to be known."""
     cut: bool = False
     """Its colours have 16 bits each, of which the decoder gives the upper 8."""
+    several: bool = False
+    """The file holds more pictures after the first, which alone is read."""
+    windowless: bool = False
+    """A DICOM picture without a window: its own smallest and largest value become black and white."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """How pictures become samples of a run: everything beside a file that its bytes depend on."""
+
+    shape: tuple[int, ...]
+    """Channels, height, width."""
+    scale: Scale | None = None
+    """For pictures of 16 bits."""
+    window: Window | None = None
+    """For DICOM, in place of each file's own."""
 
 
 def look(path: Path) -> Look:
     """Read an image's header; its pixels are not read."""
+    with _explained(), path.open("rb") as file:
+        if dicom.is_dicom(file):
+            head = dicom.read_head(file, most=_most_pixels())
+            return Look(head.shape, windowless=head.windowless)
     with _opened(path) as image:
         width, height = image.size
         if _orientation(image) >= 5:
             width, height = height, width
         wide = _is_wide(image)
-        return Look((1 if wide or image.mode in GREY_MODES else 3, height, width), wide, _is_cut(image))
+        # Phones put a preview after the picture (MPO): nobody misses it.
+        several = bool(getattr(image, "is_animated", False)) and image.format != "MPO"
+        channels = 1 if wide or image.mode in GREY_MODES else 3
+        return Look((channels, height, width), wide, _is_cut(image), several)
 
 
 def decode(path: Path, look: Look) -> None:
     """Read an image whole, exactly as training does, and keep nothing of it: first bytes do not show that it is cut."""
-    read(path, (look.shape[0], 1, 1), Scale(0, WHITEST))
+    read(path, Target((look.shape[0], 1, 1), Scale(0, WHITEST)))
 
 
 def read_wide(path: Path) -> Wide:
@@ -78,14 +104,14 @@ def read_wide(path: Path) -> Wide:
         return _values(image)
 
 
-def read(path: Path, shape: tuple[int, ...], scale: Scale | None = None) -> Tensor:
-    """An image file as bytes of this shape (channels, height, width), upright; `scale` is for one of 16 bits."""
-    with _opened(path) as image:
+def read(path: Path, target: Target) -> Tensor:
+    """An image file as bytes of the target's shape, upright."""
+    with _opened(path, target.window) as image:
         turn = TURNS.get(_orientation(image))
-        channels, height, width = shape
+        channels, height, width = target.shape
         lying = (channels, width, height) if _orientation(image) >= 5 else (channels, height, width)
         image.draft(image.mode, (DRAFT * lying[2], DRAFT * lying[1]))
-        fitted = _fit(_to_bytes(image, scale) if _is_wide(image) else image, lying)
+        fitted = _fit(_to_bytes(image, target.scale) if _is_wide(image) else image, lying)
         # Turned when it is small: a second copy of a large image is never made.
         return _to_tensor(fitted if turn is None else fitted.transpose(turn), channels)
 
@@ -124,24 +150,39 @@ def fit_floats(image: np.ndarray[tuple[int, ...], np.dtype[np.float32]], shape: 
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    try:
-        with Image.open(path) as image:
+def _opened(path: Path, window: Window | None = None) -> Iterator[Image.Image]:
+    # Given a name in place of a stream, Pillow maps an uncompressed TIFF into memory, and mixes up the rows of one that
+    # EXIF turns by a quarter.
+    with _explained(), path.open("rb") as file:
+        if dicom.is_dicom(file):
+            yield Image.fromarray(dicom.read(file, most=_most_pixels(), window=window))
+            return
+        with Image.open(file) as image:
             if image.mode in NO_BYTES:
                 raise Unreadable(f"its pixels have 32 bits (mode {image.mode}), 8 or 16 can be read")
             yield image
-    except (Unreadable, MemoryError):
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Decoders raise whatever they stumble over; its words often hold the file's name, or what stands in it."""
+    try:
+        yield
+    except (Unreadable, MemoryError, DataError):
         raise
+    except dicom.Unusable as error:
+        raise Unreadable(str(error)) from None
     except PermissionError:
         raise Denied("Permission denied") from None
     except Image.DecompressionBombError:
-        raise Unreadable(
-            f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels"
-        ) from None
-    except (
-        Exception
-    ) as error:  # decoders raise whatever they stumble over; its words often hold the file's name
+        raise Unreadable(f"it has more than {_most_pixels() // 10**6} million pixels") from None
+    except Exception as error:
         raise Unreadable(_REASONS.get(type(error).__name__, type(error).__name__)) from None
+
+
+def _most_pixels() -> int:
+    """Where the decoder takes a picture for an attack on memory."""
+    return 2 * (Image.MAX_IMAGE_PIXELS or 0)
 
 
 _REASONS = {

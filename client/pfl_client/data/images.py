@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 
 import structlog
 import torch
 from torch import Tensor
 
-from pfl_client.data import image_decoding, picture_sums
+from pfl_client.data import bad_files, image_decoding, leakage, picture_sums
+from pfl_client.data.bad_files import noting_bad
 from pfl_client.data.declaration import Declared
+from pfl_client.data.dicom import Window
 from pfl_client.data.disk_cache import DiskCache
-from pfl_client.data.findings import BadFile, show
-from pfl_client.data.layout import PARTS, SHIFTED, Picture, PictureFolders
+from pfl_client.data.findings import BadFile
+from pfl_client.data.image_decoding import Look, Target
+from pfl_client.data.layout import PARTS, SHIFTED, PictureFolders
+from pfl_client.data.picture import Picture
 from pfl_client.data.picture_rows import InCache, InMemory, PictureRows
 from pfl_client.data.scaling import Scale
 from pfl_client.data.value_spread import Spread
 from pfl_client.data.warnings import enumerate_names, number_classes, remark, remark_sizes
 from pfl_client.trainer_process.api import DataFolder
-from pfl_common.app.logs import HERE_ALONE
 from pfl_common.errors import DataError
 from pfl_common.learning.method import Samples
 from pfl_common.spec.data_description import MOST_SIZES
 from pfl_common.spec.run import Description, RunSpec
-
-MOST_TOLD = 20
-"""Bad files that are told one by one."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +38,7 @@ class Inspection:
     """The result of looking at each file of the folder."""
 
     found: PictureFolders
-    looks: list[tuple[str, Picture, image_decoding.Look]] = field(default_factory=list)
+    looks: list[tuple[str, Picture, Look]] = field(default_factory=list)
     """By part."""
     bad: list[BadFile] = field(default_factory=list)
     spread: Spread = field(default_factory=Spread)
@@ -59,7 +58,7 @@ def inspect(found: PictureFolders, folder: DataFolder, *, whole: bool = False) -
     seen = Inspection(found)
     for part, pictures in found.parts.items():
         for picture in pictures:
-            with _noting_bad(picture, folder, seen.bad):
+            with noting_bad(picture, folder, seen.bad):
                 look = image_decoding.look(picture.path)
                 if whole:
                     image_decoding.decode(picture.path, look)
@@ -67,7 +66,7 @@ def inspect(found: PictureFolders, folder: DataFolder, *, whole: bool = False) -
     wide = [(part, picture) for part, picture, look in seen.looks if look.wide]
     # Black and white are learned from the training part alone, as everything is; from the others if it has none.
     for _, picture in [one for one in wide if one[0] == "train"] or wide:
-        with _noting_bad(picture, folder, seen.bad):
+        with noting_bad(picture, folder, seen.bad):
             seen.spread.add(image_decoding.read_wide(picture.path), picture.position)
     places = {file.path for file in seen.bad}
     seen.looks = [one for one in seen.looks if one[1].path not in places]
@@ -78,7 +77,8 @@ def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Descri
     """Shape, classes, number of training images, range and warnings."""
     counts = seen.counts
     if not counts["train"]:
-        raise _nothing_readable(seen.bad, folder)
+        raise bad_files.nothing_readable(seen.bad, folder)
+    bad_files.check_share(seen.bad, seen.found.total, folder)
     _check_declared(seen, declared)
     # A run is made for what is trained on, whatever the second test looks like.
     shapes = [look.shape for part, _, look in seen.looks if part != SHIFTED]
@@ -90,29 +90,19 @@ def conclude(seen: Inspection, folder: DataFolder, declared: Declared) -> Descri
     moments = None
     if folder.sums:
         training = [(picture.path, look) for part, picture, look in seen.looks if part == "train"]
-        moments = picture_sums.sum_files(training, shape, (low, high), wide=wide)
+        moments = picture_sums.sum_files(training, shape, (low, high), wide=wide, window=_window(declared))
     return Description(
         shape=shape,
         classes=tuple(sorted(set().union(*counts.values()))),
         samples=counts["train"].total(),
         kind="image",
-        warnings=(*_oddities(seen), *remark_sizes(sizes, folder), *remark(counts, folder)),
+        warnings=(*_oddities(seen, declared), *remark_sizes(sizes, folder), *remark(counts, folder)),
         sizes=tuple((*size, sizes[size]) for size in common[:MOST_SIZES]),
         values="wide" if wide else "bytes",
         low=low,
         high=high,
         moments=moments,
     )
-
-
-def tell(bad: Iterable[BadFile], folder: DataFolder) -> None:
-    """Say which files cannot be read: by their places, and on a terminal by their names."""
-    for file in list(bad)[:MOST_TOLD]:
-        name = {"file": show(file.path.relative_to(folder.path))}
-        seen = {"site": folder.site, "position": file.position, "why": file.why, "sha256": file.digest()}
-        log.warning(
-            "a file is left out", **{key: word for key, word in seen.items() if word}, **{HERE_ALONE: name}
-        )
 
 
 def check_run(folder: DataFolder, spec: RunSpec) -> None:
@@ -126,48 +116,48 @@ def check_run(folder: DataFolder, spec: RunSpec) -> None:
         )
 
 
-def load(found: PictureFolders, folder: DataFolder, spec: RunSpec) -> dict[str, Samples]:
-    """All images in the run's size and colours, as bytes."""
+def load(
+    found: PictureFolders, folder: DataFolder, spec: RunSpec, *, declared: Declared
+) -> tuple[dict[str, Samples], tuple[str, ...]]:
+    """All images in the run's size and colours, as bytes; and the groups of the training part, if there are any."""
     check_run(folder, spec)
     labels = {picture.label for part in found.parts.values() for picture in part}
     numbers, bad = number_classes(labels, folder, spec), list[BadFile]()
-    with _rows(found.total, folder, spec) as rows:
-        taken = {
-            part: _read(found.parts[part], numbers, folder, spec=spec, bad=bad, rows=rows) for part in PARTS
+    target = target_of(spec, declared)
+    with _rows(found.total, folder, spec, target) as rows:
+        read = {part: _read(found.parts[part], folder, target=target, bad=bad, rows=rows) for part in PARTS}
+        classes = {
+            part: torch.tensor([numbers[one.label] for one in own], dtype=torch.int64)
+            for part, own in read.items()
         }
-        parts = _cut(rows.finish(), taken, mapped=rows.mapped)
-    tell(bad, folder)
+        parts = _cut(rows.finish(), classes, mapped=rows.mapped)
+    bad_files.tell(bad, folder)
     if bad:
         # At the start only first bytes were read: this is what takes part.
-        kept = len(parts["train"])
+        kept = len(read["train"])
         log.warning("files are left out", site=folder.site, number=len(bad), of=found.total, samples=kept)
-    if not len(parts["train"]):
-        raise _nothing_readable(bad, folder)
-    return parts
+    if not read["train"]:
+        raise bad_files.nothing_readable(bad, folder)
+    bad_files.check_share(bad, found.total, folder)
+    return parts, tuple(one.unit for one in read["train"]) if found.grouped else ()
 
 
-def _rows(most: int, folder: DataFolder, spec: RunSpec) -> PictureRows:
+def _rows(most: int, folder: DataFolder, spec: RunSpec, target: Target) -> PictureRows:
     if folder.cache is None:
         return InMemory(spec.model.shape, most)
-    return InCache(DiskCache(folder.cache, folder.cache_bytes), spec.model, most)
+    return InCache(DiskCache(folder.cache, folder.cache_bytes), spec.model, most, window=target.window)
 
 
-def _read(  # noqa: PLR0913  # where from, what for, and what becomes of it
-    pictures: tuple[Picture, ...],
-    numbers: dict[str, int],
-    folder: DataFolder,
-    *,
-    spec: RunSpec,
-    bad: list[BadFile],
-    rows: PictureRows,
-) -> Tensor:
-    """The classes of the pictures that can be read. One is decoded at a time: what is kept has the run's size."""
-    y: list[int] = []
+def _read(
+    pictures: Sequence[Picture], folder: DataFolder, *, target: Target, bad: list[BadFile], rows: PictureRows
+) -> list[Picture]:
+    """The pictures that can be read. One is decoded at a time: what is kept has the run's size."""
+    read: list[Picture] = []
     for picture in pictures:
-        with _noting_bad(picture, folder, bad):
-            rows.add(picture.path, lambda path: read_one(path, spec))
-            y.append(numbers[picture.label])
-    return torch.tensor(y, dtype=torch.int64)
+        with noting_bad(picture, folder, bad):
+            rows.add(picture.path, partial(image_decoding.read, target=target))
+            read.append(picture)
+    return read
 
 
 def _cut(x: Tensor, classes: dict[str, Tensor], *, mapped: bool) -> dict[str, Samples]:
@@ -180,46 +170,13 @@ def _cut(x: Tensor, classes: dict[str, Tensor], *, mapped: bool) -> dict[str, Sa
     return parts
 
 
-def read_one(path: Path, spec: RunSpec) -> Tensor:
-    """One image as the run wants it; training, evaluation and prediction all read it here."""
-    return image_decoding.read(path, spec.model.shape, Scale.of(spec.model))
+def target_of(spec: RunSpec, declared: Declared) -> Target:
+    """How this site's pictures become samples of a run; training, evaluation and prediction all ask here."""
+    return Target(spec.model.shape, Scale.of(spec.model), _window(declared))
 
 
-@contextmanager
-def _noting_bad(picture: Picture, folder: DataFolder, bad: list[BadFile]) -> Iterator[None]:
-    """While open, a file that cannot be read is one more bad one, or with --strict-data an error."""
-    try:
-        yield
-    except image_decoding.Unreadable as error:
-        denied = isinstance(error, image_decoding.Denied)
-        file = picture.path.relative_to(folder.path)
-        if folder.strict:
-            what = "may not be read" if denied else "is no image that can be read"
-            raise DataError(
-                f"{picture.position} {what}: {error}",
-                expected="images only, because of --strict-data",
-                advice="repair or remove it, or leave --strict-data out",
-                file=show(file),
-            ) from None
-        bad.append(BadFile(picture.where, picture.place, picture.path, str(error), denied))
-
-
-def _nothing_readable(bad: list[BadFile], folder: DataFolder) -> DataError:
-    first = show(bad[0].path.relative_to(folder.path)) if bad else ""
-    if bad and all(file.denied for file in bad):
-        return DataError(
-            f"none of the training files of {folder.site} may be read: Permission denied",
-            expected="files that the user of this program may read",
-            advice="look at ls -l, or start the program as a user who may read them",
-            file=first,
-        )
-    why = f": {bad[0].position}: {bad[0].why}" if bad else ""
-    return DataError(
-        f"none of the training files of {folder.site} is an image that can be read{why}",
-        expected="png, jpeg, bmp or another common format",
-        advice="look at these files, or into the train folder",
-        file=first,
-    )
+def _window(declared: Declared) -> Window | None:
+    return Window(*declared.dicom_window) if declared.dicom_window else None
 
 
 def _check_declared(seen: Inspection, declared: Declared) -> None:
@@ -236,11 +193,12 @@ def _check_declared(seen: Inspection, declared: Declared) -> None:
             )
 
 
-def _oddities(seen: Inspection) -> list[str]:
+def _oddities(seen: Inspection, declared: Declared) -> list[str]:
     warnings = []
     if seen.found.divided:
+        what = "the groups" if seen.found.grouped else "each class"
         warnings.append(
-            "no train and test folders: a quarter of each class is kept for testing, always the same files"
+            f"no train and test parts: a quarter of {what} is kept for testing, always the same files"
         )
     if seen.found.empty:
         warnings.append(f"class folders without a file: {enumerate_names(seen.found.empty)}")
@@ -250,9 +208,28 @@ def _oddities(seen: Inspection) -> list[str]:
         (False, "are no images that can be read"),
     ):
         if bad := [file for file in seen.bad if file.denied is denied]:
-            places = "; ".join(file.position for file in bad[:5]) + ("; ..." if len(bad) > 5 else "")
+            places = bad_files.name_places(bad)
             warnings.append(f"{len(bad)} of {total} files {what} and are left out: {places}")
-    return warnings + _depths(seen)
+    if not seen.found.divided:
+        warnings += leakage.warn_of_groups(seen.found.parts)
+    return [*warnings, *_partly_read(seen, declared), *_depths(seen)]
+
+
+def _partly_read(seen: Inspection, declared: Declared) -> list[str]:
+    """Files of which less is taken, or more is guessed, than their owner may think."""
+    warnings = []
+    if several := [picture for _, picture, look in seen.looks if look.several]:
+        warnings.append(
+            f"{len(several)} files hold more than one picture (pages, frames), of which the first is read, such as "
+            f"{several[0].position}"
+        )
+    guessed = [picture for _, picture, look in seen.looks if look.windowless]
+    if guessed and declared.dicom_window is None:
+        warnings.append(
+            f"{len(guessed)} DICOM files say no window, such as {guessed[0].position}: each one's smallest value "
+            'becomes black and its largest white; {"dicom_window": [centre, width]} in data.json sets it for all'
+        )
+    return warnings
 
 
 def _depths(seen: Inspection) -> list[str]:

@@ -1,8 +1,10 @@
-"""Recognises the kind of a data folder and lists its files; no file is opened here.
+"""Recognises the kind of a data folder and lists its files; only lists of pictures are opened here.
 
 train.npz  test.npz  [validation.npz] [shifted.npz] [classes.json] [vocabulary.json]   arrays
 train/<class>/*  test/<class>/*  [validation/<class>/*] [shifted/<class>/*]    images in parts
 <class>/*                                                                      images that we divide ourselves
+train.csv  test.csv  [validation.csv] [shifted.csv]                            lists of images, with a column `file`
+samples.csv                                                 one list of them, in parts or for us to divide
 
 `test` is drawn like `train`; `shifted` is a second test of samples that came about otherwise: another device,
 another year.
@@ -10,14 +12,14 @@ another year.
 
 from __future__ import annotations
 
-import os
-import unicodedata
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
+from pfl_client.data import class_folders, picture_list
+from pfl_client.data.declaration import Declared, read_declared
 from pfl_client.data.findings import show
+from pfl_client.data.picture import Picture
 from pfl_client.data.split import divide
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
@@ -26,25 +28,9 @@ SHIFTED = "shifted"
 """A second test: nothing of the run is chosen by it."""
 PARTS = ("train", "validation", "test", SHIFTED)
 FORMATS = (
-    "train.npz and test.npz, or folders of images as train/<class>/ and test/<class>/, or <class>/ alone"
+    "train.npz and test.npz, or folders of images as train/<class>/ and test/<class>/, or <class>/ alone, or lists of "
+    "images as train.csv and test.csv with the columns file and label"
 )
-SYSTEM_FILES = ("thumbs.db", "desktop.ini")
-_ESCAPES = dict(zip("\a\b\f\n\r\t\v \\", (rf"\{sign}" for sign in "abfnrtv \\"), strict=True))
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One image file of a class. Logs name it by its position: the `place`-th entry of `LC_ALL=C ls` in `where`."""
-
-    where: str
-    place: int
-    label: str
-    path: Path
-
-    @property
-    def position(self) -> str:
-        """Its place, in words."""
-        return f"file {self.place} of {self.where}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +42,13 @@ class PictureFolders:
     """Class folders without a file."""
     divided: bool
     """Whether train and test are our division, not the site's."""
+    lists: tuple[Path, ...] = ()
+    """The tables that name them; none: they lie in class folders."""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some belong together."""
+        return any(picture.group for part in self.parts.values() for picture in part)
 
     @property
     def total(self) -> int:
@@ -64,8 +57,8 @@ class PictureFolders:
 
     @property
     def files(self) -> list[Path]:
-        """All of them."""
-        return [picture.path for part in self.parts.values() for picture in part]
+        """All of them, and the lists."""
+        return [*(picture.path for part in self.parts.values() for picture in part), *self.lists]
 
 
 @dataclass(frozen=True)
@@ -81,10 +74,6 @@ class ArrayFiles:
     def files(self) -> list[Path]:
         """All of them."""
         return [*self.parts.values(), *(file for file in (self.classes, self.vocabulary) if file)]
-
-
-Listed: TypeAlias = dict[str, list[tuple[str, Path]]]
-"""(class, file) by part."""
 
 
 def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
@@ -103,6 +92,10 @@ def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
 def _find(folder: DataFolder) -> PictureFolders | ArrayFiles:
     path = folder.path
     _check_folder(path)
+    declared = read_declared(path)
+    lists = None if declared.kind not in (None, "image") else picture_list.find(path, PARTS)
+    if lists is not None:
+        return _list_named(lists, folder, declared)
     files = {part: path / f"{part}.npz" for part in PARTS if (path / f"{part}.npz").is_file()}
     folders = {part: path / part for part in PARTS if (path / part).is_dir()}
     if folders.keys() == {"shifted"}:
@@ -123,7 +116,18 @@ def _find(folder: DataFolder) -> PictureFolders | ArrayFiles:
     if files:
         classes, words = path / "classes.json", path / "vocabulary.json"
         return ArrayFiles(files, classes if classes.is_file() else None, words if words.is_file() else None)
-    return _list_parts(folders) if folders else _divide(folder)
+    grouped = _is_grouped(declared)
+    return _list_parts(folders, grouped=grouped) if folders else _divide(folder, grouped=grouped)
+
+
+def _is_grouped(declared: Declared) -> bool:
+    if declared.groups == "patient":
+        raise DataError(
+            "data.json says 'patient' for 'groups', and no list of pictures has such a column",
+            expected='"folder" for <class>/<patient>/<picture>',
+            advice='correct "groups" in data.json, or remove it',
+        )
+    return declared.groups == "folder"
 
 
 def _check_folder(path: Path) -> None:
@@ -142,93 +146,67 @@ def _check_folder(path: Path) -> None:
         )
 
 
-def _list_parts(folders: dict[str, Path]) -> PictureFolders:
-    listed: Listed = {}
+def _list_parts(folders: dict[str, Path], *, grouped: bool) -> PictureFolders:
+    parts: dict[str, list[Picture]] = {}
     empty: list[str] = []
     for part, path in folders.items():
-        listed[part], without = _list_classes(path)
-        empty += [f"{part}/{name}" for name in without]
-    if not listed["train"]:
+        parts[part], without = class_folders.list_classes(path, part=part, grouped=grouped)
+        empty += without
+    if not parts["train"]:
         raise DataError(
             "the folder train holds no images in class folders",
             expected="train/<class>/<image>",
-            advice=f"make one folder per class in {folders['train']} and put its images there",
+            advice=f"make one folder per class in {folders['train']} and put its images there"
+            + _mention_groups(folders["train"], grouped=grouped),
         )
-    return PictureFolders(_number(listed, divided=False), tuple(empty), divided=False)
+    return _gather(parts, empty, divided=False)
 
 
-def _divide(folder: DataFolder) -> PictureFolders:
-    every, empty = _list_classes(folder.path)
+def _divide(folder: DataFolder, *, grouped: bool) -> PictureFolders:
+    every, empty = class_folders.list_classes(folder.path, grouped=grouped)
     if not every:
         raise DataError(
             "the data folder holds nothing this program can read",
             expected=FORMATS,
             advice=f"look into {folder.path}: if the images lie side by side, "
-            "make one folder per class and put them there",
+            f"make one folder per class and put them there{_mention_groups(folder.path, grouped=grouped)}",
         )
     train, test = divide(every, folder.site)
-    return PictureFolders(_number({"train": train, "test": test}, divided=True), tuple(empty), divided=True)
+    return _gather({"train": train, "test": test}, empty, divided=True)
 
 
-def _list_classes(path: Path) -> tuple[list[tuple[str, Path]], list[str]]:
-    """The files of each class folder, and the classes that have none."""
-    files: list[tuple[str, Path]] = []
-    empty: list[str] = []
-    for name, inside in _sorted(path, Path.is_dir):
-        _check_text(inside.name)
-        own = [(name, file) for _, file in _sorted(inside, Path.is_file)]
-        files += own
-        if not own:
-            empty.append(name)
-    return files, empty
+def _mention_groups(path: Path, *, grouped: bool) -> str:
+    if grouped or not class_folders.has_folders(path):
+        return ""
+    return '; if they lie as <class>/<patient>/<image>, say {"groups": "folder"} in data.json'
 
 
-def _sorted(path: Path, wanted: Callable[[Path], bool]) -> list[tuple[str, Path]]:
-    """Entries by name, without the system's. One spelling of accents: macOS writes them as two letters."""
-    named = [(unicodedata.normalize("NFC", entry.name), entry) for entry in path.iterdir()]
-    return sorted(
-        (name, entry)
-        for name, entry in named
-        if not name.startswith(".") and name.lower() not in SYSTEM_FILES and wanted(entry)
-    )
-
-
-def _check_text(name: str) -> None:
-    """A class is agreed by its name, which has to be text."""
-    if name.encode(errors="replace").decode() != name:
+def _list_named(lists: picture_list.Lists, folder: DataFolder, declared: Declared) -> PictureFolders:
+    if declared.groups == "folder":
         raise DataError(
-            f"the name of a class folder is not UTF-8: {os.fsencode(name)!r}",
-            expected="names of classes in UTF-8: they are compared with other sites'",
-            advice=f"rename the folder that ls -b shows as {_escape(name)}, at every site alike",
+            f"data.json says 'folder' for 'groups', and {lists.names} lists the pictures",
+            expected='"patient", with a column of that name',
+            advice='correct "groups" in data.json, or remove it: a column patient is found by its name',
         )
-
-
-def _escape(name: str) -> str:
-    """A name as `ls -b` shows it: bytes that are no text as three octal digits each."""
-    return "".join(_ESCAPES.get(sign) or _escape_sign(sign) for sign in name)
-
-
-def _escape_sign(sign: str) -> str:
-    return sign if sign.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(sign))
-
-
-def _number(listed: Listed, *, divided: bool) -> dict[str, tuple[Picture, ...]]:
-    places: dict[Path, int] = {}
-    for folder in {path.parent for own in listed.values() for _, path in own}:
-        places |= _places(folder)
-    return {
-        part: tuple(
-            Picture(label if divided else f"{part}/{label}", places[path], label, path)
-            for label, path in listed.get(part, [])
+    named = picture_list.read(lists, folder.path, PARTS, grouped=declared.groups == "patient")
+    tables, divided = tuple(lists.files.values()), picture_list.WHOLE in named
+    if divided:
+        train, test = divide(named[picture_list.WHOLE], folder.site)
+        named = {"train": train, "test": test}
+    if not named.get("train"):
+        raise DataError(
+            f"{lists.names} names no pictures to train on",
+            expected="a train.csv, or a samples.csv with rows whose part is train",
+            advice="look at this file",
         )
-        for part in PARTS
-    }
+    return _gather(named, [], divided=divided, lists=tables)
 
 
-def _places(folder: Path) -> dict[Path, int]:
-    """Each entry's place in what `ls` shows, whatever it is."""
-    seen = sorted((os.fsencode(entry.name), entry) for entry in folder.iterdir())
-    return {
-        entry: place
-        for place, (_, entry) in enumerate((e for e in seen if not e[0].startswith(b".")), start=1)
-    }
+def _gather(
+    parts: Mapping[str, Sequence[Picture]],
+    empty: Sequence[str],
+    *,
+    divided: bool,
+    lists: tuple[Path, ...] = (),
+) -> PictureFolders:
+    return PictureFolders({part: tuple(parts.get(part, ())) for part in PARTS}, tuple(empty), divided, lists)

@@ -11,13 +11,16 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol  # Any: an exception's three parts
 
 import torch
 from torch import Tensor
 
+from pfl_client.data.dicom import Window
 from pfl_client.data.disk_cache import DiskCache, Index, Layout, Rows, Writer
 from pfl_common.app.code_digest import digest_of
 from pfl_common.spec.run import Model
@@ -65,10 +68,10 @@ class InCache(PictureRows):
 
     mapped = True
 
-    def __init__(self, cache: DiskCache, model: Model, most: int) -> None:
+    def __init__(self, cache: DiskCache, model: Model, most: int, *, window: Window | None = None) -> None:
         self._cache, self._most = cache, most
         self._layout = Layout(model.shape, "uint8")
-        self._name = cache.name(_recipe(model))
+        self._name = cache.name(_recipe(model, window))
         self._last = cache.find(self._name, self._layout)
         self._rows = cache.map(self._name, self._layout, self._last.count)
         self._places = {key: place for place, key in enumerate(self._last.keys) if key}
@@ -128,13 +131,15 @@ def _stamp(found: os.stat_result) -> tuple[str, bool]:
     return ":".join(map(str, words)), time.time_ns() - newest > SETTLED_NS
 
 
-def _recipe(model: Model) -> dict[str, object]:
+def _recipe(model: Model, window: Window | None) -> dict[str, object]:
     """All that decides which bytes a file becomes, this release's code among it."""
     return {
         "shape": model.shape,
         "low": model.low,
         "high": model.high,
         "per_picture": model.per_picture,
+        "window": window and asdict(window),
         "pillow": version("pillow"),
+        "pydicom": version("pydicom") if find_spec("pydicom") else "",
         "code": digest_of(Path(__file__).parent),
     }

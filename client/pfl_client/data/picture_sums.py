@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pfl_client.data import image_decoding
-from pfl_client.data.image_decoding import Look
+from pfl_client.data.dicom import Window
+from pfl_client.data.image_decoding import Look, Target
 from pfl_common.spec.data_description import FEWEST_SUMMED
 from pfl_common.spec.run import NOT_SUMMED, Moments
 
@@ -24,7 +25,12 @@ LONGEST_SIDE = 224
 
 
 def sum_files(
-    files: Sequence[tuple[Path, Look]], shape: tuple[int, ...], ends: tuple[float, float], *, wide: bool
+    files: Sequence[tuple[Path, Look]],
+    shape: tuple[int, ...],
+    ends: tuple[float, float],
+    *,
+    wide: bool,
+    window: Window | None = None,
 ) -> Moments:
     """Sums over image files as if each had this shape. Where they have 16 bits it is over those alone, and of their raw
     values between the ends.
@@ -32,7 +38,7 @@ def sum_files(
     chosen = [(path, look) for path, look in files if look.wide == wide]
     channels, height, width = shape[0], *(min(side, LONGEST_SIDE) for side in shape[1:])
     size = (channels, height, width)
-    means = _read_wide(chosen, channels, ends) if wide else _read_bytes(chosen, size)
+    means = _read_wide(chosen, channels, ends) if wide else _read_bytes(chosen, Target(size, window=window))
     return add_up(means, numbers=height * width)
 
 
@@ -51,13 +57,11 @@ def measure(picture: npt.NDArray[np.generic]) -> tuple[Doubles, Doubles]:
     return values.mean(1), (values**2).mean(1)
 
 
-def _read_bytes(
-    files: Iterable[tuple[Path, Look]], size: tuple[int, ...]
-) -> Iterator[tuple[Doubles, Doubles]]:
+def _read_bytes(files: Iterable[tuple[Path, Look]], target: Target) -> Iterator[tuple[Doubles, Doubles]]:
     for path, _ in files:
         # A file that is cut short is told of, and left out, when it is read for training.
         with suppress(image_decoding.Unreadable):
-            yield measure(image_decoding.read(path, size).numpy())
+            yield measure(image_decoding.read(path, target).numpy())
 
 
 def _read_wide(

@@ -3,43 +3,45 @@
 Each file's part is drawn from the site's and the file's own name, never from a run's seed: a division that
 changed with the run would put this run's test images into the next run's training. A new file moves no other,
 but in a class so small that all its draws fall on one side: one file is put on the other side, and a new file
-can change which.
+can change which. Files of one group are drawn together, by the group's name.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
-from itertools import groupby
-from pathlib import Path
-from typing import TypeAlias
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
+from pfl_client.data.picture import Picture
 from pfl_common.randomness import hashed
 
 TEST_SHARE = 0.25
 
-Labelled: TypeAlias = tuple[str, Path]
+
+def divide(pictures: Sequence[Picture], site: str) -> tuple[list[Picture], list[Picture]]:
+    """Divide the pictures, keeping their order, into those for training and those for testing."""
+    held = _hold_groups(pictures, site) if any(one.group for one in pictures) else _hold_files(pictures, site)
+    return [one for one in pictures if one not in held], [one for one in pictures if one in held]
 
 
-def divide(files: Iterable[Labelled], site: str) -> tuple[list[Labelled], list[Labelled]]:
-    """Divide the files, sorted by class, into those for training and those for testing."""
-    train: list[Labelled] = []
-    test: list[Labelled] = []
-    for label, members in groupby(files, key=lambda file: file[0]):
-        own = list(members)
-        held = _held_out({path: _draw(site, label, path) for _, path in own})
-        train += [file for file in own if file[1] not in held]
-        test += [file for file in own if file[1] in held]
-    return train, test
+def _hold_files(pictures: Sequence[Picture], site: str) -> set[Picture]:
+    classes: dict[str, dict[Picture, float]] = defaultdict(dict)
+    for one in pictures:
+        classes[one.label][one] = _draw(site, one.label, one.name)
+    return {one for drawn in classes.values() for one in _held_out(drawn)}
 
 
-def _draw(site: str, label: str, path: Path) -> float:
-    # A name of bytes that are no text has signs that cannot be encoded: they are written out.
-    name = unicodedata.normalize("NFC", path.name).encode(errors="backslashreplace").decode()
-    return hashed.uniform(site, "split", label, name)
+def _draw(site: str, label: str, name: str) -> float:
+    return hashed.uniform(site, "split", label, _writable(name))
 
 
-def _held_out(drawn: dict[Path, float]) -> set[Path]:
+def _writable(name: str) -> str:
+    """One spelling of accents; signs of a name that is no text, which cannot be encoded, are written out."""
+    return unicodedata.normalize("NFC", name).encode(errors="backslashreplace").decode()
+
+
+def _held_out(drawn: dict[Picture, float]) -> set[Picture]:
     held = {path for path, draw in drawn.items() if draw < TEST_SHARE}
     if len(drawn) > 1 and not held:
         held = {min(drawn, key=drawn.__getitem__)}
@@ -47,3 +49,30 @@ def _held_out(drawn: dict[Path, float]) -> set[Path]:
         # Also a class of one file: training without it would be a class nobody learns.
         held.remove(max(drawn, key=drawn.__getitem__))
     return held
+
+
+def _hold_groups(pictures: Sequence[Picture], site: str) -> set[Picture]:
+    """A quarter of the groups. A class has one in training, and one in the test if that costs no class its training."""
+    classes: dict[str, set[str]] = defaultdict(set)
+    for one in pictures:
+        classes[one.label].add(one.unit)
+    units = sorted(set().union(*classes.values()))
+    drawn = {unit: hashed.uniform(site, "split by groups", _writable(unit)) for unit in units}
+    held = {unit for unit, draw in drawn.items() if draw < TEST_SHARE}
+    for own in _in_order(classes, drawn):
+        if held >= set(own):
+            held.remove(own[-1])
+    for own in _in_order(classes, drawn):
+        if not held & set(own):
+            free = (unit for unit in own if _leaves_training(held | {unit}, classes))
+            held |= set(islice(free, 1))
+    return {one for one in pictures if one.unit in held}
+
+
+def _in_order(classes: Mapping[str, set[str]], drawn: Mapping[str, float]) -> list[list[str]]:
+    """The groups of each class by their draws."""
+    return [sorted(classes[label], key=lambda unit: (drawn[unit], unit)) for label in sorted(classes)]
+
+
+def _leaves_training(held: set[str], classes: Mapping[str, set[str]]) -> bool:
+    return not any(held >= own for own in classes.values())

@@ -10,6 +10,8 @@ from pfl_common.errors import DataError, nearest
 from pfl_common.spec.run import RunSpec
 
 SHOWN = 5
+UNEVEN = 10
+"""A class so many times as large as another is told of: who never says the small one is right nearly always."""
 
 
 def remark(counts: Mapping[str, Counter[str]], folder: DataFolder) -> list[str]:
@@ -27,6 +29,7 @@ def remark(counts: Mapping[str, Counter[str]], folder: DataFolder) -> list[str]:
         warnings.append(
             f"only one class here, {only!r}: the site can learn to tell classes apart from others only"
         )
+    warnings += _remark_uneven(train)
     if not test:
         warnings.append("no test samples: this site's accuracy will not be measured")
     elif without := sorted(train.keys() - test.keys()):
@@ -36,6 +39,17 @@ def remark(counts: Mapping[str, Counter[str]], folder: DataFolder) -> list[str]:
     ):
         warnings.append(f"no training samples of {enumerate_names(unseen)}")
     return warnings
+
+
+def _remark_uneven(train: Counter[str]) -> list[str]:
+    order = train.most_common()
+    if len(order) < 2 or order[0][1] < UNEVEN * order[-1][1]:
+        return []
+    (large, most), (small, least) = order[0], order[-1]
+    return [
+        f"the classes are of very different size: {large!r} has {most / least:.0f} times the training samples of "
+        f"{small!r}; look at macro-F1 (`pfl evaluate`) beside the accuracy"
+    ]
 
 
 def remark_sizes(sizes: Counter[tuple[int, int]], folder: DataFolder) -> list[str]:

@@ -14,14 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.data import arrays, forms, image_decoding, images, vocabulary
+from pfl_client.data import arrays, forms, image_decoding, images, picture_list, vocabulary
 from pfl_client.data.array_file import Rows, read_rows
 from pfl_client.data.arrays import Arrays, Part
+from pfl_client.data.class_folders import SYSTEM_FILES
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.forms import Form
-from pfl_client.data.layout import SYSTEM_FILES, ArrayFiles
+from pfl_client.data.image_decoding import Target
+from pfl_client.data.layout import ArrayFiles
 from pfl_client.data.vocabulary import Vocabulary
 from pfl_client.data.warnings import number_classes
+from pfl_client.prediction.listed_pictures import read_listed
 from pfl_client.prediction.table_file import Columns, TableRows, read_table
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, SettingError
@@ -104,6 +107,7 @@ def _walk(folder: Path, seen: set[Path]) -> Iterator[Path]:
             not entry.name.startswith(".")
             and entry.name.lower() not in SYSTEM_FILES
             and entry.name not in BESIDE
+            and not picture_list.is_list(entry)  # the pictures that it names are below this folder too
         ):
             yield entry
 
@@ -112,9 +116,17 @@ class Inputs:
     """Reads files for one model."""
 
     def __init__(
-        self, spec: RunSpec, site: ClientId, *, wanted: Wanted, unread: Callable[[Unread], None]
+        self,
+        spec: RunSpec,
+        site: ClientId,
+        *,
+        wanted: Wanted,
+        unread: Callable[[Unread], None],
+        dicom_window: tuple[float, float] | None = None,
     ) -> None:
+        """`dicom_window` is what the site trained with; the data.json that `wanted` finds may say another."""
         self._spec, self._site, self._wanted, self._unread = spec, site, wanted, unread
+        self._dicom_window = dicom_window
 
     def blocks(self, files: Sequence[Path], most: int) -> Iterator[Block]:
         """All samples of some files, at most `most` at a time."""
@@ -123,6 +135,8 @@ class Inputs:
             try:
                 if file.suffix.lower() in _ARRAYS:
                     yield from (replace(block, place=place) for block in self._arrays(file, most))
+                elif self._pictured and picture_list.is_list(file):
+                    yield from (replace(block, place=place) for block in self._listed(file, place, most))
                 elif file.suffix.lower() == _TABLE:
                     yield from (replace(block, place=place) for block in self._table(file, place, most))
                 else:
@@ -139,18 +153,48 @@ class Inputs:
         if pictures:
             yield _join(pictures, len(files))
 
+    @property
+    def _pictured(self) -> bool:
+        """Whether the model is for pictures."""
+        return kind_of(self._spec.model, "image") == "image"
+
     def _folder(self, file: Path) -> DataFolder:
         return DataFolder(self._wanted.like or file.parent, self._site)
 
     def _picture(self, file: Path) -> Tensor:
-        images.check_run(self._folder(file), self._spec)
+        folder = self._folder(file)
+        images.check_run(folder, self._spec)
         if self._wanted.labelled:
             raise DataError(
                 "a picture by itself has no class",
                 expected="a data folder",
                 advice="name the folder above the folders of the classes",
             )
-        return images.read_one(file, self._spec)
+        return image_decoding.read(file, self._target(folder))
+
+    def _target(self, folder: DataFolder) -> Target:
+        declared = read_declared(folder.path)
+        window = declared.dicom_window or self._dicom_window
+        return images.target_of(self._spec, replace(declared, dicom_window=window))
+
+    def _listed(self, file: Path, place: int, most: int) -> Iterator[Block]:
+        """The pictures that a list names, with its classes and groups if they are wanted."""
+        folder, wanted = self._folder(file), self._wanted
+        images.check_run(folder, self._spec)
+        target = self._target(folder)
+        label = (wanted.label or picture_list.LABEL) if wanted.labelled else ""
+
+        def bad(picture: Path, row: int, why: str) -> None:
+            self._unread(Unread(picture, place, why, row))
+
+        named = picture_list.read_list(file, file.parent, label=label, patient=wanted.group)
+        for pictures, x in read_listed((one for one, _ in named), target, most=most, bad=bad):
+            block = Block(tuple(one.path for one in pictures), (None,) * len(x), x)
+            if wanted.labelled:
+                groups = tuple(one.unit for one in pictures) if any(one.group for one in pictures) else ()
+                labels = self._labels([one.label for one in pictures], folder)
+                block = replace(block, labels=labels, groups=groups)
+            yield block
 
     def _arrays(self, file: Path, most: int) -> Iterator[Block]:
         folder = self._folder(file)

@@ -95,7 +95,13 @@ class Predictor:
         self, files: Sequence[Path], wanted: Wanted, *, unread: Callable[[Unread], None]
     ) -> Iterator[Block]:
         """The samples of some files, as this model takes them."""
-        inputs = Inputs(self.served.spec, self.served.site, wanted=wanted, unread=unread)
+        inputs = Inputs(
+            self.served.spec,
+            self.served.site,
+            wanted=wanted,
+            unread=unread,
+            dicom_window=self.served.dicom_window,
+        )
         return inputs.blocks(files, EVALUATION_BATCH)
 
     def answer(self, block: Block) -> Iterator[Answer]:

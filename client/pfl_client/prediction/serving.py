@@ -22,6 +22,7 @@ from pfl_common.tensors.state import load_into
 
 _ADVICE = "name the serving.safetensors that the site wrote at the end of its run, or a copy of it"
 _MEASURED: TypeAdapter[Measured | None] = TypeAdapter(Measured | None)
+_WINDOW: TypeAdapter[tuple[float, float] | None] = TypeAdapter(tuple[float, float] | None)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Served:
     """The share of its training samples that the site validated on; None: what the run says."""
     best: Measured | None = None
     """Of the best round's model: which round it is of, and how good it was on the site's validation part."""
+    dicom_window: tuple[float, float] | None = None
+    """What the site's data.json said when it trained; it holds for new files too."""
 
     @property
     def place(self) -> str:
@@ -60,6 +63,7 @@ class _About(NamedTuple):
     spec: RunSpec
     validation: float | None
     best: Measured | None
+    dicom_window: tuple[float, float] | None
 
 
 def read_served(file: Path) -> Served:
@@ -77,7 +81,7 @@ def read_served(file: Path) -> Served:
     _check_tensors(tensors, participant, file)
     load_into(participant, tensors)
     participant.eval()
-    return Served(file, said.site, said.spec, participant, said.validation, said.best)
+    return Served(file, said.site, said.spec, participant, said.validation, said.best, said.dicom_window)
 
 
 def _read_about(text: str, file: Path) -> _About:
@@ -86,7 +90,8 @@ def _read_about(text: str, file: Path) -> _About:
         spec = RunSpec.from_json(json.dumps(about["spec"]))
         share = about.get("validation")
         best = _MEASURED.validate_python(about.get("best"))
-        return _About(str(about["site"]), spec, None if share is None else float(share), best)
+        window = _WINDOW.validate_python(about.get("data", {}).get("dicom_window"))
+        return _About(str(about["site"]), spec, None if share is None else float(share), best, window)
     except (ValueError, TypeError, KeyError, ValidationError):
         seen = "does not say of which run it is" if not text else "describes a run that cannot be read"
         raise StateError(

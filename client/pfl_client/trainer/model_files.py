@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from pfl_client.trainer_process.api import Measured
-from pfl_common.spec.run import ClientId, RunSpec
+from pfl_common.spec.run import ClientId, Json, RunSpec
 from pfl_common.tensors import safetensors_file
 from pfl_common.tensors.state import State
 
@@ -22,12 +23,19 @@ def write_state(state: State, path: Path, about: dict[str, str] | None = None) -
 
 
 def describe_model(
-    spec: RunSpec, site: ClientId, *, validation: float | None = None, best: Measured | None = None
+    spec: RunSpec,
+    site: ClientId,
+    *,
+    validation: float | None = None,
+    best: Measured | None = None,
+    data: Mapping[str, Json] | None = None,
 ) -> dict[str, str]:
     """The metadata of a serving model; of the `best` one also its round, and how good it was. Where the site validates
-    on another share than the run says, that too: whoever measures the model later divides the data alike.
+    on another share than the run says, that too: whoever measures the model later divides the data alike. `data` is
+    what new samples have to be prepared by.
     """
     about = {"site": site, "classes": spec.model.classes, "spec": json.loads(spec.to_json())}
     about |= {} if validation in (None, spec.validation) else {"validation": validation}
+    about |= {"data": dict(data)} if data else {}
     about |= {} if best is None else {"best": asdict(best)}
     return {"pfl": json.dumps(about, sort_keys=True, separators=(",", ":"))}

@@ -86,7 +86,8 @@ class _Opened:
 
     def describe(self, best: Measured | None = None) -> dict[str, str]:
         """The metadata of a serving model of this run."""
-        return describe_model(self.spec, self.data.site, validation=self.validation, best=best)
+        local = self.data
+        return describe_model(self.spec, local.site, validation=self.validation, best=best, data=local.about)
 
     def make_ready(self) -> None:
         """Copy the first model for the next task while nobody waits for it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from pfl_client.settings import MOST_BAD
 from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import Description, Task
 
@@ -37,6 +38,8 @@ class DataFolder:
     """Share that this site holds back where it is large enough for that; None: what the run's specification says."""
     blind: bool = False
     """Leave the test parts out: a run that only chooses settings has nothing to measure on them."""
+    most_bad: float = MOST_BAD
+    """The share of picture files, rounded up, that may be unreadable."""
     cache: Path | None = None
     """Where decoded samples may be kept; None: in memory."""
     cache_bytes: int = 0

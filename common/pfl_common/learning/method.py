@@ -25,7 +25,7 @@ from pfl_common.learning.partition import BnPolicy, travelling
 from pfl_common.learning.pixels import Pixels
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
-from pfl_common.spec.run import ClientId, RunSpec, Task
+from pfl_common.spec.run import ClientId, Json, RunSpec, Task
 from pfl_common.tensors.state import Kept, State, load_into
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Up, Weighted
@@ -164,6 +164,8 @@ class LocalData:
     """A second test of samples that came about otherwise than `train` and `test`: measured, never learnt from."""
     augmentation: Augmentation | None = None
     """How training pictures are changed by chance, anew in each epoch; nothing else that is measured sees it."""
+    about: Mapping[str, Json] = field(default_factory=dict)
+    """What the site has said of its data and new samples have to be prepared by; it stays in the site's own model."""
 
     @property
     def counts(self) -> Tensor:

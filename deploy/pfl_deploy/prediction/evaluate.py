@@ -140,7 +140,8 @@ def _read_folder(predictor: Predictor, asked: Asked, missing: Missing) -> Labell
             f"a data folder has no part {asked.part!r}", expected=nearest(asked.part, (*PARTS, EVERY))
         )
     served = predictor.served
-    folder = DataFolder(asked.data, served.site, validation=served.validation)
+    # How many are missing is told at the end; --skip-bad says whether that is an error.
+    folder = DataFolder(asked.data, served.site, validation=served.validation, most_bad=1.0)
     local = data.load(folder, served.spec)
     parts = {
         "train": local.train,

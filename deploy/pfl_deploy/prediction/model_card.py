@@ -83,7 +83,8 @@ def _tell_preparation(own: Form) -> str:
     if own.kind == "image":
         channels, height, width = model.shape
         colour = "grey (ITU-R 601)" if channels == 1 else "RGB"
-        sized = f"turned upright (EXIF), {colour}, resized to {height} x {width} (Pillow bilinear), channels first"
+        shown = "rescaled and windowed (DICOM), turned upright (EXIF)"
+        sized = f"{shown}, {colour}, resized to {height} x {width} (Pillow bilinear), channels first"
         if own.dtype == torch.uint8:
             wide = _tell_range(
                 model, " of 16 bits become bytes: round(255 (x - low) / (high - low)), clipped"

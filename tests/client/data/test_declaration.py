@@ -31,6 +31,14 @@ def test_a_word_of_one_kind_names_the_kind(tmp_path: Path) -> None:
     assert Declared(None, layout="channels_last") == declare(tmp_path, layout="channels_last")
 
 
+def test_pictures_have_groups_and_a_window(tmp_path: Path) -> None:
+    """Of a table neither is said."""
+    said = declare(tmp_path, groups="folder", dicom_window=[40, 400])
+    assert Declared(None, groups="folder", dicom_window=(40, 400)) == said
+    with pytest.raises(DataError, match="says 'dicom_window' of data of the kind 'windows'"):
+        declare(tmp_path, kind="windows", dicom_window=[40, 400])
+
+
 def test_words_are_counted_or_hashed(tmp_path: Path) -> None:
     """Three numbers at least: padding, unknown, one word."""
     assert 3 == declare(tmp_path, vocabulary=3).vocabulary
@@ -54,6 +62,10 @@ def test_words_are_counted_or_hashed(tmp_path: Path) -> None:
         {"columns": ["age", ""]},
         {"columns": ["age", "age"]},
         {"kind": "picture"},
+        {"groups": "ward"},
+        {"dicom_window": [40]},
+        {"dicom_window": [40, 0]},
+        {"dicom_window": [40, True]},
         {"layout": ["channels_last"]},
     ],
 )

@@ -6,6 +6,8 @@ import hashlib
 import os
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -25,10 +27,10 @@ NAME = "1x-patient-smith.png"
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
     """Two classes of three images; between the first two of one lies a file that is none."""
-    for label in ("cat", "dog"):
+    for place, label in enumerate(("cat", "dog")):
         for n in range(3):
-            draw(tmp_path / "train" / label / f"{n}.png")
-        draw(tmp_path / "test" / label / "t.png")
+            draw(tmp_path / "train" / label / f"{n}.png", colour=100 * place + n)
+        draw(tmp_path / "test" / label / "t.png", colour=100 * place + 50)
     draw(tmp_path / "train" / "cat" / "10.png")
     (tmp_path / "train" / "cat" / NAME).write_text("no image")
     (tmp_path / "train" / "cat" / ".hidden").write_text("not shown by ls")
@@ -72,16 +74,16 @@ def test_no_permission_is_not_no_image(broken: Path, monkeypatch: pytest.MonkeyP
     """Said as such, in its own warning; a folder without any readable file says so too."""
     opening = image_decoding.Image.open
 
-    def refuse(path: Path) -> object:
-        if path.name in ("0.png", NAME):
-            raise PermissionError(13, "Permission denied", str(path))
-        return opening(path)
+    def refuse(file: BinaryIO) -> object:
+        if Path(file.name).name in ("0.png", NAME):
+            raise PermissionError(13, "Permission denied", file.name)
+        return opening(file)
 
     monkeypatch.setattr(image_decoding.Image, "open", refuse)
-    (words,) = data.describe(folder(broken)).warnings
+    (words,) = data.describe(folder(broken, most_bad=0.3)).warnings
     places = "file 2 of train/cat; file 5 of train/cat; file 1 of train/dog"
     assert f"3 of 10 files may not be read (Permission denied) and are left out: {places}" == words
-    monkeypatch.setattr(image_decoding.Image, "open", lambda path: refuse(path.with_name("0.png")))
+    monkeypatch.setattr(image_decoding.Image, "open", lambda file: refuse(SimpleNamespace(name="0.png")))
     with pytest.raises(
         DataError, match="none of the training files of site-3 may be read: Permission denied"
     ):
@@ -218,9 +220,9 @@ def test_pictures_are_let_go_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
     kept, alive = [], []
     reading = image_decoding.read
 
-    def read(path: Path, shape: tuple[int, ...], scale: object) -> object:
+    def read(path: Path, target: object) -> object:
         alive.append(sum(one() is not None for one in kept))
-        pixel = reading(path, shape, scale)
+        pixel = reading(path, target)
         kept.append(weakref.ref(pixel))
         return pixel
 
@@ -251,4 +253,4 @@ def test_arrays_are_looked_through(tmp_path: Path) -> None:
 
 def test_a_bad_file_that_cannot_even_be_opened_has_no_digest(tmp_path: Path) -> None:
     """Nothing is made up."""
-    assert "" == findings.BadFile("cat", 1, tmp_path / "gone.png", "it has gone").digest()
+    assert "" == findings.BadFile("file 1 of cat", tmp_path / "gone.png", "it has gone").digest()

@@ -68,3 +68,37 @@ def test_nothing_is_held_back_unasked_or_beside_a_validation_part(share: float, 
     """The site's own part is as good."""
     parts = make_parts([0] * 8, validation=validation)
     assert parts == hold_out(parts, share, site="a", classes=("x",))
+
+
+def divide_groups(labels: list[int], groups: list[str], share: float = 0.25) -> tuple[list[int], list[int]]:
+    """The places of the samples that stay, and of those held back."""
+    parts = make_parts(labels)
+    found = hold_out(parts, share, site="a", classes=("x", "y"), groups=groups)
+    train, held = (found[part].x.flatten().int().tolist() for part in ("train", "validation"))
+    return train, held
+
+
+def test_a_group_is_on_one_side() -> None:
+    """Ten patients of each class with four pictures, some with both: nobody is in both parts, and the shares hold."""
+    labels = [0] * 40 + [1] * 40
+    groups = [f"p{place // 4}" for place in range(40)] + [f"p{8 + place // 4}" for place in range(40)]
+    train, held = divide_groups(labels, groups)
+    assert sorted([*train, *held]) == list(range(80))
+    assert not {groups[place] for place in train} & {groups[place] for place in held}
+    for number in (0, 1):
+        assert sum(labels[place] == number for place in held) in range(6, 15)
+
+
+def test_groups_follow_from_their_names_alone() -> None:
+    """Samples in another order are divided alike."""
+    labels, groups = [0] * 12 + [1] * 12, [f"p{place // 3}" for place in range(24)]
+    _, held = divide_groups(labels, groups)
+    _, turned = divide_groups(labels[::-1], groups[::-1])
+    assert {groups[place] for place in held} == {groups[::-1][place] for place in turned}
+
+
+@pytest.mark.parametrize("groups", [["p"] * 6, ["p"] * 3 + ["q"] * 3])
+def test_a_class_of_one_group_stays_in_training(groups: list[str]) -> None:
+    """Held back, nobody would learn it."""
+    labels = [0, 0, 0, 1, 1, 1]
+    assert ([0, 1, 2, 3, 4, 5], []) == divide_groups(labels, groups)

@@ -34,7 +34,7 @@ def draw(path: Path, *, size: tuple[int, int] = (4, 4), colour: int | tuple[int,
     return path
 
 
-def folder(path: Path, **settings: bool) -> DataFolder:
+def folder(path: Path, **settings: Any) -> DataFolder:
     """A data folder of the site."""
     return DataFolder(path, SITE, **settings)
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from pfl_client import data
-from pfl_client.data import images
+from pfl_client.data import image_decoding
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 from pfl_common.learning.method import LocalData
@@ -44,8 +44,10 @@ def write(path: Path, seed: int) -> None:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that were decoded."""
     names: list[str] = []
-    real = images.read_one
-    monkeypatch.setattr(images, "read_one", lambda path, run: (names.append(path.name), real(path, run))[1])
+    real = image_decoding.read
+    monkeypatch.setattr(
+        image_decoding, "read", lambda path, target: (names.append(path.name), real(path, target))[1]
+    )
     return names
 
 

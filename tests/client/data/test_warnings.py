@@ -45,6 +45,14 @@ def test_classes_that_only_one_part_has() -> None:
     assert words.startswith("no test samples:")
 
 
+def test_classes_of_very_different_size() -> None:
+    """From ten times on, the largest against the smallest; counts are not told, only how many times."""
+    assert [] == remark(counts("a" * 19 + "bb", "ab"), STRICT)
+    (words,) = remark(counts("a" * 21 + "bb" + "ccc", "abc"), LAX)
+    assert "'a' has 10 times the training samples of 'b'" in words
+    assert "macro-F1" in words
+
+
 def test_sizes_of_images() -> None:
     """The three that are most often there are named."""
     sizes = Counter({(8, 9): 4, (7, 7): 1, (6, 6): 3, (5, 5): 2})

@@ -35,12 +35,12 @@ def said(found: list[Check], level: str = "") -> str:
 
 def write_pictures(folder: Path, *, sizes: tuple[int, ...] = (16,), mode: str = "L") -> Path:
     """Pictures in class folders."""
-    for part, count in (("train", 6), ("test", 3)):
+    for part, count, lighter in (("train", 6, 0), ("test", 3, 20)):
         for place, name in enumerate(("ill", "well")):
             (folder / part / name).mkdir(parents=True)
             for number in range(count):
                 size = sizes[number % len(sizes)]
-                shade = np.full((size, size), 40 + 90 * place + number, dtype=np.uint8)
+                shade = np.full((size, size), 40 + 90 * place + number + lighter, dtype=np.uint8)
                 Image.fromarray(shade).convert(mode).save(folder / part / name / f"{number}.png")
     return folder
 
@@ -112,7 +112,7 @@ def test_a_file_that_may_not_be_read_is_no_broken_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thing is to be done about it."""
-    closed = BadFile("train/ill", 2, tmp_path / "1.png", "no permission to read it", denied=True)
+    closed = BadFile("file 2 of train/ill", tmp_path / "1.png", "no permission to read it", denied=True)
     found = Findings("images in parts", unreadable=(closed,))
     monkeypatch.setattr(data, "look_through", lambda folder: found)
     (check,) = [check for check in look(tmp_path) if check.about == "unreadable file"]

@@ -12,6 +12,7 @@ from PIL import Image
 
 from pfl_client import data
 from pfl_client.data import image_decoding
+from pfl_client.data.image_decoding import Target
 from pfl_client.trainer_process.api import DataFolder
 from tests.client.data.test_images import draw, folder, spec
 
@@ -42,7 +43,7 @@ def photograph(path: Path, size: tuple[int, int], *, orientation: int = 1, form:
         (8, "top"),
     ],
 )
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "WEBP"])
 def test_a_picture_stands_as_its_camera_was_held(
     tmp_path: Path, orientation: int, light: str, form: str
 ) -> None:
@@ -107,8 +108,8 @@ def test_a_jpeg_is_decoded_smaller_and_always_alike(tmp_path: Path) -> None:
     coarse = Image.fromarray(rng.integers(0, 255, (15, 20, 3), dtype=np.uint8)).resize((1600, 1200))
     file = tmp_path / "1.jpg"
     coarse.save(file, quality=95)
-    quick = image_decoding.read(file, (3, 60, 80))
-    assert quick.equal(image_decoding.read(file, (3, 60, 80)))
+    quick = image_decoding.read(file, Target((3, 60, 80)))
+    assert quick.equal(image_decoding.read(file, Target((3, 60, 80))))
     slow = image_decoding.fit(Image.open(file).convert("RGB"), (3, 60, 80))
     assert float((quick.float() - slow.float()).abs().mean()) < 1
 
@@ -117,4 +118,4 @@ def test_a_jpeg_of_the_runs_size_is_decoded_as_it_is(tmp_path: Path) -> None:
     """Nothing is left out of a picture that is not made smaller."""
     file = photograph(tmp_path / "1.jpg", (56, 42))
     whole = np.asarray(Image.open(file).convert("RGB"))
-    assert whole.tolist() == image_decoding.read(file, (3, 42, 56)).permute(1, 2, 0).tolist()
+    assert whole.tolist() == image_decoding.read(file, Target((3, 42, 56))).permute(1, 2, 0).tolist()
