@@ -13,10 +13,15 @@ from pfl_common.spec.messages import Blob, Gathering, Joined, Over
 
 
 def end(
-    over: Over, *, marks: tuple[int, ...] = (1,), model: str | None = "m", stays: bool = False
+    over: Over,
+    *,
+    marks: tuple[int, ...] = (1,),
+    model: str | None = "m",
+    best: str | None = None,
+    stays: bool = False,
 ) -> list[Any]:
     """The lines for this end, at a site with these generations and this model."""
-    folder: Any = SimpleNamespace(vault=SimpleNamespace(marks=lambda: marks), model=model)
+    folder: Any = SimpleNamespace(vault=SimpleNamespace(marks=lambda: marks), model=model, best_model=best)
     with capture_logs() as said:
         tell_end(over, folder, {"rounds": 3}, stays=stays)
     return said
@@ -31,8 +36,14 @@ def test_a_site_that_had_its_part() -> None:
         line["model"],
         line["rounds"],
     )
-    assert "words" not in line
+    assert not {"words", "best_model"} & line.keys()
     assert "counted_in_rounds" not in end(Over("done", "", None))[0]
+
+
+def test_a_site_that_keeps_the_best() -> None:
+    """Where both models lie, and why the run ended before its last round."""
+    (line,) = end(Over("finished", "ended early", 2), best="b")
+    assert ("m", "b", "ended early") == (line["model"], line["best_model"], line["words"])
 
 
 def test_a_site_that_was_never_counted() -> None:
