@@ -98,7 +98,7 @@ def test_another_system_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_trainer_reads_more_than_it_may_have(tmp_path: Path) -> None:
     """Its samples lie on the disk. Without a cache the task is declined in words, and the trainer lives."""
-    shape = (300, 3, 224, 224)
+    shape = (250, 3, 224, 224)
     for part, count in (("train", shape[0]), ("test", 4)):
         np.savez(
             tmp_path / f"{part}.npz", x=np.full((count, *shape[1:]), 0.5, np.float32), y=np.arange(count) % 2

@@ -18,7 +18,6 @@ from pfl_deploy.prediction import export as exporting
 from pfl_deploy.prediction.graph import Graph
 from tests.client.data.written import write_table, write_texts, write_windows
 from tests.client.prediction.served import finish_site
-from tests.client.support.runs import write_arrays
 from tests.deploy.prediction.finished import finish
 from tests.words import check_clear, speak
 
@@ -179,15 +178,3 @@ def test_wrong_words(tmp_path: Path) -> None:
         check_clear(speak(main, "export", model, *words), 2, phrase)
     assert model.is_file()
     assert exporting.ENDINGS.keys() == set(FORMS)
-
-
-def test_scaled_channels_are_in_the_graph(tmp_path: Path) -> None:
-    """It takes the site's bytes as they are; its card says what becomes of them. Changes by chance are not in it."""
-    folders = [write_arrays(tmp_path / name, seed=at) for at, name in enumerate(("a", "b"))]
-    sites = finish(
-        folders, tmp_path / "state", method="fedavg", backbone="mlp", normalise="agreed", augment="medical"
-    )
-    model = next(sites.glob("a/**/serving.safetensors"))
-    assert exported(model, "torch", tmp_path / "m.pt2")["difference"] < 1e-5
-    [mean] = Predictor.load(model).served.spec.model.pixel_mean
-    assert f"mean {mean:.6g}" in next(tmp_path.glob("m*.md")).read_text()

@@ -1,12 +1,17 @@
 """Samples are drawn as they could occur; differences are seen, infinities too."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from pfl_client.prediction import Predictor
 from pfl_common.spec.run import Model
-from pfl_deploy.prediction.graph import Form, differ
+from pfl_deploy.prediction import model_card
+from pfl_deploy.prediction.graph import Form, Graph, differ, expect
+from tests.client.support.runs import write_arrays
+from tests.deploy.prediction.finished import finish
 
 
 @pytest.mark.parametrize(
@@ -59,3 +64,17 @@ def test_differences_are_seen() -> None:
     assert math.inf == differ([torch.tensor([[1.0, 3.0, 200.0]])], [one])
     assert math.inf == differ([one[:, :2]], [one])
     assert math.inf == differ([torch.full((1, 1), math.nan)], [torch.zeros(1, 1)])
+
+
+def test_scaled_channels_are_in_the_graph(tmp_path: Path) -> None:
+    """It takes the site's bytes as they are; its card says what becomes of them. Changes by chance are not in it."""
+    folders = [write_arrays(tmp_path / name, seed=at) for at, name in enumerate(("a", "b"))]
+    run = {"method": "fedavg", "rounds": 1, "backbone": "mlp", "normalise": "agreed", "augment": "medical"}
+    sites = finish(folders, tmp_path / "state", **run)
+    predictor = Predictor.load(next(sites.glob("a/**/serving.safetensors")))
+    graph = Graph(predictor)
+    samples = graph.form.draw(7)
+    with torch.no_grad():
+        assert 0.0 == differ(graph(samples), expect(predictor, graph.form, samples))
+    [mean] = predictor.served.spec.model.pixel_mean
+    assert f"mean {mean:.6g}" in model_card.write(predictor, tmp_path / "m.onnx", "onnx", "")

@@ -35,7 +35,7 @@ def test_a_run_with_everything(machine: Machine, tmp_path: Path) -> None:
     """Two sites whose trainers are held to a limit; in one process, and in memory, the same bytes come out."""
     folders = [files(tmp_path / name, 12).path for name in ("clinic_a", "clinic_b")]
     (tmp_path / "run.toml").write_text(AUGMENT)
-    words = ["--method", "fedavg", "--rounds", "2", "--backbone", "mlp", "--normalise", "agreed"]
+    words = ["--method", "fedavg", "--rounds", "1", "--backbone", "mlp", "--normalise", "agreed"]
     server = machine.server(*words, "--config", tmp_path / "run.toml")
     clients = [machine.client(folder, "--memory-limit", "1G") for folder in folders]
     assert [0, 0] == [machine.finish(c, log=f.name) for c, f in zip(clients, folders, strict=True)]
