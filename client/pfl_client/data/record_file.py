@@ -50,7 +50,7 @@ class RecordFile:
 
         JSON lines are read once for their names alone: not every line has to name every column.
         """
-        self._path, self._called, self._headless = path, called, headless
+        self._path, self.called, self._headless = path, called, headless
         self._kind = path.suffix.lower()
         with self._explained():
             self.names = self._name()
@@ -63,7 +63,7 @@ class RecordFile:
         Without `bad` the first row that cannot be read is an error; with it such rows are told of and left out.
         """
         wanted = self.names if columns is None else tuple(columns)
-        find_columns(wanted, self.names, called=self._called)
+        find_columns(wanted, self.names, called=self.called)
         with self._explained():
             if self._kind == ".parquet":
                 yield from parquet_file.read(self._path, wanted, most=most)
@@ -85,7 +85,7 @@ class RecordFile:
         if self._kind == ".jsonl":
             return _read_json(stream, wanted, bad)
         names, lines = _read_csv(stream, headless=self._headless)
-        return _pick(lines, find_columns(wanted, names, called=self._called), len(names), bad)
+        return _pick(lines, find_columns(wanted, names, called=self.called), len(names), bad)
 
     def _open(self) -> IO[str]:
         return self._path.open(newline="", encoding="utf-8-sig")
@@ -93,7 +93,7 @@ class RecordFile:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Errors in our own words: those of others may show a cell."""
-        called = self._called
+        called = self.called
         try:
             yield
             return

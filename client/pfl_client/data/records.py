@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TypeAlias
 
 from pfl_common.errors import DataError, nearest
@@ -68,7 +69,7 @@ def as_text(value: object) -> str:
 
 def read_number(cell: str) -> float:
     """The number of a cell, NaN if it is missing; ValueError says in words what it is instead."""
-    if not cell:
+    if is_missing(cell):
         return math.nan
     try:
         number = float(cell)
@@ -77,6 +78,20 @@ def read_number(cell: str) -> float:
     if abs(number) > LARGEST_NUMBER:
         raise ValueError("is not finite")
     return number
+
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null"})
+"""Cells that hold nothing, however they are written."""
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell holds nothing."""
+    return not cell or (len(cell) <= 4 and cell.lower() in MISSING)
+
+
+def plain_text(cell: str) -> str:
+    """A cell's text in one spelling, empty where it is missing."""
+    return "" if is_missing(cell) else unicodedata.normalize("NFC", cell)
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -110,10 +125,10 @@ def find_columns(wanted: Sequence[str], names: Sequence[str], *, called: str) ->
     return [places[name] for name in wanted]
 
 
-def wrong_cell(called: str, line: int, column: str, why: str) -> DataError:
-    """An error about one cell, which it names by its place."""
+def wrong_cell(called: str, line: int, why: str) -> DataError:
+    """An error about one cell; `why` names its column."""
     return DataError(
-        f"{called}, line {line}: the cell in column {show_column(column)} {why}",
+        f"{called}, line {line}: {why}",
         expected="a cell like the others of its column",
         advice="correct that line",
     )
@@ -122,3 +137,12 @@ def wrong_cell(called: str, line: int, column: str, why: str) -> DataError:
 def show_column(name: str) -> str:
     """A column's name, cut to what a line can hold."""
     return repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")
+
+
+def select(records: Records, keep: Sequence[bool]) -> Records:
+    """Some of the rows."""
+    return Records(
+        tuple(compress(records.places, keep)),
+        tuple(compress(records.lines, keep)),
+        {name: tuple(compress(cells, keep)) for name, cells in records.columns.items()},
+    )

@@ -18,7 +18,7 @@ from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, RunSpec
-from pfl_server.decisions import input_choice
+from pfl_server.decisions import input_choice, table_choice
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
 from pfl_server.run.memory_estimate import estimate, explain_end
@@ -69,6 +69,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         standardise=settings.standardise,
         words=settings.vocabulary,
         length=settings.length,
+        fewest_sites=settings.fewest_sites,
     )
     # A list that was fixed is every site's list: a site with another class was not let in.
     listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
@@ -87,7 +88,8 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         repeatable=settings.threads == 1,
         versions=versions(model.backbone) | {REPORTS: "told"},
         chosen=explain_backbone(model, wish)
-        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean)),
+        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
+        | table_choice.explain(sites, model.table, standardise=wish.standardise == "agreed"),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
         packages=plugins.pin(method.name, model.backbone),
     )

@@ -71,7 +71,7 @@ class RunHost:
             settings.method,
             self.notices,
             wanted=_describe_wanted(settings),
-            rules=Rules(settings.classes, settings.vocabulary, all_here=all_here),
+            rules=Rules(settings.classes, settings.vocabulary, settings.fewest_sites, all_here=all_here),
         )
         self.played: Played | None = None
         self._stop = asyncio.Event()
