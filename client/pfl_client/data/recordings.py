@@ -84,7 +84,7 @@ class Recordings:
 def are_recordings(found: PictureFolders, declared: Declared) -> bool:
     """Whether the files in the folders of the classes are recordings; data.json can say it."""
     own = [is_record_file(one.path) for part in found.parts.values() for one in part]
-    if declared.kind == "windows" and not all(own):
+    if declared.kind == "windows" and any(own) and not all(own):
         raise DataError(
             f"{FILE} says 'windows' for 'kind', and {own.count(False)} of {len(own)} files are no files of rows",
             expected="recordings as .csv, .parquet or .jsonl in the folder of each class",

@@ -66,8 +66,8 @@ def describe(rows: LabelledRows, declared: Declared) -> Description:
 def tell(said: Description, declared: Declared) -> str:
     """What a site tells of its words, described for its own log."""
     return {
-        "words": f"{len(said.words)} words that at least {declared.fewest_told} texts have, for the run's list that each "
-        'site gets; without "tell_vocabulary" in data.json none is told',
+        "words": f"{len(said.words)} words that at least {declared.fewest_told} texts have, for the run's list that "
+        'each site gets; without "tell_vocabulary" in data.json none is told',
         "withheld": "no word: the coordinator's --vocabulary has to name the run's list",
         "hashed": f"no word, only that words are hashed to {said.tokens} numbers; with "
         '"tell_vocabulary": true in data.json frequent ones are told by name',
