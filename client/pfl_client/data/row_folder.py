@@ -51,21 +51,10 @@ class RowFolder:
         return read(self.rows, self.folder, spec)
 
 
-def recognise(found: RowFiles, declared: Declared) -> RowKind:
-    """What the rows are; no row is read, only the names of the columns."""
-    first = next(iter(found.parts.values()))
-    return recognise_rows(RecordFile(first, called=first.name).names, declared, called=first.name)
-
-
 def read(found: RowFiles, declared: Declared, folder: DataFolder) -> RowFolder:
-    """The rows of a folder that holds texts or a table; a list of pictures is not read here."""
-    first, kind = next(iter(found.parts.values())), recognise(found, declared)
-    if kind == "pictures":
-        raise DataError(
-            f"{first.name} is a list of pictures",
-            expected="a table, or texts",
-            advice="put the pictures in folders of their classes",
-        )
+    """The classes and patients of a folder's rows; their cells are read when they are asked for."""
+    first = next(iter(found.parts.values()))
+    kind = recognise_rows(RecordFile(first, called=first.name).names, declared, called=first.name)
     if beside := [part for part in PARTS if (folder.path / part).is_dir()]:
         raise DataError(
             f"the data folder holds {first.name} and the folder {', '.join(beside)}",

@@ -1,4 +1,7 @@
-"""Recognises what a file of rows holds, by the names of its columns: a list of pictures, texts, or a table."""
+"""Recognises what a file of rows holds, by the names of its columns: texts, or a table.
+
+A list of pictures never comes here: the layout of the data folder knows it by its own columns.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,20 @@ from typing import Literal, TypeAlias
 
 from pfl_client.data.declaration import FILE, Declared
 from pfl_client.data.labelled_rows import LABEL, PATIENT
+from pfl_client.data.picture_list import FILE_COLUMNS
 from pfl_client.data.records import plain_name, show_column
 from pfl_common.errors import DataError
 
-RowKind: TypeAlias = Literal["pictures", "texts", "table"]
+RowKind: TypeAlias = Literal["texts", "table"]
 
-PICTURE_COLUMNS = ("file", "image", "path")
-"""Columns that name the file of a picture."""
 TEXT = "text"
 """The column of a text."""
 
 
 def recognise_rows(names: Sequence[str], declared: Declared, *, called: str) -> RowKind:
     """What the rows are, unless data.json says it; refused is what could be two things, or is none."""
-    pictures = next((name for name in PICTURE_COLUMNS if name in names), "")
     if declared.kind is not None:
-        return _as_declared(declared, pictures, names, called=called)
-    if pictures:
-        return "pictures"
+        return _as_declared(declared, names, called=called)
     if TEXT not in names:
         return "table"
     roles = {TEXT, plain_name(declared.label or LABEL), plain_name(declared.patient or PATIENT)}
@@ -38,7 +37,7 @@ def recognise_rows(names: Sequence[str], declared: Declared, *, called: str) -> 
     return "texts"
 
 
-def _as_declared(declared: Declared, pictures: str, names: Sequence[str], *, called: str) -> RowKind:
+def _as_declared(declared: Declared, names: Sequence[str], *, called: str) -> RowKind:
     if declared.kind == "table":
         if declared.columns is not None:
             raise DataError(
@@ -49,9 +48,7 @@ def _as_declared(declared: Declared, pictures: str, names: Sequence[str], *, cal
         return "table"
     if declared.kind == "tokens" and TEXT in names:
         return "texts"
-    if declared.kind == "image" and pictures:
-        return "pictures"
-    needs = {"tokens": f"a column {TEXT!r}", "image": f"a column {' or '.join(map(repr, PICTURE_COLUMNS))}"}
+    needs = {"tokens": f"a column {TEXT!r}", "image": f"a column {' or '.join(map(repr, FILE_COLUMNS))}"}
     raise DataError(
         f"{FILE} says {declared.kind!r} for 'kind', and {called} is a file of rows"
         + (f" without {needs[declared.kind]}" if declared.kind in needs else ""),

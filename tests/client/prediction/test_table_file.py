@@ -68,5 +68,5 @@ def test_other_encodings_and_widths_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"age,weight\n\xff\xfe,1\n")
     with pytest.raises(DataError, match="is not UTF-8"):
         list(read_table(tmp_path / "t.csv", NAMED, most=2, bad=lambda row, why: None))
-    with pytest.raises(DataError, match="3 columns, the run's have 2"):
+    with pytest.raises(DataError, match="3 columns of numbers, the run's have 2"):
         read(tmp_path / "w.csv", "1,2,3\n", Columns(2))
