@@ -216,7 +216,8 @@ def find_roles(names: Sequence[str], declared: Declared, *, called: str) -> Role
             expected="two columns",
             advice="correct it",
         )
-    return Roles(label, patient, tuple(n for n in names if n not in (label, patient, *left)))
+    taken = {label, *left, *([patient] if patient else [])}
+    return Roles(label, patient, tuple(name for name in names if name not in taken))
 
 
 def _no_column(name: str, names: Sequence[str], *, called: str) -> DataError:
@@ -231,8 +232,16 @@ def _no_column(name: str, names: Sequence[str], *, called: str) -> DataError:
 def _identify(rows: Records) -> list[str]:
     """A digest of each row, which depends neither on its place nor on the order of its columns."""
     names = sorted(rows.columns)
-    cells = zip(*(rows.columns[name] for name in names), strict=True)
+    cells = zip(*(map(_canonical, rows.columns[name]) for name in names), strict=True)
     return [hashlib.sha256(repr((names, row)).encode()).hexdigest()[:32] for row in cells]
+
+
+def _canonical(cell: str) -> str:
+    """A number however many digits it is written with."""
+    try:
+        return repr(float(cell))
+    except ValueError:
+        return plain_text(cell)
 
 
 def _ignore(_: int, _why: str) -> None:

@@ -22,6 +22,7 @@ from pfl_client.data.records import (
     as_text,
     check_names,
     find_columns,
+    plain_cell,
     plain_name,
     show_column,
 )
@@ -163,7 +164,7 @@ def _csv_lines(reader: Reader) -> _Lines:
 def _pick(lines: _Lines, columns: Sequence[int], width: int, bad: Bad) -> Rows:
     for place, (line, cells) in enumerate(lines, start=1):
         if len(cells) == width:
-            yield place, line, [cells[column].strip() for column in columns]
+            yield place, line, [plain_cell(cells[column]) for column in columns]
         else:
             bad(place, f"line {line} has {len(cells)} cells, the table has {width} columns")
 

@@ -54,7 +54,7 @@ def as_text(value: object) -> str:
         case str():
             if len(value) > LONGEST_CELL:
                 raise ValueError(f"has more than {LONGEST_CELL} letters")
-            return value.strip()
+            return plain_cell(value)
         case bool():
             return "true" if value else "false"
         case float():
@@ -65,6 +65,12 @@ def as_text(value: object) -> str:
             return str(value)
         case _:
             raise ValueError("is neither a number nor a text")
+
+
+def plain_cell(text: str) -> str:
+    """The text of a cell; "72.0" is "72", for that is how some programs write whole numbers beside a missing one."""
+    cell = text.strip()
+    return cell[:-2] if cell.endswith(".0") and cell[:-2].removeprefix("-").isdecimal() else cell
 
 
 def read_number(cell: str) -> float:

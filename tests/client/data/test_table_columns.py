@@ -1,0 +1,83 @@
+"""What a site tells of its columns: sums as numpy has them, and categories that enough patients have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from pfl_client.data.declaration import Declared, Hashed
+from pfl_client.data.table_columns import Tally, conclude, remark_columns
+from pfl_common.errors import DataError
+from pfl_common.spec.table_schema import SeenColumn
+
+SAID = Declared()
+
+
+def tallied(cells: Sequence[str], owners: Sequence[str] = (), *, block: int = 4, fewest: int = 2) -> Tally:
+    tally = Tally("c", fewest)
+    for start in range(0, len(cells), block):
+        own = cells[start : start + block]
+        named = owners[start : start + block] or [str(start + at) for at in range(len(own))]
+        tally.add(own, named, [f"train.csv, line {start + at + 2}" for at in range(len(own))])
+    return tally
+
+
+def told(tally: Tally, said: Declared = SAID) -> SeenColumn:
+    [column] = conclude([tally], said)
+    return column
+
+
+def test_sums_are_those_over_all_numbers_that_are_there() -> None:
+    """Block by block as at once, also of large numbers that differ little."""
+    values = 1e6 + np.random.default_rng(0).normal(0, 1e-2, 50)
+    column = told(tallied([*map(repr, values.tolist()), "", "NA"]))
+    assert (50, True, False) == (column.count, column.missing, column.categorical)
+    mean = column.total / 50
+    assert abs(mean - values.mean()) < 1e-9
+    assert abs(column.square / 50 - mean**2 - values.var()) < 1e-3
+    assert abs(column.total - values.sum()) < 1e-6
+
+
+def test_sums_over_few_numbers_are_not_told_and_a_site_can_hide_its_own() -> None:
+    """Over one row they would be that row."""
+    assert SeenColumn("c") == told(tallied(["1", "2", "3", "4"]))
+    assert 5 == told(tallied(["1", "2", "3", "4", "5"])).count
+    assert SeenColumn("c") == told(tallied(["1", "2", "3", "4", "5"]), Declared(tell_counts=False))
+
+
+def test_categories_are_told_that_enough_patients_have() -> None:
+    """Three rows of one patient are one patient."""
+    tally = tallied(["a", "a", "b", "b", "b", "c"], ["p", "q", "r", "r", "r", "s"])
+    assert SeenColumn("c", True, categories=("a",)) == told(tally)
+    assert SeenColumn("c", True) == told(tally, Declared(tell_categories=False))
+    assert SeenColumn("c", True, hashed=8) == told(tally, Declared(tell_categories=Hashed(8)))
+
+
+def test_names_of_patients_are_never_told() -> None:
+    """What nobody shares with others is not told, nor what is too much to be categories."""
+    tally = tallied([f"name {number}" for number in range(40)])
+    assert () == told(tally).categories
+    [words] = remark_columns([tally], conclude([tally], SAID), SAID)
+    assert '"leave_out"' in words
+    assert "name 3" not in words
+    many = tallied([f"code {number // 2}" for number in range(2 * 1001)], block=4096)
+    assert () == told(many).categories
+
+
+def test_a_text_among_numbers_is_an_error_that_names_its_line() -> None:
+    """Unless the column is said to hold categories."""
+    tally = tallied(["1", "2", "<5 secret", "4"])
+    with pytest.raises(DataError) as error:
+        conclude([tally], SAID)
+    assert "train.csv, line 4: the cell in column 'c' is no number, 3 others are" == error.value.seen
+    assert "secret" not in str(error.value)
+    assert told(tally, Declared(categorical=("c",))).categorical
+
+
+def test_a_column_without_values_is_not_told() -> None:
+    """It is as one that is not there."""
+    tally = tallied(["", "NA"])
+    assert () == conclude([tally], SAID)
+    assert ["the column 'c' has no value in any row"] == remark_columns([tally], (), SAID)
