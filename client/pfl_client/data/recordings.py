@@ -21,7 +21,7 @@ from pfl_client.data.forms import Form
 from pfl_client.data.layout import PARTS, PictureFolders
 from pfl_client.data.picture import Picture
 from pfl_client.data.record_file import RecordFile, is_record_file
-from pfl_client.data.records import Records, plain_name, read_number, show_column, wrong_cell
+from pfl_client.data.records import Records, plain_name, read_numbers, show_column, wrong_cell
 from pfl_client.data.scaling import Floats
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
@@ -128,18 +128,12 @@ def read_one(path: Path, cut: Cut, channels: tuple[str, ...] = (), *, called: st
 
 def _numbers(block: Records, name: str, called: str) -> Floats:
     """One channel of some steps: a window has no place for a missing value."""
-    numbers = np.empty(len(block), np.float32)
-    for place, cell in enumerate(block.columns[name]):
-        try:
-            numbers[place] = read_number(cell)
-        except ValueError as error:
-            raise wrong_cell(
-                called, block.lines[place], f"the cell in column {show_column(name)} {error}"
-            ) from None
+    numbers, bad = read_numbers(block.columns[name])
     if (gone := np.isnan(numbers)).any():
-        line = block.lines[int(gone.argmax())]
-        raise wrong_cell(called, line, f"the cell in column {show_column(name)} is missing")
-    return numbers
+        place = int(gone.argmax())
+        why = bad.get(place, "is missing")
+        raise wrong_cell(called, block.lines[place], f"the cell in column {show_column(name)} {why}")
+    return numbers.astype(np.float32)
 
 
 def _common_channels(found: PictureFolders, cut: Cut) -> tuple[str, ...]:

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from pfl_common.errors import DataError, nearest
 from pfl_common.spec.data_description import LARGEST_NUMBER, LONGEST_COLUMN, MOST_COLUMNS
 
@@ -98,6 +101,23 @@ def is_missing(cell: str) -> bool:
 def plain_text(cell: str) -> str:
     """A cell's text in one spelling, empty where it is missing."""
     return "" if is_missing(cell) else unicodedata.normalize("NFC", cell)
+
+
+def read_numbers(cells: Sequence[str]) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+    """The numbers of a column, NaN where one is missing or none; for the latter their places, and why."""
+    try:
+        numbers = np.array([cell or "nan" for cell in cells], np.float64)
+        if not (np.abs(numbers) > LARGEST_NUMBER).any():
+            return numbers, {}
+    except ValueError:
+        numbers = np.empty(len(cells), np.float64)
+    bad: dict[int, str] = {}
+    for place, cell in enumerate(cells):
+        try:
+            numbers[place] = read_number(cell)
+        except ValueError as error:
+            numbers[place], bad[place] = math.nan, str(error)
+    return numbers, bad
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from pfl_client.data.declaration import FILE, Declared, Hashed
-from pfl_client.data.records import is_missing, plain_name, plain_text, read_number, show_column
+from pfl_client.data.records import is_missing, plain_name, plain_text, read_numbers, show_column
 from pfl_common.errors import DataError
 from pfl_common.spec.data_description import FEWEST_SUMMED, LONGEST_CATEGORY, MOST_CATEGORIES
 from pfl_common.spec.table_schema import SeenColumn
 
 MOST_COUNTED = 20_000
 """Categories that are counted in a column: one with more holds identifiers or free text."""
+
+Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass
@@ -26,8 +29,6 @@ class Tally:
     """
 
     name: str
-    fewest: int
-    """Samples, or patients, that a category has to occur in to be told."""
     rows: int = 0
     missing: int = 0
     texts: int = 0
@@ -36,96 +37,94 @@ class Tally:
     count: int = 0
     mean: float = 0.0
     about: float = 0.0
-    owners: dict[str, set[str]] = field(default_factory=dict)
-    """By category: who has it, at most `fewest` of them."""
-    crowded: bool = False
-    """More categories than are counted."""
 
-    def add(self, cells: Sequence[str], owners: Sequence[str], where: Sequence[str]) -> None:
-        """Some rows' cells, whose each is, and where it stands."""
-        numbers: list[float] = []
-        for cell, owner, place in zip(cells, owners, where, strict=True):
-            self.rows += 1
-            if is_missing(cell):
-                self.missing += 1
-                continue
-            self._note(plain_text(cell), owner)
-            try:
-                numbers.append(read_number(cell))
-            except ValueError:
-                self.texts += 1
-                self.first_text = self.first_text or place
-        self._sum(np.array(numbers, np.float64))
+    def add(self, cells: Sequence[str], lines: Sequence[int], *, called: str) -> None:
+        """Some rows' cells, and where they stand."""
+        values, bad = read_numbers(cells)
+        numbers = values[~np.isnan(values)]
+        self.rows += len(cells)
+        self.missing += len(cells) - len(numbers) - len(bad)
+        self.texts += len(bad)
+        if bad and not self.first_text:
+            self.first_text = f"{called}, line {lines[min(bad)]}"
+        self._sum(numbers)
 
     @property
     def empty(self) -> bool:
         """Whether no row has a value."""
         return self.missing == self.rows
 
-    @property
-    def is_numeric(self) -> bool:
-        """Whether all cells that are there are numbers."""
-        return not self.texts
+    def holds_categories(self, declared: Declared) -> bool:
+        """Whether its cells are names; a text among numbers is an error, unless data.json says that they are names."""
+        if self.name in map(plain_name, declared.categorical):
+            return True
+        if self.texts and self.count > self.texts:
+            raise DataError(
+                f"{self.first_text}: the cell in column {show_column(self.name)} is no number, {self.count} others are",
+                expected="numbers, or nothing where the value is missing",
+                advice=f"correct it ({self.texts} of that kind), or say in {FILE} that they are categories: "
+                f'{{"categorical": ["..."]}}',
+            )
+        return self.texts > 0
 
-    def told_categories(self) -> tuple[str, ...]:
-        """Categories of enough samples or patients; none where there are too many of them."""
-        if self.crowded:
-            return ()
-        told = [name for name, own in self.owners.items() if len(own) >= self.fewest and _tellable(name)]
-        return tuple(sorted(told)) if len(told) <= MOST_CATEGORIES else ()
-
-    def _note(self, category: str, owner: str) -> None:
-        own = self.owners.get(category)
-        if own is None:
-            if len(self.owners) >= MOST_COUNTED:
-                self.crowded = True
-                return
-            own = self.owners[category] = set()
-        if len(own) < self.fewest:
-            own.add(owner)
-
-    def _sum(self, numbers: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+    def _sum(self, numbers: Floats) -> None:
         if not len(numbers):
             return
         mean = float(numbers.mean())
         about = float(((numbers - mean) ** 2).sum())
-        total = self.count + len(numbers)
-        apart = mean - self.mean
+        total, apart = self.count + len(numbers), mean - self.mean
         self.about += about + apart * apart * self.count * len(numbers) / total
         self.mean += apart * len(numbers) / total
         self.count = total
+
+
+@dataclass
+class Categories:
+    """Who has each category of a column, as far as it has to be known: no more than `fewest` samples or patients."""
+
+    fewest: int
+    owners: dict[str, set[str]] = field(default_factory=dict)
+    crowded: bool = False
+    """More categories than are counted; none is kept then."""
+
+    def add(self, cells: Sequence[str], owners: Sequence[str]) -> None:
+        """Some rows' cells, and whose each is."""
+        for cell, owner in zip(cells, owners, strict=True):
+            if self.crowded or is_missing(cell):
+                continue
+            own = self.owners.setdefault(plain_text(cell), set())
+            if len(own) < self.fewest:
+                own.add(owner)
+            if len(self.owners) > MOST_COUNTED:
+                self.crowded, self.owners = True, {}
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Those of enough samples or patients; none where there are too many of them."""
+        told = [name for name, own in self.owners.items() if len(own) >= self.fewest and _tellable(name)]
+        return tuple(sorted(told)) if len(told) <= MOST_CATEGORIES else ()
 
 
 def _tellable(name: str) -> bool:
     return len(name) <= LONGEST_CATEGORY and name.isprintable()
 
 
-def conclude(tallies: Iterable[Tally], declared: Declared) -> tuple[SeenColumn, ...]:
+def conclude(
+    tallies: Iterable[Tally], categories: Mapping[str, Categories], declared: Declared
+) -> tuple[SeenColumn, ...]:
     """What the site tells of its columns; one without any value is told as little as one that is not there."""
-    said = {plain_name(name) for name in declared.categorical}
-    return tuple(_tell(tally, declared, tally.name in said) for tally in tallies if not tally.empty)
+    return tuple(_tell(tally, categories, declared) for tally in tallies if not tally.empty)
 
 
-def _tell(tally: Tally, declared: Declared, categorical: bool) -> SeenColumn:
-    numbers = tally.rows - tally.missing - tally.texts
-    if not categorical and tally.texts and numbers > tally.texts:
-        raise DataError(
-            f"{tally.first_text}: the cell in column {show_column(tally.name)} is no number, {numbers} others are",
-            expected="numbers, or nothing where the value is missing",
-            advice=f"correct it ({tally.texts} of that kind), or say in {FILE} that they are categories: "
-            f'{{"categorical": ["..."]}}',
-        )
+def _tell(tally: Tally, categories: Mapping[str, Categories], declared: Declared) -> SeenColumn:
     missing = tally.missing > 0
-    if categorical or not tally.is_numeric:
+    if tally.holds_categories(declared):
         hashed = declared.tell_categories.hashed if isinstance(declared.tell_categories, Hashed) else 0
-        told = tally.told_categories() if declared.tell_categories is True else ()
+        told = categories[tally.name].told if tally.name in categories else ()
         return SeenColumn(tally.name, True, missing, categories=told, hashed=hashed)
-    if not declared.tell_counts or tally.count < FEWEST_SUMMED:
+    total, square = tally.count * tally.mean, tally.about + tally.count * tally.mean**2
+    if not declared.tell_counts or tally.count < FEWEST_SUMMED or not math.isfinite(square):
         return SeenColumn(tally.name, missing=missing)
-    square = tally.about + tally.count * tally.mean**2
-    if not math.isfinite(square):
-        return SeenColumn(tally.name, missing=missing)
-    total = tally.count * tally.mean
     return SeenColumn(tally.name, missing=missing, count=tally.count, total=total, square=square)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pfl_client.data.records import Records, is_missing, plain_text, read_number, show_column, wrong_cell
+from pfl_client.data.records import Records, is_missing, plain_text, read_numbers, show_column, wrong_cell
 from pfl_client.data.scaling import Floats
 from pfl_client.data.vocabulary import hash_into
 from pfl_common.spec.table_schema import Column, count_width
@@ -51,13 +51,9 @@ class Encoder:
 
 
 def _encode_numbers(cells: Sequence[str], column: Column, own: Floats, wrong: Wrong) -> None:
-    values = np.empty(len(cells), np.float64)
-    for place, cell in enumerate(cells):
-        try:
-            values[place] = read_number(cell)
-        except ValueError as error:
-            values[place] = np.nan
-            wrong(place, f"the cell in column {show_column(column.name)} {error}")
+    values, bad = read_numbers(cells)
+    for place, why in bad.items():
+        wrong(place, f"the cell in column {show_column(column.name)} {why}")
     gone = np.isnan(values)
     own[:, 0] = np.where(gone, 0.0, (values - column.mean) / column.deviation)
     if column.missing:

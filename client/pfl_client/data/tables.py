@@ -12,7 +12,7 @@ from pfl_client.data.declaration import Declared
 from pfl_client.data.labelled_rows import LabelledRows
 from pfl_client.data.layout import PARTS
 from pfl_client.data.records import show_column
-from pfl_client.data.table_columns import Tally, conclude, remark_columns
+from pfl_client.data.table_columns import Categories, Tally, conclude, remark_columns
 from pfl_client.data.table_encoding import Encoder, refuse_cell
 from pfl_client.data.warnings import number_classes
 from pfl_client.trainer_process.api import DataFolder
@@ -28,8 +28,8 @@ log = structlog.get_logger(__name__)
 def describe(rows: LabelledRows, declared: Declared) -> Description:
     """Columns and what is told of each, classes, number of training rows, warnings."""
     _check_features(rows)
-    tallies = _look(rows, declared.fewest_told)
-    told = conclude(tallies, declared)
+    tallies = _look(rows)
+    told = conclude(tallies, _count_categories(rows, tallies, declared), declared)
     if not told:
         raise DataError(
             "no column of the table has a value in any training row",
@@ -110,18 +110,30 @@ def _check_features(rows: LabelledRows) -> None:
         )
 
 
-def _look(rows: LabelledRows, fewest: int) -> list[Tally]:
+def _look(rows: LabelledRows) -> list[Tally]:
     """The training rows, column by column."""
-    tallies = [Tally(name, fewest) for name in rows.roles.features]
-    groups = rows.groups("train")
-    done = 0
+    tallies = [Tally(name) for name in rows.roles.features]
     for called, block in rows.read("train", rows.roles.features):
-        owners = groups[done : done + len(block)] or [str(done + at) for at in range(len(block))]
-        where = [f"{called}, line {line}" for line in block.lines]
         for tally in tallies:
-            tally.add(block.columns[tally.name], owners, where)
-        done += len(block)
+            tally.add(block.columns[tally.name], block.lines, called=called)
     return tallies
+
+
+def _count_categories(
+    rows: LabelledRows, tallies: Sequence[Tally], declared: Declared
+) -> dict[str, Categories]:
+    """Who has which category, where categories are told."""
+    named = [tally.name for tally in tallies if tally.holds_categories(declared)]
+    if declared.tell_categories is not True or not named:
+        return {}
+    counted = {name: Categories(declared.fewest_told) for name in named}
+    groups, done = rows.groups("train"), 0
+    for _, block in rows.read("train", named):
+        owners = groups[done : done + len(block)] or [str(done + at) for at in range(len(block))]
+        for name, own in counted.items():
+            own.add(block.columns[name], owners)
+        done += len(block)
+    return counted
 
 
 def _check_others(rows: LabelledRows, told: Sequence[SeenColumn]) -> None:

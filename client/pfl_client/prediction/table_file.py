@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pfl_client.data.record_file import RecordFile
-from pfl_client.data.records import Bad, Records, plain_text, read_number, select, show_column
+from pfl_client.data.records import Bad, Records, plain_text, read_numbers, select, show_column
 from pfl_client.data.scaling import Floats
 from pfl_common.errors import DataError
 
@@ -79,13 +79,8 @@ def _read_numbers(
     x = np.empty((len(rows), len(names)), np.float32)
     fine = np.ones(len(rows), np.bool_)
     for column, name in enumerate(names):
-        for row, cell in enumerate(rows.columns[name]):
-            try:
-                x[row, column] = number = read_number(cell)
-                why = "is missing" if np.isnan(number) else ""
-            except ValueError as error:
-                why = str(error)
-            if why and fine[row]:
-                fine[row] = False
-                bad(rows.places[row], f"its cell in column {show_column(name)} {why}")
+        x[:, column], wrong = read_numbers(rows.columns[name])
+        for row in np.flatnonzero(np.isnan(x[:, column]) & fine).tolist():
+            fine[row] = False
+            bad(rows.places[row], f"its cell in column {show_column(name)} {wrong.get(row, 'is missing')}")
     return x, fine

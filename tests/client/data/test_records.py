@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from pfl_client.data.records import (
@@ -14,6 +15,7 @@ from pfl_client.data.records import (
     find_columns,
     plain_text,
     read_number,
+    read_numbers,
     select,
 )
 from pfl_common.errors import DataError
@@ -52,6 +54,16 @@ def test_numbers_and_what_is_missing() -> None:
     for cell, why in (("five", "is no number"), ("1e39", "is not finite"), ("inf", "is not finite")):
         with pytest.raises(ValueError, match=why):
             read_number(cell)
+
+
+def test_a_column_of_numbers() -> None:
+    """As cell by cell, with the places of those that are none."""
+    numbers, bad = read_numbers(["1", "", "3e38"])
+    assert ([1, 3e38], {}) == (numbers[[0, 2]].tolist(), bad)
+    assert math.isnan(numbers[1])
+    numbers, bad = read_numbers(["1", "NA", "x", "-1e39"])
+    assert (1, [True] * 3) == (numbers[0], np.isnan(numbers[1:]).tolist())
+    assert {2: "is no number", 3: "is not finite"} == bad
 
 
 def test_one_spelling_of_accents() -> None:

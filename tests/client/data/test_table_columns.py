@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from pfl_client.data.declaration import Declared, Hashed
-from pfl_client.data.table_columns import Tally, conclude, remark_columns
+from pfl_client.data.table_columns import Categories, Tally, conclude, remark_columns
 from pfl_common.errors import DataError
 from pfl_common.spec.table_schema import SeenColumn
 
 SAID = Declared()
 
 
-def tallied(cells: Sequence[str], owners: Sequence[str] = (), *, block: int = 4, fewest: int = 2) -> Tally:
-    tally = Tally("c", fewest)
-    for start in range(0, len(cells), block):
-        own = cells[start : start + block]
-        named = owners[start : start + block] or [str(start + at) for at in range(len(own))]
-        tally.add(own, named, [f"train.csv, line {start + at + 2}" for at in range(len(own))])
+def tallied(cells: Sequence[str]) -> Tally:
+    """In blocks of four."""
+    tally = Tally("c")
+    for start in range(0, len(cells), 4):
+        own = cells[start : start + 4]
+        tally.add(own, [start + at + 2 for at in range(len(own))], called="train.csv")
     return tally
 
 
-def told(tally: Tally, said: Declared = SAID) -> SeenColumn:
-    [column] = conclude([tally], said)
+def counted(cells: Sequence[str], owners: Sequence[str] = (), *, fewest: int = 2) -> dict[str, Categories]:
+    """By the column's name."""
+    own = Categories(fewest)
+    own.add(cells, owners or list(map(str, range(len(cells)))))
+    return {"c": own}
+
+
+def told(
+    tally: Tally,
+    said: Declared = SAID,
+    categories: Mapping[str, Categories] = {},  # not changed
+) -> SeenColumn:
+    [column] = conclude([tally], categories, said)
     return column
 
 
@@ -49,28 +60,31 @@ def test_sums_over_few_numbers_are_not_told_and_a_site_can_hide_its_own() -> Non
 
 def test_categories_are_told_that_enough_patients_have() -> None:
     """Three rows of one patient are one patient."""
-    tally = tallied(["a", "a", "b", "b", "b", "c"], ["p", "q", "r", "r", "r", "s"])
-    assert SeenColumn("c", True, categories=("a",)) == told(tally)
-    assert SeenColumn("c", True) == told(tally, Declared(tell_categories=False))
-    assert SeenColumn("c", True, hashed=8) == told(tally, Declared(tell_categories=Hashed(8)))
+    cells = ["a", "a", "b", "b", "b", "c"]
+    own = counted(cells, ["p", "q", "r", "r", "r", "s"])
+    assert SeenColumn("c", True, categories=("a",)) == told(tallied(cells), SAID, own)
+    assert SeenColumn("c", True) == told(tallied(cells), Declared(tell_categories=False))
+    assert SeenColumn("c", True, hashed=8) == told(tallied(cells), Declared(tell_categories=Hashed(8)))
 
 
 def test_names_of_patients_are_never_told() -> None:
     """What nobody shares with others is not told, nor what is too much to be categories."""
-    tally = tallied([f"name {number}" for number in range(40)])
-    assert () == told(tally).categories
-    [words] = remark_columns([tally], conclude([tally], SAID), SAID)
+    cells = [f"name {number}" for number in range(40)]
+    column = told(tallied(cells), SAID, counted(cells))
+    assert () == column.categories
+    [words] = remark_columns([tallied(cells)], [column], SAID)
     assert '"leave_out"' in words
     assert "name 3" not in words
-    many = tallied([f"code {number // 2}" for number in range(2 * 1001)], block=4096)
-    assert () == told(many).categories
+    assert () == counted([f"code {number // 2}" for number in range(2 * 1001)])["c"].told
+    many = counted([str(number) for number in range(20_001)])["c"]
+    assert (True, {}) == (many.crowded, many.owners)
 
 
 def test_a_text_among_numbers_is_an_error_that_names_its_line() -> None:
     """Unless the column is said to hold categories."""
     tally = tallied(["1", "2", "<5 secret", "4"])
     with pytest.raises(DataError) as error:
-        conclude([tally], SAID)
+        conclude([tally], {}, SAID)
     assert "train.csv, line 4: the cell in column 'c' is no number, 3 others are" == error.value.seen
     assert "secret" not in str(error.value)
     assert told(tally, Declared(categorical=("c",))).categorical
@@ -79,5 +93,5 @@ def test_a_text_among_numbers_is_an_error_that_names_its_line() -> None:
 def test_a_column_without_values_is_not_told() -> None:
     """It is as one that is not there."""
     tally = tallied(["", "NA"])
-    assert () == conclude([tally], SAID)
+    assert () == conclude([tally], {}, SAID)
     assert ["the column 'c' has no value in any row"] == remark_columns([tally], (), SAID)
