@@ -162,7 +162,8 @@ def _look_at_rows(found: RowFiles, folder: DataFolder, declared: Declared) -> Fi
     read = row_folder.read(found, declared, folder)
     said = read.describe()
     _check(said)
-    return Findings(read.layout, said, read.rows.counts, warnings=said.warnings)
+    told = "; ".join(read.tell(said).values())
+    return Findings(read.layout, said, read.rows.counts, warnings=said.warnings, told=told)
 
 
 def _look_at_recordings(found: PictureFolders, folder: DataFolder, declared: Declared) -> Findings:

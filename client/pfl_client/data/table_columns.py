@@ -17,6 +17,8 @@ from pfl_common.spec.table_schema import SeenColumn
 
 MOST_COUNTED = 20_000
 """Categories that are counted in a column: one with more holds identifiers or free text."""
+FEW, ROWS_EACH = 12, 10
+"""More than a few categories with fewer rows each than that, on average, may be names of patients who came often."""
 
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -84,6 +86,7 @@ class Categories:
 
     fewest: int
     owners: dict[str, set[str]] = field(default_factory=dict)
+    rows: int = 0
     crowded: bool = False
     """More categories than are counted; none is kept then."""
 
@@ -92,6 +95,7 @@ class Categories:
         for cell, owner in zip(cells, owners, strict=True):
             if self.crowded or is_missing(cell):
                 continue
+            self.rows += 1
             own = self.owners.setdefault(plain_text(cell), set())
             if len(own) < self.fewest:
                 own.add(owner)
@@ -100,7 +104,9 @@ class Categories:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Those of enough samples or patients; none where there are too many of them."""
+        """Those of enough samples or patients; none where there are so many that they may be identifiers."""
+        if len(self.owners) > max(FEW, self.rows / ROWS_EACH):
+            return ()
         told = [name for name, own in self.owners.items() if len(own) >= self.fewest and _tellable(name)]
         return tuple(sorted(told)) if len(told) <= MOST_CATEGORIES else ()
 

@@ -20,6 +20,7 @@ def test_what_it_is_is_said_and_counted(tmp_path: Path) -> None:
     assert "a table in data.csv, divided by this program" == found.layout
     assert "a table of 3 columns" == found.recognised
     assert 48 == sum(own.total() for own in found.counts.values())
+    assert "by name ('sex', 'ward')" in found.told
     assert found.error is None
 
 

@@ -75,7 +75,10 @@ def test_names_of_patients_are_never_told() -> None:
     [words] = remark_columns([tallied(cells)], [column], SAID)
     assert '"leave_out"' in words
     assert "name 3" not in words
-    assert () == counted([f"code {number // 2}" for number in range(2 * 1001)])["c"].told
+    visits = [f"name {number // 6}" for number in range(6 * 13)]
+    assert () == counted(visits)["c"].told, "each of them comes often enough, and they are too many"
+    assert 12 == len(counted(visits[:72])["c"].told)
+    assert () == counted([f"code {number // 10}" for number in range(10 * 1001)])["c"].told
     many = counted([str(number) for number in range(20_001)])["c"]
     assert (True, {}) == (many.crowded, many.owners)
 
