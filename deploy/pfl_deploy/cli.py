@@ -153,6 +153,7 @@ def simulate(
     method: MethodName = None,
     rules: PlayedRules = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
+    fewest_sites: Annotated[int | None, typer.Option(help="Sites that must tell a word or category.")] = None,
     length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
     backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the run's images.")] = None,

@@ -122,6 +122,9 @@ def serve(
     classes: Annotated[str | None, typer.Option(help="The run's classes, a,b or a file; no other.")] = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
     length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
+    fewest_sites: Annotated[
+        int | None, typer.Option(help="Sites that must tell a word or category for it to count.")
+    ] = None,
     backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     pixel_range: PixelRange = None,

@@ -142,6 +142,8 @@ class ServerSettings(AskedRules):
     """
     length: Annotated[int, Field(ge=0, le=LONGEST_TEXT), Why("0 takes the sites' own")] = 0
     """Words of the run's texts; 0: the longest over all sites, at most 1024. Shorter ones are padded, longer cut."""
+    fewest_sites: Annotated[int, Field(ge=1, le=100_000), Why("what no site tells nobody knows")] = 1
+    """Sites that have to tell a word of texts, or a category of a table's column, for the run to know it."""
     backbone: str = ""
     """Network; empty: chosen by the data's kind and size."""
     image_size: Annotated[int, Field(ge=0, le=4096), Why("0 takes the sites' own")] = 0

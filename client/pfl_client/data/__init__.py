@@ -13,13 +13,16 @@ from pathlib import Path
 import structlog
 import torch
 
-from pfl_client.data import arrays, bad_files, images, leakage, vocabulary
+from pfl_client.data import arrays, bad_files, images, leakage, recordings, row_folder, vocabulary
 from pfl_client.data.array_rows import ArrayRows
-from pfl_client.data.declaration import FILE, Declared, read_declared
+from pfl_client.data.arrays import Arrays
+from pfl_client.data.declaration import FILE, OF_RECORDINGS, OF_ROWS, Declared, read_declared
 from pfl_client.data.findings import BadFile, Findings, recognise
 from pfl_client.data.fingerprint import combine, digest_files, fingerprint
 from pfl_client.data.hold_out import hold_out
-from pfl_client.data.layout import ArrayFiles, PictureFolders, find
+from pfl_client.data.layout import ArrayFiles, Found, PictureFolders, find
+from pfl_client.data.recordings import Recordings, are_recordings
+from pfl_client.data.row_files import RowFiles
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, Refused
 from pfl_common.learning.augmentation import Augmentation
@@ -43,14 +46,16 @@ def describe(folder: DataFolder) -> Description:
     left out, and named, when the samples are read.
     """
     found, declared = find(folder), read_declared(folder.path)
-    if isinstance(found, ArrayFiles):
-        stored = arrays.read(found, declared, ArrayRows(folder))
-        if stored.vocabulary is not None:
-            log.info("data", site=folder.site, told_of_words=vocabulary.tell(stored.vocabulary))
-        if stored.columns:
-            log.info("data", site=folder.site, told_of_columns=f"the names of {len(stored.columns)} columns")
-        read = arrays.describe(stored, found, folder)
+    if isinstance(found, RowFiles):
+        rows = row_folder.read(found, declared, folder)
+        read = rows.describe()
+        log.info("data", site=folder.site, **rows.tell(read))
+    elif isinstance(found, ArrayFiles):
+        read = _describe_arrays(_read_arrays(found, declared, ArrayRows(folder)), found, folder)
+    elif are_recordings(found, declared):
+        read = _describe_recordings(found, recordings.read(found, declared, folder), folder)
     else:
+        declared.check_read(words=(*OF_ROWS, *OF_RECORDINGS), what="pictures")
         seen = images.inspect(found, folder)
         bad_files.tell(seen.bad, folder)
         read = images.conclude(seen, folder, declared)
@@ -68,6 +73,30 @@ def _add_warnings(read: Description, warnings: Sequence[str]) -> Description:
     return replace(read, warnings=(*read.warnings, *warnings))
 
 
+def _describe_arrays(stored: Arrays, found: ArrayFiles, folder: DataFolder) -> Description:
+    if stored.vocabulary is not None:
+        log.info("data", site=folder.site, told_of_words=vocabulary.tell(stored.vocabulary))
+    _tell_names(stored, folder)
+    return arrays.describe(stored, folder, listed=found.classes is not None)
+
+
+def _tell_names(stored: Arrays, folder: DataFolder) -> None:
+    if stored.columns:
+        log.info("data", site=folder.site, told_of_columns=f"the names of {len(stored.columns)} columns")
+
+
+def _read_arrays(found: ArrayFiles, declared: Declared, rows: ArrayRows) -> Arrays:
+    declared.check_read(words=(*OF_ROWS, *OF_RECORDINGS), what="arrays")
+    return arrays.read(found, declared, rows)
+
+
+def _describe_recordings(found: PictureFolders, seen: Recordings, folder: DataFolder) -> Description:
+    bad_files.tell(seen.bad, folder)
+    _tell_names(seen.arrays, folder)
+    said = arrays.describe(seen.arrays, folder, listed=False)
+    return replace(said, warnings=(*recordings.oddities(found, seen.bad), *said.warnings))
+
+
 def _check(read: Description) -> None:
     """Refuse here, before any call, a description that the coordinator would refuse."""
     try:
@@ -83,7 +112,7 @@ def fingerprint_of(folder: DataFolder) -> str:
     return fingerprint(_list_files(find(folder), folder), below=folder.path)
 
 
-def _list_files(found: ArrayFiles | PictureFolders, folder: DataFolder) -> list[Path]:
+def _list_files(found: Found, folder: DataFolder) -> list[Path]:
     said = folder.path / FILE
     return [*found.files, *([said] if said.is_file() else [])]
 
@@ -91,11 +120,18 @@ def _list_files(found: ArrayFiles | PictureFolders, folder: DataFolder) -> list[
 def load(folder: DataFolder, spec: RunSpec) -> LocalData:
     """Read the samples in the run's shape and with the run's class numbers; refuse what does not fit."""
     found, declared = find(folder), read_declared(folder.path)
+    if isinstance(found, RowFiles):
+        read = row_folder.read(found, declared, folder)
+        return _local(read.load(spec), folder, spec, groups=read.rows.groups("train"))
     if isinstance(found, ArrayFiles):
         rows = ArrayRows(folder)
-        read = arrays.load(arrays.read(found, declared, rows), folder, spec, rows)
+        parts = arrays.load(_read_arrays(found, declared, rows), folder, spec, rows)
         rows.drop_others()
-        return _local(read, folder, spec)
+        return _local(parts, folder, spec)
+    if are_recordings(found, declared):
+        seen = recordings.read(found, declared, folder)
+        parts = arrays.load(seen.arrays, folder, spec, ArrayRows(folder))
+        return _local(parts, folder, spec, groups=seen.groups)
     parts, groups = images.load(found, folder, spec, declared=declared)
     local = _local(parts, folder, spec, groups=groups)
     # Files to predict lie elsewhere, without this data.json.
@@ -111,19 +147,43 @@ def look_through(path: Path, *, site: str = "") -> Findings:
     folder = DataFolder(path, site or path.name)
     try:
         found, declared = find(folder), read_declared(path)
+        if isinstance(found, RowFiles):
+            return _look_at_rows(found, folder, declared)
         if isinstance(found, ArrayFiles):
             return _look_at_arrays(found, folder, declared)
+        if are_recordings(found, declared):
+            return _look_at_recordings(found, folder, declared)
         return _look_at_pictures(found, folder, declared)
     except DataError as error:
         return Findings("nothing that can be used", error=error)
 
 
 def _look_at_arrays(found: ArrayFiles, folder: DataFolder, declared: Declared) -> Findings:
-    read = arrays.read(found, declared, ArrayRows(folder))
-    said = arrays.describe(read, found, folder)
+    read = _read_arrays(found, declared, ArrayRows(folder))
+    said = arrays.describe(read, folder, listed=found.classes is not None)
     _check(said)
     names = ", ".join(path.name for path in found.files)
     return Findings(f"arrays in {names}", said, read.counts, warnings=said.warnings)
+
+
+def _look_at_rows(found: RowFiles, folder: DataFolder, declared: Declared) -> Findings:
+    read = row_folder.read(found, declared, folder)
+    said = read.describe()
+    _check(said)
+    told = "; ".join(read.tell(said).values())
+    return Findings(read.layout, said, read.rows.counts, warnings=said.warnings, told=told)
+
+
+def _look_at_recordings(found: PictureFolders, folder: DataFolder, declared: Declared) -> Findings:
+    seen = recordings.read(found, declared, folder)
+    said = _describe_recordings(found, seen, folder)
+    _check(said)
+    layout = (
+        "recordings in one folder per class, divided by this program"
+        if found.divided
+        else "recordings in parts"
+    )
+    return Findings(layout, said, seen.arrays.counts, tuple(seen.bad), said.warnings)
 
 
 def _look_at_pictures(found: PictureFolders, folder: DataFolder, declared: Declared) -> Findings:

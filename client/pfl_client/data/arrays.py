@@ -66,8 +66,8 @@ class Arrays:
         }
 
 
-def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Description:
-    """Shape, classes, number of training samples, range, sums and warnings."""
+def describe(arrays: Arrays, folder: DataFolder, *, listed: bool) -> Description:
+    """Shape, classes, number of training samples, range, sums and warnings; are the names of the classes `listed`?"""
     form, counts, train = arrays.form, arrays.counts, arrays.parts["train"]
     shape = tuple(train.x.shape[1:])
     # Without a list of names only the labels that occur are classes: labels 1 to 3 are no four.
@@ -82,9 +82,7 @@ def describe(arrays: Arrays, found: ArrayFiles, folder: DataFolder) -> Descripti
     text = arrays.vocabulary
     return Description(
         shape=shape,
-        classes=tuple(sorted(arrays.names))
-        if found.classes
-        else tuple(n for n in arrays.names if n in occurring),
+        classes=tuple(sorted(arrays.names)) if listed else tuple(n for n in arrays.names if n in occurring),
         samples=len(train),
         kind=form.kind,
         warnings=(

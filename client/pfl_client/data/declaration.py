@@ -2,16 +2,19 @@
 
 {"kind": "image", "layout": "channels_last", "range": [low, high], "values": "unit"}
 {"kind": "image", "dicom_window": [centre, width], "groups": "folder"}
-{"kind": "windows", "layout": "time_channels"}
+{"kind": "windows", "layout": "time_channels", "window": 128, "step": 64, "time": "seconds"}
 {"kind": "tokens", "vocabulary": 32000 | {"hashed": 32000}, "tell_vocabulary": false}
+{"kind": "tokens", "tell_vocabulary": true, "fewest": 5, "label": "diagnosis", "patient": "id"}
 {"kind": "table", "columns": ["age", "weight"]}
+{"kind": "table", "label": "outcome", "patient": "id", "leave_out": ["name"], "categorical": ["ward"],
+ "tell_categories": true | false | {"hashed": 64}, "tell_counts": false, "fewest": 5}
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -19,7 +22,7 @@ from typing import Literal, TypeAlias, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from pfl_common.errors import DataError, nearest
-from pfl_common.spec.data_description import MOST_TOKENS
+from pfl_common.spec.data_description import MOST_HASHED, MOST_TOKENS
 from pfl_common.spec.run import InputKind, Values
 
 FILE = "data.json"
@@ -41,11 +44,26 @@ _WORDS: dict[str, tuple[str, ...]] = {
 _OF_KIND: dict[str, tuple[str, ...]] = {
     "image": ("layout", "range", "values", "dicom_window", "groups"),
     "array": ("range", "values"),
-    "windows": ("layout",),
-    "tokens": ("vocabulary", "tell_vocabulary"),
-    "table": ("columns",),
+    "windows": ("layout", "window", "step", "time"),
+    "tokens": ("vocabulary", "tell_vocabulary", "label", "patient", "fewest"),
+    "table": (
+        "columns",
+        "label",
+        "patient",
+        "leave_out",
+        "categorical",
+        "tell_categories",
+        "tell_counts",
+        "fewest",
+    ),
 }
 """What may be said of each kind beside its name."""
+OF_ROWS = ("label", "patient", "leave_out", "categorical", "tell_categories", "tell_counts", "fewest")
+"""What is said of files of rows alone."""
+OF_RECORDINGS = ("window", "step", "time")
+"""What is said of recordings alone."""
+_OF_TABLES = frozenset({"columns", "leave_out", "categorical", "tell_categories", "tell_counts"})
+"""What is said of tables alone."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +71,10 @@ class Hashed:
     """Words are numbered by their hashes, in a range of `hashed` numbers."""
 
     hashed: int
+
+
+FEWEST_TOLD = 5
+"""Samples, or patients where they are known, that a word or a category occurs in before it is told."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +90,27 @@ class Declared:
     columns: tuple[str, ...] | None = None
     dicom_window: tuple[float, float] | None = None
     groups: Groups | None = None
+    label: str | None = None
+    patient: str | None = None
+    leave_out: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    tell_categories: bool | Hashed = True
+    tell_counts: bool = True
+    fewest: int | None = None
+    window: int | None = None
+    step: int | None = None
+    time: str | None = None
+
+    @property
+    def fewest_told(self) -> int:
+        """Samples, or patients, that have a word or a category before it is told."""
+        return self.fewest or FEWEST_TOLD
+
+    def check_read(self, *, words: Iterable[str], what: str) -> None:
+        """Refuse what data.json says, in these words, of a folder that such words mean nothing of."""
+        for word in words:
+            if getattr(self, word) != getattr(Declared(), word):
+                raise _wrong(f"says {word!r}, and the folder holds {what}", "nothing said of it")
 
 
 _DECLARED = TypeAdapter(Declared)
@@ -110,9 +153,10 @@ def _imply(said: dict[str, object]) -> dict[str, object]:
         return said
     if {"vocabulary", "tell_vocabulary"} & said.keys():
         return {"kind": "tokens", **said}
-    if "columns" in said:
+    if _OF_TABLES & said.keys():
         return {"kind": "table", **said}
-    return {"kind": "windows", **said} if said.get("layout") in get_args(WindowLayout) else said
+    signals = said.get("layout") in get_args(WindowLayout) or {"window", "step", "time"} & said.keys()
+    return {"kind": "windows", **said} if signals else said
 
 
 def _check_together(said: Mapping[str, object]) -> None:
@@ -122,6 +166,9 @@ def _check_together(said: Mapping[str, object]) -> None:
     for name in said.keys() - {"kind", *_OF_KIND[str(kind)]}:
         may = ", ".join(_OF_KIND[str(kind)])
         raise _wrong(f"says {name!r} of data of the kind {kind!r}", f"nothing beside it, or {may}")
+    telling = "tell_vocabulary" if kind == "tokens" else "tell_categories"
+    if "fewest" in said and said.get(telling, kind == "table") is not True:
+        raise _wrong("says 'fewest' of what is not told by name", f"{telling!r}: true beside it")
     layouts = get_args(WindowLayout if kind == "windows" else PictureLayout)
     if said.get("layout") not in (None, *layouts):
         raise _wrong(f"says {said['layout']!r} for 'layout' of {kind}", " or ".join(layouts))
@@ -155,25 +202,68 @@ def _check_vocabulary(value: object) -> None:
         )
 
 
-def _check_telling(value: object) -> None:
-    if not isinstance(value, bool):
-        raise _wrong(f"says {json.dumps(value)[:80]} for 'tell_vocabulary'", "true or false")
+def _check_truth(name: str) -> Callable[[object], None]:
+    def check(value: object) -> None:
+        if not isinstance(value, bool):
+            raise _wrong(f"says {json.dumps(value)[:80]} for {name!r}", "true or false")
+
+    return check
 
 
-def _check_columns(value: object) -> None:
-    names = value if isinstance(value, list) else []
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise _wrong(f"says {json.dumps(value)[:80]} for 'columns'", 'a list of names: ["age", "weight"]')
-    if len(set(names)) < len(names):
-        raise _wrong("names a column twice", "each column once")
+def _check_categories(value: object) -> None:
+    size = value["hashed"] if isinstance(value, dict) and value.keys() == {"hashed"} else None
+    if not isinstance(value, bool) and (type(size) is not int or not 2 <= size <= MOST_HASHED):
+        raise _wrong(
+            f"says {json.dumps(value)[:80]} for 'tell_categories'",
+            f'true, false, or how many places hashes of them have (2 to {MOST_HASHED}): {{"hashed": 64}}',
+        )
 
+
+def _check_names(name: str) -> Callable[[object], None]:
+    def check(value: object) -> None:
+        names = value if isinstance(value, list) else []
+        if not names or not all(isinstance(one, str) and one for one in names):
+            raise _wrong(f"says {json.dumps(value)[:80]} for {name!r}", 'a list of names: ["age", "weight"]')
+        if len(set(names)) < len(names):
+            raise _wrong("names a column twice", "each column once")
+
+    return check
+
+
+def _check_name(name: str) -> Callable[[object], None]:
+    def check(value: object) -> None:
+        if not isinstance(value, str) or not value:
+            raise _wrong(f"says {json.dumps(value)[:80]} for {name!r}", "the name of a column")
+
+    return check
+
+
+def _check_count(name: str, least: int, most: int) -> Callable[[object], None]:
+    def check(value: object) -> None:
+        if type(value) is not int or not least <= value <= most:
+            raise _wrong(f"says {json.dumps(value)[:80]} for {name!r}", f"a whole number, {least} to {most}")
+
+    return check
+
+
+LONGEST_WINDOW = 65_536
 
 _CHECKS: dict[str, Callable[[object], None]] = {
     "range": _check_range,
     "dicom_window": _check_window,
     "vocabulary": _check_vocabulary,
-    "tell_vocabulary": _check_telling,
-    "columns": _check_columns,
+    "tell_vocabulary": _check_truth("tell_vocabulary"),
+    "columns": _check_names("columns"),
+    "label": _check_name("label"),
+    "patient": _check_name("patient"),
+    "leave_out": _check_names("leave_out"),
+    "categorical": _check_names("categorical"),
+    "tell_categories": _check_categories,
+    "tell_counts": _check_truth("tell_counts"),
+    "fewest": _check_count("fewest", 2, 1_000_000),
+    "window": _check_count("window", 2, LONGEST_WINDOW),
+    "step": _check_count("step", 1, LONGEST_WINDOW),
+    "time": _check_name("time"),
 }
 
 

@@ -62,6 +62,8 @@ class Findings:
     """Samples by part and class."""
     unreadable: tuple[BadFile, ...] = ()
     warnings: tuple[str, ...] = ()
+    told: str = ""
+    """What of its columns or words would leave the site, in words."""
     error: DataError | None = None
 
     @property

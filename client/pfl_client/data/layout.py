@@ -1,10 +1,10 @@
 """Recognises the kind of a data folder and lists its files; only lists of pictures are opened here.
 
 train.npz  test.npz  [validation.npz] [shifted.npz] [classes.json] [vocabulary.json]   arrays
-train/<class>/*  test/<class>/*  [validation/<class>/*] [shifted/<class>/*]    images in parts
-<class>/*                                                                      images that we divide ourselves
-train.csv  test.csv  [validation.csv] [shifted.csv]                            lists of images, with a column `file`
-samples.csv                                                 one list of them, in parts or for us to divide
+train/<class>/*  test/<class>/*  [validation/<class>/*] [shifted/<class>/*]    images, or recordings (.csv), in parts
+<class>/*                                                                      the same, divided by ourselves
+train.csv  test.csv  [validation.csv] [shifted.csv]            a table, texts, or a list of images with a column `file`
+data.csv                                                       the same, divided by ourselves
 
 `test` is drawn like `train`; `shifted` is a second test of samples that came about otherwise: another device,
 another year.
@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from pfl_client.data import class_folders, picture_list
 from pfl_client.data.declaration import Declared, read_declared
 from pfl_client.data.findings import show
 from pfl_client.data.picture import Picture
+from pfl_client.data.row_files import RowFiles, find_rows
 from pfl_client.data.split import divide
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
@@ -28,8 +30,8 @@ SHIFTED = "shifted"
 """A second test: nothing of the run is chosen by it."""
 PARTS = ("train", "validation", "test", SHIFTED)
 FORMATS = (
-    "train.npz and test.npz, or folders of images as train/<class>/ and test/<class>/, or <class>/ alone, or lists of "
-    "images as train.csv and test.csv with the columns file and label"
+    "train.npz and test.npz, or train.csv and test.csv, or data.csv alone (also .parquet, .jsonl), or folders of "
+    "images or recordings as train/<class>/ and test/<class>/, or <class>/ alone"
 )
 
 
@@ -76,7 +78,11 @@ class ArrayFiles:
         return [*self.parts.values(), *(file for file in (self.classes, self.vocabulary) if file)]
 
 
-def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
+Found: TypeAlias = "PictureFolders | ArrayFiles | RowFiles"
+"""What a data folder can hold. Recordings are found as pictures are: each file in the folder of a class is one."""
+
+
+def find(folder: DataFolder) -> Found:
     """The files of a data folder; an error says what was expected if its kind is unknown."""
     try:
         return _find(folder)
@@ -89,13 +95,15 @@ def find(folder: DataFolder) -> PictureFolders | ArrayFiles:
         ) from None
 
 
-def _find(folder: DataFolder) -> PictureFolders | ArrayFiles:
+def _find(folder: DataFolder) -> Found:
     path = folder.path
     _check_folder(path)
     declared = read_declared(path)
     lists = None if declared.kind not in (None, "image") else picture_list.find(path, PARTS)
     if lists is not None:
         return _list_named(lists, folder, declared)
+    if (rows := find_rows(path, PARTS)) is not None:
+        return rows
     files = {part: path / f"{part}.npz" for part in PARTS if (path / f"{part}.npz").is_file()}
     folders = {part: path / part for part in PARTS if (path / part).is_dir()}
     if folders.keys() == {"shifted"}:

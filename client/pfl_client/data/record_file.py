@@ -22,6 +22,7 @@ from pfl_client.data.records import (
     as_text,
     check_names,
     find_columns,
+    plain_cell,
     plain_name,
     show_column,
 )
@@ -50,7 +51,7 @@ class RecordFile:
 
         JSON lines are read once for their names alone: not every line has to name every column.
         """
-        self._path, self._called, self._headless = path, called, headless
+        self._path, self.called, self._headless = path, called, headless
         self._kind = path.suffix.lower()
         with self._explained():
             self.names = self._name()
@@ -63,7 +64,7 @@ class RecordFile:
         Without `bad` the first row that cannot be read is an error; with it such rows are told of and left out.
         """
         wanted = self.names if columns is None else tuple(columns)
-        find_columns(wanted, self.names, called=self._called)
+        find_columns(wanted, self.names, called=self.called)
         with self._explained():
             if self._kind == ".parquet":
                 yield from parquet_file.read(self._path, wanted, most=most)
@@ -85,7 +86,7 @@ class RecordFile:
         if self._kind == ".jsonl":
             return _read_json(stream, wanted, bad)
         names, lines = _read_csv(stream, headless=self._headless)
-        return _pick(lines, find_columns(wanted, names, called=self._called), len(names), bad)
+        return _pick(lines, find_columns(wanted, names, called=self.called), len(names), bad)
 
     def _open(self) -> IO[str]:
         return self._path.open(newline="", encoding="utf-8-sig")
@@ -93,7 +94,7 @@ class RecordFile:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Errors in our own words: those of others may show a cell."""
-        called = self._called
+        called = self.called
         try:
             yield
             return
@@ -163,7 +164,7 @@ def _csv_lines(reader: Reader) -> _Lines:
 def _pick(lines: _Lines, columns: Sequence[int], width: int, bad: Bad) -> Rows:
     for place, (line, cells) in enumerate(lines, start=1):
         if len(cells) == width:
-            yield place, line, [cells[column].strip() for column in columns]
+            yield place, line, [plain_cell(cells[column]) for column in columns]
         else:
             bad(place, f"line {line} has {len(cells)} cells, the table has {width} columns")
 

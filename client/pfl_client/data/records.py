@@ -11,7 +11,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from pfl_common.errors import DataError, nearest
 from pfl_common.spec.data_description import LARGEST_NUMBER, LONGEST_COLUMN, MOST_COLUMNS
@@ -53,7 +57,7 @@ def as_text(value: object) -> str:
         case str():
             if len(value) > LONGEST_CELL:
                 raise ValueError(f"has more than {LONGEST_CELL} letters")
-            return value.strip()
+            return plain_cell(value)
         case bool():
             return "true" if value else "false"
         case float():
@@ -66,9 +70,15 @@ def as_text(value: object) -> str:
             raise ValueError("is neither a number nor a text")
 
 
+def plain_cell(text: str) -> str:
+    """The text of a cell; "72.0" is "72", for that is how some programs write whole numbers beside a missing one."""
+    cell = text.strip()
+    return cell[:-2] if cell.endswith(".0") and cell[:-2].removeprefix("-").isdecimal() else cell
+
+
 def read_number(cell: str) -> float:
     """The number of a cell, NaN if it is missing; ValueError says in words what it is instead."""
-    if not cell:
+    if is_missing(cell):
         return math.nan
     try:
         number = float(cell)
@@ -77,6 +87,37 @@ def read_number(cell: str) -> float:
     if abs(number) > LARGEST_NUMBER:
         raise ValueError("is not finite")
     return number
+
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null"})
+"""Cells that hold nothing, however they are written."""
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell holds nothing."""
+    return not cell or (len(cell) <= 4 and cell.lower() in MISSING)
+
+
+def plain_text(cell: str) -> str:
+    """A cell's text in one spelling, empty where it is missing."""
+    return "" if is_missing(cell) else unicodedata.normalize("NFC", cell)
+
+
+def read_numbers(cells: Sequence[str]) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+    """The numbers of a column, NaN where one is missing or none; for the latter their places, and why."""
+    try:
+        numbers = np.array([cell or "nan" for cell in cells], np.float64)
+        if not (np.abs(numbers) > LARGEST_NUMBER).any():
+            return numbers, {}
+    except ValueError:
+        numbers = np.empty(len(cells), np.float64)
+    bad: dict[int, str] = {}
+    for place, cell in enumerate(cells):
+        try:
+            numbers[place] = read_number(cell)
+        except ValueError as error:
+            numbers[place], bad[place] = math.nan, str(error)
+    return numbers, bad
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -110,10 +151,10 @@ def find_columns(wanted: Sequence[str], names: Sequence[str], *, called: str) ->
     return [places[name] for name in wanted]
 
 
-def wrong_cell(called: str, line: int, column: str, why: str) -> DataError:
-    """An error about one cell, which it names by its place."""
+def wrong_cell(called: str, line: int, why: str) -> DataError:
+    """An error about one cell; `why` names its column."""
     return DataError(
-        f"{called}, line {line}: the cell in column {show_column(column)} {why}",
+        f"{called}, line {line}: {why}",
         expected="a cell like the others of its column",
         advice="correct that line",
     )
@@ -122,3 +163,12 @@ def wrong_cell(called: str, line: int, column: str, why: str) -> DataError:
 def show_column(name: str) -> str:
     """A column's name, cut to what a line can hold."""
     return repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")
+
+
+def select(records: Records, keep: Sequence[bool]) -> Records:
+    """Some of the rows."""
+    return Records(
+        tuple(compress(records.places, keep)),
+        tuple(compress(records.lines, keep)),
+        {name: tuple(compress(cells, keep)) for name, cells in records.columns.items()},
+    )

@@ -12,21 +12,44 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Protocol, TypeVar
 
-from pfl_client.data.picture import Picture
 from pfl_common.randomness import hashed
 
 TEST_SHARE = 0.25
 
 
-def divide(pictures: Sequence[Picture], site: str) -> tuple[list[Picture], list[Picture]]:
-    """Divide the pictures, keeping their order, into those for training and those for testing."""
+class Divisible(Protocol):
+    """A sample as far as its part is drawn from it: a picture, or a row of a file."""
+
+    @property
+    def label(self) -> str:
+        """Its class."""
+
+    @property
+    def name(self) -> str:
+        """What it is drawn from."""
+
+    @property
+    def group(self) -> str:
+        """What it belongs to; empty: to nothing else."""
+
+    @property
+    def unit(self) -> str:
+        """What may not be torn apart."""
+
+
+T = TypeVar("T", bound=Divisible)
+
+
+def divide(pictures: Sequence[T], site: str) -> tuple[list[T], list[T]]:
+    """Divide samples, keeping their order, into those for training and those for testing."""
     held = _hold_groups(pictures, site) if any(one.group for one in pictures) else _hold_files(pictures, site)
     return [one for one in pictures if one not in held], [one for one in pictures if one in held]
 
 
-def _hold_files(pictures: Sequence[Picture], site: str) -> set[Picture]:
-    classes: dict[str, dict[Picture, float]] = defaultdict(dict)
+def _hold_files(pictures: Sequence[T], site: str) -> set[T]:
+    classes: dict[str, dict[T, float]] = defaultdict(dict)
     for one in pictures:
         classes[one.label][one] = _draw(site, one.label, one.name)
     return {one for drawn in classes.values() for one in _held_out(drawn)}
@@ -41,7 +64,7 @@ def _writable(name: str) -> str:
     return unicodedata.normalize("NFC", name).encode(errors="backslashreplace").decode()
 
 
-def _held_out(drawn: dict[Picture, float]) -> set[Picture]:
+def _held_out(drawn: dict[T, float]) -> set[T]:
     held = {path for path, draw in drawn.items() if draw < TEST_SHARE}
     if len(drawn) > 1 and not held:
         held = {min(drawn, key=drawn.__getitem__)}
@@ -51,7 +74,7 @@ def _held_out(drawn: dict[Picture, float]) -> set[Picture]:
     return held
 
 
-def _hold_groups(pictures: Sequence[Picture], site: str) -> set[Picture]:
+def _hold_groups(pictures: Sequence[T], site: str) -> set[T]:
     """A quarter of the groups. A class has one in training, and one in the test if that costs no class its training."""
     classes: dict[str, set[str]] = defaultdict(set)
     for one in pictures:

@@ -156,8 +156,12 @@ def _translate(vocabulary: Vocabulary, model: Model) -> Numbers:
 
 def hash_word(word: str, tokens: int) -> int:
     """The number of a word at every site with `tokens` numbers; padding and unknown words keep theirs."""
-    digest = hashlib.sha256(word.encode()).digest()
-    return FIRST_WORD + int.from_bytes(digest[:8], "big") % (tokens - FIRST_WORD)
+    return FIRST_WORD + hash_into(word, tokens - FIRST_WORD)
+
+
+def hash_into(name: str, places: int) -> int:
+    """The place of a name, at every site alike, among so many."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % places
 
 
 def _check_numbering(vocabulary: Vocabulary, folder: DataFolder, model: Model) -> None:

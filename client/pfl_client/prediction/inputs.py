@@ -21,11 +21,14 @@ from pfl_client.data.class_folders import SYSTEM_FILES
 from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.forms import Form
 from pfl_client.data.image_decoding import Target
+from pfl_client.data.labelled_rows import LABEL
 from pfl_client.data.layout import ArrayFiles
+from pfl_client.data.record_file import is_record_file
 from pfl_client.data.vocabulary import Vocabulary
 from pfl_client.data.warnings import number_classes
 from pfl_client.prediction.listed_pictures import read_listed
-from pfl_client.prediction.table_file import Columns, TableRows, read_table
+from pfl_client.prediction.row_samples import choose_label, read_samples, read_windows, reads_rows
+from pfl_client.prediction.table_file import Columns, Roles, TableRows, read_table
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, SettingError
 from pfl_common.spec.data_description import alike, kind_of
@@ -33,7 +36,7 @@ from pfl_common.spec.run import ClientId, RunSpec
 
 BESIDE = (FILE, "classes.json", "vocabulary.json")
 """Files of a data folder that describe the others."""
-_ARRAYS, _TABLE = (".npz", ".npy"), ".csv"
+_ARRAYS = (".npz", ".npy")
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,8 @@ class Inputs:
                     yield from (replace(block, place=place) for block in self._arrays(file, most))
                 elif self._pictured and picture_list.is_list(file):
                     yield from (replace(block, place=place) for block in self._listed(file, place, most))
-                elif file.suffix.lower() == _TABLE:
-                    yield from (replace(block, place=place) for block in self._table(file, place, most))
+                elif is_record_file(file):
+                    yield from (replace(block, place=place) for block in self._rows(file, place, most))
                 else:
                     pictures.append((file, self._picture(file)))
             except image_decoding.Unreadable as error:
@@ -261,24 +264,53 @@ class Inputs:
         numbers = number_classes(set(names), folder, self._spec)
         return torch.tensor([numbers[name] for name in names], dtype=torch.int64)
 
-    def _table(self, file: Path, place: int, most: int) -> Iterator[Block]:
+    def _rows(self, file: Path, place: int, most: int) -> Iterator[Block]:
+        """The rows of a file, or the windows of a recording."""
         model, folder = self._spec.model, self._folder(file)
-        if alike(kind_of(model, "array")) != alike("table") or len(model.shape) != 1:
-            raise DataError("it is a table, and the model is for data of another kind", advice="leave it out")
-        if self._wanted.labelled and not self._wanted.label:
-            raise SettingError("a table does not say which column is the class", expected="--label COLUMN")
-        columns = Columns(model.shape[0], model.columns, self._wanted.label, self._wanted.group)
+        if model.kind == "windows":
+            yield self._recording(file, folder)
+            return
 
         def bad(row: int, why: str) -> None:
             self._unread(Unread(file, place, why, row))
 
+        if reads_rows(model):
+            for samples in read_samples(file, model, self._roles(file, folder), most=most, bad=bad):
+                labels = self._labels(samples.labels, folder)
+                files = (file,) * len(samples.x)
+                yield Block(files, samples.places, samples.x, labels, samples.groups)
+            return
+        if alike(kind_of(model, "array")) != alike("table") or len(model.shape) != 1:
+            raise DataError("it is a table, and the model is for data of another kind", advice="leave it out")
+        roles = self._roles(file, folder)
+        columns = Columns(model.shape[0], model.columns, roles.label, roles.group)
         for rows in read_table(file, columns, most=most, bad=bad):
             if rows.places:
                 yield self._tabled(file, rows, folder)
 
+    def _roles(self, file: Path, folder: DataFolder) -> Roles:
+        """The columns that are no features, where the class is wanted."""
+        if not self._wanted.labelled:
+            return Roles()
+        label = choose_label(file, self._wanted.label, self._declared(folder), default=LABEL)
+        if not label:
+            raise SettingError("a table does not say which column is the class", expected="--label COLUMN")
+        return Roles(label, self._wanted.group)
+
+    def _recording(self, file: Path, folder: DataFolder) -> Block:
+        if self._wanted.labelled:
+            raise DataError(
+                "a recording by itself has no class",
+                expected="a data folder",
+                advice="name the folder above the folders of the classes",
+            )
+        windows = read_windows(file, self._spec.model, self._declared(folder))
+        x = self._prepare(windows, Form("channels_time"), None, folder)
+        return Block((file,) * len(x), tuple(range(1, len(x) + 1)), x)
+
     def _tabled(self, file: Path, rows: TableRows, folder: DataFolder) -> Block:
         form = Form("table")
-        x = self._prepare(forms.arrange(rows.x, form, file="the file"), form, None, folder)
+        x = self._prepare(rows.x, form, None, folder)
         labels = self._labels(rows.labels, folder)
         return Block((file,) * len(x), rows.places, x, labels, rows.groups)
 

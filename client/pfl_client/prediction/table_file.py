@@ -1,22 +1,37 @@
-"""Reads tables of comma-separated values: a row a sample, by the names of the run's columns or in their order."""
+"""Reads rows of numbers to predict: columns by name, or in their order where a run has no names for them."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
+from pfl_client.data.record_file import RecordFile
+from pfl_client.data.records import Bad, Records, plain_text, read_numbers, select, show_column
 from pfl_client.data.scaling import Floats
-from pfl_common.errors import DataError, nearest
+from pfl_common.errors import DataError
+
+CALLED = "the table"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Columns that are no features: of the class and of the group, if they are read."""
+
+    label: str = ""
+    group: str = ""
+
+    @property
+    def named(self) -> list[str]:
+        """The columns."""
+        return [name for name in (self.label, self.group) if name]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to read: the run's, and beside them those of the class and of the group."""
+    """The columns of numbers to read: the run's, and beside them those of the class and of the group."""
 
     count: int
     names: tuple[str, ...] = ()
@@ -26,7 +41,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class TableRows:
-    """Rows that could be read; `places` are their lines' numbers, without the header."""
+    """Rows that could be read; `places` are their numbers, without the header."""
 
     places: tuple[int, ...]
     x: Floats
@@ -34,111 +49,38 @@ class TableRows:
     groups: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """Where in a line the numbers, the class and the group stand."""
-
-    numbers: tuple[int, ...]
-    label: int | None
-    group: int | None
-    width: int
-
-    def read(self, line: Sequence[str]) -> tuple[list[float], str, str]:
-        """One line; a cell that is no number raises ValueError with words."""
-        if len(line) != self.width:
-            raise ValueError(f"it has {len(line)} cells, the table has {self.width} columns")
-        numbers = [_number(line[place], place) for place in self.numbers]
-        named = [line[place].strip() if place is not None else "" for place in (self.label, self.group)]
-        return numbers, named[0], named[1]
+def read_table(path: Path, wanted: Columns, *, most: int, bad: Bad) -> Iterator[TableRows]:
+    """The rows of a file of numbers in blocks; `bad` is called with place and reason of a row that cannot be read."""
+    roles = Roles(wanted.label, wanted.group)
+    # Without names of columns the first line may be a row already.
+    file = RecordFile(path, called=CALLED, headless=not (wanted.names or roles.named))
+    names = wanted.names or tuple(name for name in file.names if name not in roles.named)
+    if len(names) != wanted.count:
+        seen = f"{CALLED} has {len(names)} columns of numbers, the run's have {wanted.count}"
+        raise DataError(seen, expected="the run's columns", advice="look at the file's first lines")
+    for rows in file.read([*names, *roles.named], most=most, bad=bad):
+        x, fine = _read_numbers(rows, names, bad)
+        kept = select(rows, fine.tolist())
+        yield TableRows(kept.places, x[fine], *read_roles(kept, roles))
 
 
-def read_table(
-    path: Path, wanted: Columns, *, most: int, bad: Callable[[int, str], None]
-) -> Iterator[TableRows]:
-    """The rows of a file in blocks; `bad` is called with place and reason of a row that cannot be read."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            lines = (line for line in csv.reader(stream, strict=True) if line)
-            first = next(lines, None)
-            if first is None:
-                raise _wrong("the table is empty")
-            taken, rest = _find_columns(first, wanted, lines)
-            numbered = enumerate(rest, start=1)
-            while block := list(islice(numbered, most)):
-                yield _read_block(block, taken, bad)
-    except PermissionError:
-        raise _wrong("the table may not be read: Permission denied") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise _wrong(f"the table cannot be read: {type(error).__name__}") from None
-
-
-def _read_block(
-    block: list[tuple[int, list[str]]], taken: _Taken, bad: Callable[[int, str], None]
-) -> TableRows:
-    read: list[tuple[int, tuple[list[float], str, str]]] = []
-    for place, line in block:
-        try:
-            read.append((place, taken.read(line)))
-        except ValueError as error:
-            bad(place, str(error))
-    x = np.array([numbers for _, (numbers, _, _) in read], np.float32).reshape(len(read), len(taken.numbers))
-    labels = tuple(label for _, (_, label, _) in read) if taken.label is not None else ()
-    groups = tuple(group for _, (_, _, group) in read) if taken.group is not None else ()
-    return TableRows(tuple(place for place, _ in read), x, labels, groups)
-
-
-def _find_columns(
-    first: list[str], wanted: Columns, rest: Iterator[list[str]]
-) -> tuple[_Taken, Iterator[list[str]]]:
-    """Where everything stands: by the first line, which is a header unless it is all numbers."""
-    if not (wanted.names or wanted.label or wanted.group) and all(_is_number(cell) for cell in first):
-        if len(first) != wanted.count:
-            raise _wrong(f"the table has {len(first)} columns, the run's have {wanted.count}")
-        return _Taken(tuple(range(len(first))), None, None, len(first)), chain([first], rest)
-    header = [cell.strip() for cell in first]
-    if double := next((name for name in header if header.count(name) > 1), None):
-        raise _wrong(f"the table has two columns {double!r}")
-    label, group = (_find(name, header) if name else None for name in (wanted.label, wanted.group))
-    if wanted.names:
-        numbers = tuple(_find(name, header) for name in wanted.names)
-    else:
-        numbers = tuple(place for place in range(len(header)) if place not in (label, group))
-    if len(numbers) != wanted.count:
-        raise _wrong(f"the table has {len(numbers)} columns of numbers, the run's have {wanted.count}")
-    return _Taken(numbers, label, group, len(header)), rest
-
-
-def _find(name: str, header: list[str]) -> int:
-    if name not in header:
-        raise DataError(
-            f"the table has no column {name!r}",
-            expected="a first line that names the columns of the run, with commas between them",
-            advice=f"name them so: {nearest(name, header)}",
-        )
-    return header.index(name)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(cell: str, place: int) -> float:
-    try:
-        number = float(cell)
-    except ValueError:
-        raise ValueError(f"its cell {place + 1} is no number") from None
-    if not abs(number) <= np.finfo(np.float32).max:
-        raise ValueError(f"its cell {place + 1} is not finite")
-    return number
-
-
-def _wrong(seen: str) -> DataError:
-    return DataError(
-        seen,
-        expected="UTF-8 with commas between cells, a row for each sample, with the run's columns",
-        advice="look at the file's first lines",
+def read_roles(rows: Records, roles: Roles) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The class and the group of each row, where they are read."""
+    label, group = (
+        tuple(map(plain_text, rows.columns[name])) if name else () for name in (roles.label, roles.group)
     )
+    return label, group
+
+
+def _read_numbers(
+    rows: Records, names: tuple[str, ...], bad: Bad
+) -> tuple[Floats, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Numbers, and which rows have nothing else."""
+    x = np.empty((len(rows), len(names)), np.float32)
+    fine = np.ones(len(rows), np.bool_)
+    for column, name in enumerate(names):
+        x[:, column], wrong = read_numbers(rows.columns[name])
+        for row in np.flatnonzero(np.isnan(x[:, column]) & fine).tolist():
+            fine[row] = False
+            bad(rows.places[row], f"its cell in column {show_column(name)} {wrong.get(row, 'is missing')}")
+    return x, fine

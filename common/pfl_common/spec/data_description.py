@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pfl_common.errors import Refused
 from pfl_common.spec.run import NOT_SUMMED, Description, InputKind, Model, Moments
+from pfl_common.spec.table_schema import SeenColumn
 
 MOST_BYTES = 1 << 20
 """All that a site says of its data."""
@@ -31,6 +32,10 @@ MOST_TOKENS = 1_000_000
 """Numbers that words can have: each costs the model a row."""
 LONGEST_TEXT = 65_536
 MOST_COLUMNS, LONGEST_COLUMN = 20_000, 200
+MOST_CATEGORIES, LONGEST_CATEGORY, MOST_HASHED = 1000, 64, 4096
+"""Of one column: categories, letters of one, and places for those that are known by their hashes."""
+MOST_TABLE_COLUMNS, WIDEST_ROW = 4096, 20_000
+"""Columns of a file of rows, and the numbers that a row becomes: each costs a network's first layer a thousand."""
 WHITEST = 65535
 """The largest number of a picture of 16 bits."""
 
@@ -48,6 +53,7 @@ def check(description: Description) -> None:
     _check_sizes(description)
     _check_text(description)
     _check_columns(description)
+    _check_table(description)
     if description.moments is not None and description.moments != NOT_SUMMED:
         _check_moments(description, description.moments)
         _check_counts(description, description.moments)
@@ -173,13 +179,64 @@ def _check_columns(description: Description) -> None:
     names = description.columns
     if not names:
         return
-    _expect(description.kind == "table", "columns of samples that are no table", "none")
-    columns = description.shape[-1]
+    named = description.kind in ("table", "windows") and not description.table
+    _expect(named, "columns of samples that are no table and no windows", "none")
+    columns = description.shape[0]
     _expect(len(names) == columns, f"{len(names)} names for {columns} columns", "one for each")
     _expect(len(names) <= MOST_COLUMNS, f"{len(names)} names of columns", f"at most {MOST_COLUMNS}")
     longest = max(map(len, names))
     _expect(longest <= LONGEST_COLUMN, f"a column's name of {longest} letters", f"at most {LONGEST_COLUMN}")
     _expect(len(set(names)) == len(names), "a column that is named twice", "each column once")
+
+
+def _check_table(description: Description) -> None:
+    """What decides how many numbers a row becomes, and by what they are scaled, at every site."""
+    table = description.table
+    if not table:
+        return
+    _expect(description.kind == "table", "columns of samples that are no table", "none")
+    _expect(len(table) <= MOST_TABLE_COLUMNS, f"{len(table)} columns", f"at most {MOST_TABLE_COLUMNS}")
+    fits = description.shape == (len(table),) and description.moments is None
+    _expect(
+        fits, f"{len(table)} columns of a row of {description.shape}", "one for each, with sums of its own"
+    )
+    _expect(
+        len({one.name for one in table}) == len(table), "a column that is named twice", "each column once"
+    )
+    samples = MOST_SAMPLES if description.samples is None else description.samples
+    for column in table:
+        _check_column(column, samples)
+
+
+def _check_column(column: SeenColumn, samples: int) -> None:
+    length, names = len(column.name), column.categories
+    _expect(1 <= length <= LONGEST_COLUMN, f"a column's name of {length} letters", f"1 to {LONGEST_COLUMN}")
+    _expect(_CONTROL.search(column.name) is None, "a column's name with control characters", "letters")
+    _expect(column.categorical or not (names or column.hashed), "categories in a column of numbers", "none")
+    _expect(not column.categorical or not column.count, "sums over categories", "none")
+    _expect(len(names) <= MOST_CATEGORIES, f"{len(names)} categories", f"at most {MOST_CATEGORIES}")
+    longest = max(map(len, names), default=1)
+    _expect(longest <= LONGEST_CATEGORY, f"a category of {longest} letters", f"at most {LONGEST_CATEGORY}")
+    _expect(len(set(names)) == len(names) and all(names), "a category that is told twice", "each once")
+    unseen = sum(_CONTROL.search(name) is not None for name in names)
+    _expect(not unseen, f"{unseen} categories with control characters", "letters")
+    hashed = not column.hashed or (2 <= column.hashed <= MOST_HASHED and not names)
+    _expect(hashed, f"{column.hashed} places for hashes", f"2 to {MOST_HASHED}, and no category told")
+    _check_sums(column, samples)
+
+
+def _check_sums(column: SeenColumn, samples: int) -> None:
+    """As `_check_moments`, with bounds that every number has: a column's own are not told."""
+    count, total, square = column.count, column.total, column.square
+    if not count:
+        _expect(not total and not square, "sums over no numbers", "none")
+        return
+    _expect(FEWEST_SUMMED <= count <= samples, f"sums over {count} numbers", f"{FEWEST_SUMMED} to {samples}")
+    finite = math.isfinite(total) and math.isfinite(square)
+    _expect(finite, "a sum that is no finite number", "finite numbers")
+    mean = total / count
+    possible = mean**2 * (1 - _ROUNDING) <= square / count <= LARGEST_NUMBER**2 * (1 + _ROUNDING)
+    _expect(possible, f"{square:g} as the sum of squares, {total:g} as the sum", "two that fit together")
 
 
 def _check_moments(description: Description, moments: Moments) -> None:

@@ -19,6 +19,7 @@ from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
 from pfl_common.spec.rules import AskedRules, RoundRules, leave_out_unsaid
+from pfl_common.spec.table_schema import Column, SeenColumn
 
 Json: TypeAlias = JsonValue
 ClientId: TypeAlias = str
@@ -97,7 +98,9 @@ class Model:
     words: tuple[str, ...] = ()
     """Texts with numbering "words": the run's list, in which the first word has the number 2."""
     columns: tuple[str, ...] = ()
-    """Tables: names of the columns, where sites declare them."""
+    """Tables: names of the columns, where sites declare them; windows: of the channels, where they have names."""
+    table: tuple[Column, ...] = ()
+    """Tables from files of rows: how each column is read. Not written where it is empty."""
     pixel_mean: tuple[float, ...] = ()
     pixel_deviation: tuple[float, ...] = ()
     """Pictures: what is taken away from each channel's values, which are 0..1 then, and what they are then divided by;
@@ -105,7 +108,7 @@ class Model:
     """
 
 
-LATER_IN_MODEL = frozenset({"pixel_mean", "pixel_deviation"})
+LATER_IN_MODEL = frozenset({"table", "pixel_mean", "pixel_deviation"})
 """Fields of `Model` that are left out of the text where they are empty: an older run keeps its text and hash."""
 
 
@@ -238,7 +241,9 @@ class Description:
     tokens: int = 0
     """Texts with numbering "hashed" or "numbers": how many numbers there are, the first two included."""
     columns: tuple[str, ...] = ()
-    """Tables: names of the columns, if the site declares them."""
+    """Tables: names of the columns, if the site declares them; windows: of the channels, if they have names."""
+    table: tuple[SeenColumn, ...] = ()
+    """Tables from files of rows: what the site tells of each column."""
 
     def to_json(self) -> str:
         """The canonical text."""

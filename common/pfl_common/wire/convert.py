@@ -119,6 +119,7 @@ def say_description(description: Description) -> pb.JoinRequest:
         data=description.data,
         vocabulary=parts.say_vocabulary(description) if description.numbering else None,
         columns=description.columns,
+        table=[pb.TableColumn(**asdict(column)) for column in description.table],
     )
 
 
@@ -141,6 +142,7 @@ def hear_description(said: pb.JoinRequest) -> Description:
             words=tuple(said.vocabulary.words),
             tokens=said.vocabulary.tokens,
             columns=tuple(said.columns),
+            table=tuple(map(parts.hear_column, said.table)),
         )
 
 

@@ -158,7 +158,7 @@ class Seal(_message.Message):
     def __init__(self, wrap: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("input", "shape", "classes", "samples", "warnings", "sizes", "values", "low", "high", "moments", "data", "vocabulary", "columns")
+    __slots__ = ("input", "shape", "classes", "samples", "warnings", "sizes", "values", "low", "high", "moments", "data", "vocabulary", "columns", "table")
     INPUT_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +172,7 @@ class JoinRequest(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
     input: Input
     shape: _containers.RepeatedScalarFieldContainer[int]
     classes: _containers.RepeatedScalarFieldContainer[str]
@@ -185,7 +186,28 @@ class JoinRequest(_message.Message):
     data: str
     vocabulary: Vocabulary
     columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, input: _Optional[_Union[Input, str]] = ..., shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., samples: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., sizes: _Optional[_Iterable[_Union[PictureSize, _Mapping]]] = ..., values: _Optional[_Union[Values, str]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., moments: _Optional[_Union[Moments, _Mapping]] = ..., data: _Optional[str] = ..., vocabulary: _Optional[_Union[Vocabulary, _Mapping]] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    table: _containers.RepeatedCompositeFieldContainer[TableColumn]
+    def __init__(self, input: _Optional[_Union[Input, str]] = ..., shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., samples: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., sizes: _Optional[_Iterable[_Union[PictureSize, _Mapping]]] = ..., values: _Optional[_Union[Values, str]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., moments: _Optional[_Union[Moments, _Mapping]] = ..., data: _Optional[str] = ..., vocabulary: _Optional[_Union[Vocabulary, _Mapping]] = ..., columns: _Optional[_Iterable[str]] = ..., table: _Optional[_Iterable[_Union[TableColumn, _Mapping]]] = ...) -> None: ...
+
+class TableColumn(_message.Message):
+    __slots__ = ("name", "categorical", "missing", "count", "total", "square", "categories", "hashed")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CATEGORICAL_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SQUARE_FIELD_NUMBER: _ClassVar[int]
+    CATEGORIES_FIELD_NUMBER: _ClassVar[int]
+    HASHED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    categorical: bool
+    missing: bool
+    count: int
+    total: float
+    square: float
+    categories: _containers.RepeatedScalarFieldContainer[str]
+    hashed: int
+    def __init__(self, name: _Optional[str] = ..., categorical: _Optional[bool] = ..., missing: _Optional[bool] = ..., count: _Optional[int] = ..., total: _Optional[float] = ..., square: _Optional[float] = ..., categories: _Optional[_Iterable[str]] = ..., hashed: _Optional[int] = ...) -> None: ...
 
 class Vocabulary(_message.Message):
     __slots__ = ("numbering", "words", "tokens")

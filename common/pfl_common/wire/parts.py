@@ -20,6 +20,7 @@ from pfl_common.spec.run import (
     Task,
     Values,
 )
+from pfl_common.spec.table_schema import SeenColumn
 from pfl_common.wire import coordinator_pb2 as pb
 
 VALUES: tuple[Values, ...] = get_args(Values)
@@ -134,6 +135,20 @@ def hear_numbering(said: pb.Numbering) -> Numbering:
     if said == pb.NUMBERING_UNSPECIFIED:
         return ""
     return choose(word(pb.Numbering.Name(said), "NUMBERING_"), NUMBERINGS)
+
+
+def hear_column(said: pb.TableColumn) -> SeenColumn:
+    """What a site tells of one column of its table."""
+    return SeenColumn(
+        said.name,
+        said.categorical,
+        said.missing,
+        said.count,
+        said.total,
+        said.square,
+        tuple(said.categories),
+        said.hashed,
+    )
 
 
 def say_seal(seal: Seal) -> pb.Seal:

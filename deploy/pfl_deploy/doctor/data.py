@@ -25,6 +25,8 @@ def examine_data(folder: Path) -> Iterator[Check]:
     if found.description is not None:
         yield from _tell_description(found.description)
         yield ok("data", f"the site would be called {site_name(folder)}, unless --name says otherwise")
+    if found.told:
+        yield ok("data, told", f"the site would tell {found.told}")
     for words in found.warnings:
         yield warning("data", words)
     yield from _name_unreadable(found)

@@ -17,7 +17,7 @@ from rich.table import Table
 from torch import Tensor
 
 from pfl_client import data
-from pfl_client.data.layout import PARTS, ArrayFiles, find
+from pfl_client.data.layout import PARTS, PictureFolders, find
 from pfl_client.prediction import Predictor, Wanted
 from pfl_client.prediction.find_model import Which
 from pfl_client.prediction.inputs import list_inputs
@@ -158,7 +158,7 @@ def _read_folder(predictor: Predictor, asked: Asked, missing: Missing) -> Labell
             advice=f"choose another with --part: {', '.join(n for n, own in parts.items() if len(own)) or EVERY}",
         )
     found = find(folder)
-    if not isinstance(found, ArrayFiles):
+    if isinstance(found, PictureFolders) and served.spec.model.kind == "image":
         # Which they are was said when they were read.
         missing.files += sum(len(found.parts[name]) - len(parts[name]) for name in chosen)
     return Samples(torch.cat([own.x for own in kept]), torch.cat([own.y for own in kept])), ()

@@ -10,6 +10,7 @@ import torch
 from pfl_client.prediction import Predictor, Served
 from pfl_common import methods
 from pfl_common.spec.run import Model
+from pfl_common.spec.table_schema import Column
 from pfl_deploy.prediction.graph import INPUT, PROBABILITIES, SCORES, Form
 
 MIND = (
@@ -97,10 +98,27 @@ def _tell_preparation(own: Form) -> str:
     if own.kind == "tokens":
         return (
             f"Before: words become numbers by `{model.numbering}` (0 padding, 1 unknown, {model.tokens} in all); texts "
-            "are padded with 0 or cut. The list of words stands in the serving model's specification."
+            "are padded with 0 or cut. The list of words stands in the serving model's specification. Texts of files "
+            "are cut into words so: NFC, lower case, each run of letters, digits and underscores is one."
+        )
+    if model.table:
+        columns = "\n".join(map(_tell_column, model.table))
+        return (
+            f"Before: a row becomes {model.shape[0]} numbers, column by column, in this order:\n\n{columns}"
         )
     named = f" Columns: {', '.join(model.columns)}." if model.columns else ""
     return f"Before: nothing.{named} {_tell_moments(model)}"
+
+
+def _tell_column(column: Column) -> str:
+    missing = "; then 1 where it is missing, else 0" if column.missing else ""
+    if not column.categorical:
+        scaled = f"(x - {column.mean:.9g}) / {column.deviation:.9g}"
+        return f"- `{column.name}`: {scaled}, 0 where it is missing{missing}"
+    if column.hashed:
+        return f"- `{column.name}`: a 1 in the place of its SHA-256 among {column.hashed}, one for nothing{missing}"
+    known = ", ".join(f"`{name}`" for name in column.categories)
+    return f"- `{column.name}`: a 1 in the place of its category ({known}, any other){missing}"
 
 
 def _tell_range(model: Model, words: str) -> str:

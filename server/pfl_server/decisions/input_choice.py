@@ -51,6 +51,8 @@ class Wish:
     """How the channels of pictures are scaled."""
     augment: str | Steps = "none"
     """How training pictures are changed: a preset, or a list."""
+    fewest_sites: int = 1
+    """Sites that have to tell a word or a category for the run to know it."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,12 @@ def agree_moments(sites: Sites) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if not told or None in own:
         return (), ()
     features = max(len(moments.sums) for moments in told)
-    pairs = [_mean_and_deviation(told, place) for place in range(features)]
+    pairs = [find_mean_and_deviation(told, place) for place in range(features)]
     return tuple(mean for mean, _ in pairs), tuple(deviation for _, deviation in pairs)
 
 
-def _mean_and_deviation(told: Sequence[Moments], place: int) -> tuple[float, float]:
+def find_mean_and_deviation(told: Sequence[Moments], place: int) -> tuple[float, float]:
+    """Of one feature, over all sites that tell sums of it; a constant has the deviation 1."""
     count, total, square = 0, 0.0, 0.0
     for moments in told:
         # A grey picture's one channel stands for each of a colour one's three.
@@ -162,7 +165,7 @@ def explain(sites: Sites, wish: Wish, *, shape: tuple[int, ...], features: int) 
         if words := _explain_range(sites, wish):
             told["pixel range"] = words
     if all(description.kind == "tokens" for description in sites.values()):
-        told |= text_choice.explain(sites, wish.length, wish.words)
+        told |= text_choice.explain(sites, wish.length, wish.words, wish.fewest_sites)
     if words := _explain_standardising(sites, wish, features):
         told["standardise"] = words
     return told
@@ -219,7 +222,8 @@ def _say_lost(sites: Sites, wide: Sequence[ClientId]) -> str:
 
 
 def _explain_standardising(sites: Sites, wish: Wish, features: int) -> str:
-    numbers = [one for one in sites.values() if one.kind != "tokens"]
+    # Columns of files of rows have their own words.
+    numbers = [one for one in sites.values() if one.kind != "tokens" and not one.table]
     if not {description.values for description in numbers} & {"signed", "numbers"}:
         return ""
     if wish.standardise == "none":

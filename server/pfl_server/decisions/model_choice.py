@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.spec.data_description import alike, kind_of
 from pfl_common.spec.run import ClientId, Description, InputKind, Model, Values
-from pfl_server.decisions import input_choice, pixel_choice, text_choice
+from pfl_common.spec.table_schema import Column, count_width
+from pfl_server.decisions import input_choice, pixel_choice, table_choice, text_choice
 from pfl_server.decisions.class_names import common_classes, show_name
 from pfl_server.decisions.input_choice import Range, Wish
 
@@ -56,11 +57,11 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
             expected="at least two classes over all sites",
             advice="check the classes of each site's data, or wait for a site with another class: --sites",
         )
-    if hindrance := text_choice.tell_hindrance(sites, wish.words):
+    if hindrance := text_choice.tell_hindrance(sites, wish.words, wish.fewest_sites):
         raise DataError(hindrance)
     scale, (mean, deviation) = input_choice.choose_range(sites, wish), _standards(sites, wish)
-    words = text_choice.choose_words(sites, wish.words)
     pixels = pixel_choice.choose_scaling(sites, wish, shape[0])
+    words, table = text_choice.choose_words(sites, wish.words, wish.fewest_sites), _table(sites, wish)
     return Model(
         wish.backbone or default_backbone(shape, kind),
         shape,
@@ -77,8 +78,15 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
         numbering=words.numbering,
         words=words.words,
         columns=max((one.columns for one in sites.values()), default=()),
+        table=table,
         pixel_mean=pixels.mean,
         pixel_deviation=pixels.deviation,
+    )
+
+
+def _table(sites: Mapping[ClientId, Description], wish: Wish) -> tuple[Column, ...]:
+    return table_choice.choose_table(
+        sites, fewest_sites=wish.fewest_sites, standardise=wish.standardise == "agreed"
     )
 
 
@@ -141,6 +149,7 @@ def odd_ones(sites: Mapping[ClientId, Description]) -> dict[ClientId, str]:
     odd = {
         site: _say_odd(site, own, usual) for site, own in sorted(sites.items()) if _form(own) != _form(usual)
     }
+    odd |= table_choice.odd_tables({site: one for site, one in sites.items() if site not in odd})
     odd |= _of_other_columns({site: one for site, one in sites.items() if site not in odd})
     return odd | _of_another_size({site: one for site, one in sites.items() if site not in odd})
 
@@ -155,6 +164,9 @@ def fits(description: Description, model: Model, site: ClientId) -> None:
             f"{', '.join(model.classes[:12])}: check --data, or begin a run with all sites present",
         )
     _fit_kind(description, model, site)
+    if model.table and description.table:
+        table_choice.check_table(site, description, model.table)
+        return
     images = description.kind == "image" and len(description.shape) == 3 == len(model.shape)
     if not images and description.kind != "tokens" and description.shape != model.shape:
         raise Refused(
@@ -181,6 +193,11 @@ def _fit_kind(description: Description, model: Model, site: ClientId) -> None:
             f"{site} has {tell_form(description)}, the run is about {_CALLED[run]} of shape {model.shape}: check "
             '--data, and "kind" in data.json',
         )
+    if bool(description.table) != bool(model.table):
+        raise Refused(
+            "shape",
+            f"{site} has {tell_form(description)}, the run reads {_name_rows(bool(model.table))}: store them so",
+        )
     own = "words" if description.numbering == "withheld" else description.numbering
     if own != model.numbering or (description.tokens or model.tokens) != model.tokens:
         raise Refused(
@@ -200,6 +217,8 @@ def _shape(sites: Mapping[ClientId, Description], wish: Wish) -> tuple[int, ...]
         return max(shape[0] for shape in shapes), *input_choice.choose_size(sites, wish)
     if next(iter(sites.values())).kind == "tokens":
         return (text_choice.choose_length(sites, wish.length),)
+    if table := _table(sites, wish):
+        return (count_width(table),)
     if len(shapes) > 1:
         listed = ", ".join(f"{site}: {d.shape}" for site, d in sorted(sites.items()))
         raise DataError(
@@ -232,6 +251,9 @@ def _form(one: Description) -> tuple[object, ...]:
     if one.kind == "tokens":
         # Texts of any length go together: they are padded or cut.
         return "tokens", 1, (one.numbering in ("words", "withheld") or one.numbering, one.tokens)
+    if one.table:
+        # Columns are agreed by name, whatever others a site has.
+        return "table", 1, "rows"
     return alike(one.kind), len(one.shape), one.shape
 
 
@@ -256,14 +278,23 @@ def tell_form(one: Description) -> str:
         return text_choice.tell_numbering(one)
     if one.kind == "windows":
         return f"windows of {one.shape[0]} channels x {one.shape[1]} steps"
+    if one.table:
+        return f"{_name_rows(True)}, of {one.shape[0]} columns"
     if one.kind == "table":
         return f"a table of {one.shape[0]} columns"
     return f"numbers of shape {one.shape} that are no pictures"
 
 
+def _name_rows(table: bool) -> str:
+    """How tables are stored."""
+    return "files of rows (CSV, Parquet, JSON lines)" if table else "arrays (npz)"
+
+
 def _advise(own: Description, usual: Description) -> str:
     if own.kind == usual.kind == "image":
         return "store the pictures as the other sites do, or say in data.json what range theirs have"
+    if bool(own.table) != bool(usual.table):
+        return f"store them as {_name_rows(bool(usual.table))}, as the other sites do, or check --data"
     if alike(own.kind) == "array" and usual.kind == "image":
         said = _declare_pictures(own.shape)
         return (

@@ -9,6 +9,7 @@ from pfl_common.errors import Refused, nearest
 from pfl_common.spec.run import ClientId, Description
 from pfl_server.decisions.class_names import LONGEST_NAME, remark, tell_alone
 from pfl_server.decisions.model_choice import odd_ones, tell_form
+from pfl_server.decisions.table_choice import find_hindrance
 from pfl_server.decisions.text_choice import check_numbering, tell_hindrance
 
 MOST_TOLD = 6
@@ -33,6 +34,7 @@ def judge(
     wanted: int,
     classes: Sequence[str] = (),
     words: Sequence[str] = (),
+    fewest_sites: int = 1,
 ) -> Verdict:
     """Decide once as many as are wanted have come: more than half of them say what data the run is about. With as many
     of one kind as of another nobody is sent away, for nobody but people knows who is wrong.
@@ -45,7 +47,10 @@ def judge(
     enough = len(fitting) >= wanted
     hindrance = tell_alone(named) if enough and not classes else ""
     if enough and not hindrance:
-        hindrance = tell_hindrance({site: sites[site] for site in fitting}, words)
+        here = {site: sites[site] for site in fitting}
+        hindrance = tell_hindrance(here, words, fewest_sites) or find_hindrance(
+            here, fewest_sites=fewest_sites
+        )
     return Verdict(fitting, odd, hindrance, remark(named, fixed=bool(classes)))
 
 

@@ -5,6 +5,7 @@ A word is known by itself, as a class is: each site brings its own numbers to th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,19 +29,23 @@ class Words:
     words: tuple[str, ...] = ()
 
 
-def choose_words(sites: Sites, listed: Sequence[str]) -> Words:
-    """The operator's list, else all words of all sites, sorted; of hashed words and of numbers only how many."""
+def choose_words(sites: Sites, listed: Sequence[str], fewest_sites: int = 1) -> Words:
+    """The operator's list, else the words that enough sites tell, sorted.
+
+    Of hashed words and of numbers only how many.
+    """
     one = next(iter(sites.values()))
     if one.kind != "tokens":
         return Words()
     if one.numbering in ("hashed", "numbers"):
         return Words(one.numbering, one.tokens)
-    words = tuple(listed) or _all_words(sites)
+    words = tuple(listed) or _all_words(sites, fewest_sites)
     return Words("words", len(words) + FIRST_WORD, words)
 
 
-def _all_words(sites: Sites) -> tuple[str, ...]:
-    return tuple(sorted({word for description in sites.values() for word in description.words}))
+def _all_words(sites: Sites, fewest_sites: int) -> tuple[str, ...]:
+    tellers = Counter(word for description in sites.values() for word in description.words)
+    return tuple(sorted(word for word, told in tellers.items() if told >= fewest_sites))
 
 
 def choose_length(sites: Sites, wished: int) -> int:
@@ -48,7 +53,7 @@ def choose_length(sites: Sites, wished: int) -> int:
     return wished or min(LONGEST, max(description.shape[0] for description in sites.values()))
 
 
-def tell_hindrance(sites: Sites, listed: Sequence[str]) -> str:
+def tell_hindrance(sites: Sites, listed: Sequence[str], fewest_sites: int = 1) -> str:
     """Why these sites' words make no list for a run; else nothing."""
     silent = [site for site, one in sorted(sites.items()) if one.numbering == "withheld"]
     if listed or not any(one.numbering in ("words", "withheld") for one in sites.values()):
@@ -59,7 +64,12 @@ def tell_hindrance(sites: Sites, listed: Sequence[str]) -> str:
             "what to do: start the coordinator with --vocabulary FILE (each site numbers its words by that), or hash "
             'the words at all sites: {"vocabulary": {"hashed": 32000}} in data.json'
         )
-    words = _all_words(sites)
+    words = _all_words(sites, fewest_sites)
+    if not words:
+        return (
+            f"no word is told by {fewest_sites} sites; expected: words that the run's list can be made of; what to do: "
+            "start the coordinator with a smaller --fewest-sites, or name a list with --vocabulary FILE"
+        )
     size = sum(len(word.encode()) for word in words)
     if len(words) <= MOST_WORDS and size <= MOST_WORD_BYTES:
         return ""
@@ -94,16 +104,16 @@ def tell_numbering(one: Description) -> str:
     )
 
 
-def explain(sites: Sites, wished: int, listed: Sequence[str]) -> dict[str, str]:
+def explain(sites: Sites, wished: int, listed: Sequence[str], fewest_sites: int = 1) -> dict[str, str]:
     """The choice and its reasons, in words for operator and sites."""
-    chosen, length = choose_words(sites, listed), choose_length(sites, wished)
+    chosen, length = choose_words(sites, listed, fewest_sites), choose_length(sites, wished)
     return {
-        "words": _explain_words(chosen, len(sites), listed),
+        "words": _explain_words(chosen, len(sites), listed, fewest_sites),
         "length": _explain_length(sites, wished, length),
     }
 
 
-def _explain_words(chosen: Words, sites: int, listed: Sequence[str]) -> str:
+def _explain_words(chosen: Words, sites: int, listed: Sequence[str], fewest_sites: int) -> str:
     if chosen.numbering == "hashed":
         return f"hashed to {chosen.tokens} numbers at each site: words of one number cannot be told apart"
     if chosen.numbering == "numbers":
@@ -113,6 +123,8 @@ def _explain_words(chosen: Words, sites: int, listed: Sequence[str]) -> str:
     count = len(chosen.words)
     if listed:
         return f"{count} words, as --vocabulary says; a site's other words are unknown words"
+    if fewest_sites > 1:
+        return f"{count} words that at least {fewest_sites} sites tell, sorted; --vocabulary FILE names another list"
     return f"all {count} words of {sites} sites, sorted; --vocabulary FILE names another list"
 
 

@@ -18,7 +18,7 @@ from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, RunSpec
-from pfl_server.decisions import input_choice, pixel_choice, weights_preprocessing
+from pfl_server.decisions import input_choice, pixel_choice, table_choice, weights_preprocessing
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
 from pfl_server.decisions.weights_preprocessing import Prepared, standardise_as
@@ -93,7 +93,8 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         chosen=explain_backbone(model, wish)
         | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
         | weights_preprocessing.explain(wish.prepared, model)
-        | pixel_choice.explain(sites, wish, model),
+        | pixel_choice.explain(sites, wish, model)
+        | table_choice.explain(sites, model.table, standardise=wish.standardise == "agreed"),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
         packages=plugins.pin(method.name, model.backbone),
         frozen=tuple(sorted(set(settings.freeze))),
@@ -122,6 +123,7 @@ def _wish(settings: ServerSettings, pretrained: Pretrained | None) -> Wish:
         prepared=_prepared(settings, pretrained),
         normalise=settings.normalise,
         augment=settings.augment,
+        fewest_sites=settings.fewest_sites,
     )
 
 

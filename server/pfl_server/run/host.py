@@ -78,6 +78,7 @@ class RunHost:
             rules=Rules(
                 settings.classes,
                 settings.vocabulary,
+                settings.fewest_sites,
                 sums=settings.normalise == pixel_choice.AGREED,
                 all_here=all_here,
             ),

@@ -52,6 +52,8 @@ class Rules:
     """The operator's own list; empty: the sites' names make it."""
     vocabulary: tuple[str, ...] = ()
     """The same for the words of texts."""
+    fewest_sites: int = 1
+    """How many have to tell a word or a category."""
     sums: bool = False
     """Sites tell sums over their training pictures: the run's scaling is agreed from them."""
     all_here: bool = False
@@ -118,8 +120,15 @@ class Reception:
         before, self._judged, verdict = self._verdict.hindrance, here, Verdict()
         if len(here) >= count:
             # Sites name their classes: thousands of them are compared where no call waits for it.
-            own = {"classes": self._rules.classes, "words": self._rules.vocabulary}
-            verdict = await asyncio.to_thread(judge, here, wanted=count, **own)
+            rules = self._rules
+            verdict = await asyncio.to_thread(
+                judge,
+                here,
+                wanted=count,
+                classes=rules.classes,
+                words=rules.vocabulary,
+                fewest_sites=rules.fewest_sites,
+            )
         self._verdict = verdict
         for site, words in verdict.odd.items():
             # It may have gone, or come back mended, while it was judged.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,44 @@ def test_words_are_counted_or_hashed(tmp_path: Path) -> None:
     assert Hashed(500) == declare(tmp_path, vocabulary={"hashed": 500}).vocabulary
 
 
+def test_what_is_said_of_rows_and_recordings(tmp_path: Path) -> None:
+    """Each word with its value; a word of one kind names the kind."""
+    said = declare(
+        tmp_path, leave_out=["name"], categorical=["ward"], tell_categories={"hashed": 64}, patient="id"
+    )
+    expected = Declared("table", leave_out=("name",), categorical=("ward",), patient="id")
+    assert replace(expected, tell_categories=Hashed(64)) == said
+    quiet = declare(tmp_path, tell_counts=False, tell_categories=False)
+    assert not quiet.tell_counts
+    assert quiet.tell_categories is False
+    assert Declared("windows", window=128, step=64, time="s") == declare(
+        tmp_path, window=128, step=64, time="s"
+    )
+    assert (5, 9) == (Declared().fewest_told, declare(tmp_path, kind="table", fewest=9).fewest_told)
+
+
+def test_what_would_not_be_read_is_refused(tmp_path: Path) -> None:
+    """A word that means nothing of the folder's data."""
+    said = declare(tmp_path, step=9)
+    said.check_read(words=("label",), what="recordings")
+    with pytest.raises(DataError, match="says 'step', and the folder holds arrays"):
+        said.check_read(words=("label", "step"), what="arrays")
+
+
 @pytest.mark.parametrize(
     "said",
     [
+        {"label": ""},
+        {"patient": 3},
+        {"leave_out": "name"},
+        {"categorical": [1]},
+        {"tell_categories": {"hashed": 1}},
+        {"tell_categories": 5},
+        {"tell_counts": 0},
+        {"fewest": 1},
+        {"window": 1},
+        {"step": 0.5},
+        {"time": []},
         {"range": [1, 1]},
         {"range": [2, 1]},
         {"range": [0, True]},
@@ -84,6 +120,8 @@ def test_a_value_that_is_none(tmp_path: Path, said: dict[str, object]) -> None:
         ({"kind": "image", "layout": "time_channels"}, "'time_channels' for 'layout' of image"),
         ({"vocabulary": 9, "columns": ["age"]}, "says 'columns' of data of the kind 'tokens'"),
         ({"layot": "channels_last"}, "says 'layot'"),
+        ({"window": 9, "label": "x"}, "says 'label' of data of the kind 'windows'"),
+        ({"kind": "table", "tell_categories": False, "fewest": 9}, "'fewest' of what is not told by name"),
     ],
 )
 def test_words_that_do_not_go_together(tmp_path: Path, said: dict[str, object], words: str) -> None:

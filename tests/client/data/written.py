@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +80,54 @@ def _save(
     (folder / "classes.json").write_text(json.dumps(list(classes)))
     if said is not None:
         (folder / "data.json").write_text(json.dumps(said))
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    """A file of rows: CSV, Parquet or JSON lines, as its name says; None is a missing cell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    elif path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in names}), path)
+    else:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.DictWriter(stream, names)
+            table.writeheader()
+            table.writerows(rows)
+    return path
+
+
+def make_patients(count: int = 48, *, seed: int = 0) -> list[dict[str, object]]:
+    """Rows of a ward: age tells the class, sex and ward do not, some ages are missing; two visits of each patient."""
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "patient": f"p{place // 2}",
+            "age": None if place % 8 == 5 else round(float(50 + 20 * (place // 2 % 2) + rng.normal()), 2),
+            "sex": "fm"[int(rng.integers(2))],
+            "ward": "ab"[int(rng.integers(2))],
+            "label": ("well", "ill")[place // 2 % 2],
+        }
+        for place in range(count)
+    ]
+
+
+def write_recordings(folder: Path, *, steps: int = 96, count: int = 4, seed: int = 0) -> Path:
+    """Recordings of two sensors, with a column of time; one sensor swings slowly in one class and fast in the other."""
+    rng = np.random.default_rng(seed)
+    for part in ("train", "test"):
+        for label, speed in (("slow", 0.3), ("fast", 1.5)):
+            for number in range(count):
+                time = np.arange(steps)
+                z = 5 + 10 * np.sin(time * speed + rng.random())
+                rows = [
+                    {"time": t / 50, "z": round(float(z[t]), 4), "a": round(float(rng.normal()), 4)}
+                    for t in time
+                ]
+                write_rows(folder / part / label / f"recording_{number}.csv", rows)
+    (folder / "data.json").write_text(json.dumps({"window": 32, "step": 16}))
+    return folder

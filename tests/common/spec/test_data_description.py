@@ -11,6 +11,7 @@ import pytest
 from pfl_common.errors import Refused
 from pfl_common.spec.data_description import check
 from pfl_common.spec.run import NOT_SUMMED, Description, Moments
+from pfl_common.spec.table_schema import SeenColumn
 
 PICTURES = Description(
     (3, 40, 48), ("cat", "dog"), 7, sizes=((40, 48, 5), (100, 200, 2)), low=0, high=255, data="ab" * 32
@@ -40,6 +41,9 @@ WINDOWS = Description(
     moments=Moments(27, (6.0, -1.5), (99.0, 9.0)),
 )
 TABLE = replace(NUMBERS, kind="table", columns=("age", "weight"))
+AGE = SeenColumn("age", count=10, total=500.0, square=25_100.0)
+WARD = SeenColumn("ward", categorical=True, missing=True, categories=("a", "b"))
+ROWS = Description((2,), ("ill", "well"), 12, "table", values="numbers", table=(AGE, WARD))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +55,9 @@ TABLE = replace(NUMBERS, kind="table", columns=("age", "weight"))
         HASHED,
         WINDOWS,
         TABLE,
+        ROWS,
+        replace(ROWS, samples=None),
+        replace(WINDOWS, columns=("x", "y", "z")[: WINDOWS.shape[0]]),
         replace(HASHED, numbering="numbers"),
         replace(TEXTS, numbering="withheld", words=()),
         replace(PICTURES, values="wide", high=4095),
@@ -62,6 +69,11 @@ TABLE = replace(NUMBERS, kind="table", columns=("age", "weight"))
 def test_what_can_be_true_is_taken(true: Description) -> None:
     """Whole descriptions, and one of a site that says as little as an older one did."""
     check(true)
+
+
+def rows(column: SeenColumn) -> Description:
+    """A table of one column."""
+    return replace(ROWS, shape=(1,), table=(column,))
 
 
 @pytest.mark.parametrize(
@@ -93,6 +105,25 @@ def test_what_can_be_true_is_taken(true: Description) -> None:
         (replace(TABLE, columns=("age", "age")), "a column that is named twice"),
         (replace(TABLE, columns=("age", "w" * 201)), "a column's name of 201 letters"),
         (replace(NUMBERS, columns=("age", "weight")), "columns of samples that are no table"),
+        (replace(ROWS, kind="array"), "columns of samples that are no table"),
+        (replace(ROWS, shape=(3,)), "2 columns of a row of (3,)"),
+        (replace(ROWS, table=(AGE, AGE)), "a column that is named twice"),
+        (rows(replace(AGE, name="")), "a column's name of 0 letters"),
+        (rows(replace(AGE, name="a\x1b")), "a column's name with control characters"),
+        (rows(replace(AGE, categories=("a",))), "categories in a column of numbers"),
+        (rows(replace(WARD, count=6)), "sums over categories"),
+        (rows(replace(WARD, categories=tuple(map(str, range(1001))))), "1001 categories"),
+        (rows(replace(WARD, categories=("a" * 65,))), "a category of 65 letters"),
+        (rows(replace(WARD, categories=("a", "a"))), "a category that is told twice"),
+        (rows(replace(WARD, categories=("\x07",))), "1 categories with control characters"),
+        (rows(replace(WARD, hashed=8)), "8 places for hashes"),
+        (rows(replace(WARD, categories=(), hashed=4097)), "4097 places for hashes"),
+        (rows(replace(AGE, count=4)), "sums over 4 numbers; expected: 5 to 12"),
+        (rows(replace(AGE, count=13)), "sums over 13 numbers"),
+        (rows(replace(AGE, count=0)), "sums over no numbers"),
+        (rows(replace(AGE, total=math.nan)), "a sum that is no finite number"),
+        (rows(replace(AGE, square=24_000.0)), "24000 as the sum of squares"),
+        (rows(replace(AGE, square=1e80)), "as the sum of squares"),
         (replace(PICTURES, sizes=((0, 48, 5),)), "pictures of 0x48; expected: sides of 1"),
         (replace(PICTURES, sizes=((40, 100_001, 5),)), "pictures of 40x100001"),
         (replace(PICTURES, sizes=((40, 48, 0),)), "0 pictures of 40x48"),

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pfl_common.spec.manifest import Entry, manifest_hash
 from pfl_common.spec.participation import Participation
 from pfl_common.spec.run import Description, Header, Kind, Model, RunSpec, Task, parcel_key
+from pfl_common.spec.table_schema import Column
 
 DOWN = (Entry("encoder.weight", "float32", (2, 3)), Entry("slot0.weight", "float32", (2, 3), group="slot0"))
 
@@ -61,6 +62,17 @@ def test_the_scaling_of_pixels_is_written_where_there_is_one() -> None:
     assert (False, True) == ("pixel_" in SPEC.to_json(), "pixel_mean" in scaled.to_json())
     assert scaled == RunSpec.from_json(scaled.to_json())
     assert SPEC.hash != scaled.hash
+
+
+def test_a_run_without_a_table_does_not_speak_of_one() -> None:
+    """So older runs keep their text; with one every field of its columns is in the text, and comes back."""
+    assert '"table"' not in SPEC.to_json()
+    column = Column("ward", categorical=True, categories=("a",))
+    spec = replace(SPEC, model=replace(SPEC.model, table=(column,)))
+    assert spec == RunSpec.from_json(spec.to_json())
+    assert '"categories":["a"]' in spec.to_json()
+    with pytest.raises(ValidationError):
+        RunSpec.from_json(spec.to_json().replace('"hashed":0', '"hashed":0,"more":1'))
 
 
 def test_what_an_earlier_specification_lacks() -> None:

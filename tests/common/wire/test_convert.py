@@ -23,6 +23,7 @@ from pfl_common.spec.messages import (
     Receipt,
 )
 from pfl_common.spec.run import Description, Header, InputKind, Kind, Moments, Task, Values
+from pfl_common.spec.table_schema import SeenColumn
 from pfl_common.wire import convert, refusal_pb2
 from pfl_common.wire import coordinator_pb2 as pb
 
@@ -64,6 +65,8 @@ texts = st.builds(
     columns=names,
 )
 reals = st.floats(allow_nan=False)
+columns = st.builds(SeenColumn, words, st.booleans(), st.booleans(), sizes, reals, reals, names, numbers)
+tables = st.builds(replace, descriptions, table=st.lists(columns, max_size=3).map(tuple))
 
 
 def over_the_wire(said: Message) -> Message:
@@ -77,7 +80,7 @@ def test_work_is_heard_as_said(value: Assignment | Over | None) -> None:
     assert value == convert.hear_work(over_the_wire(convert.say_work(value)))
 
 
-@given(descriptions | texts)
+@given(descriptions | texts | tables)
 def test_a_description_is_heard_as_said(value: Description) -> None:
     """Not knowing the number of samples is not the same as none."""
     assert value == convert.hear_description(over_the_wire(convert.say_description(value)))

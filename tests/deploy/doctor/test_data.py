@@ -19,6 +19,7 @@ from pfl_deploy.doctor import data
 from pfl_deploy.doctor.data import examine_data
 from pfl_deploy.doctor.examination import show
 from pfl_deploy.doctor.result import Check, exit_code
+from tests.client.data.written import make_patients, write_rows
 from tests.deploy.support.processes import write_site
 from tests.words import check_clear, speak
 
@@ -172,3 +173,12 @@ def test_only_the_level_is_coloured() -> None:
     shown = io.StringIO()
     show(Check("a", "error", "b"), Console(file=shown, force_terminal=True, color_system="standard"))
     assert shown.getvalue().rstrip().endswith("\x1b[0ma: b")
+
+
+def test_a_table_is_told_with_what_would_leave(tmp_path: Path) -> None:
+    """Its owner sees the columns whose categories go by name before a site begins."""
+    write_rows(tmp_path / "ward" / "data.csv", make_patients())
+    words = said(look(tmp_path / "ward"))
+    assert "a table in data.csv, divided by this program; recognised as a table of 3 columns" in words
+    assert "the site would tell the names of 3 columns" in words
+    assert "4 categories of 2 columns by name ('sex', 'ward')" in words
