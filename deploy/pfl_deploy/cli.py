@@ -40,6 +40,11 @@ BestMode = Annotated[
     typer.Option(help="common_round: the best average; per_client: each site's own. [default: common_round]"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Replay = Annotated[
+    Path | None,
+    typer.Option(help="Play this run again (pfl-state/runs/RUN): the same bytes, or an error."),
+]
+NewRun = Annotated[bool | None, typer.Option("--new-run", help="Train again, whatever is kept here.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -146,10 +151,7 @@ def split(
 def simulate(
     data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
     out: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(help="Play this run again (pfl-state/runs/RUN): the same bytes, or an error."),
-    ] = None,
+    replay: Replay = None,
     method: MethodName = None,
     rules: PlayedRules = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
@@ -168,9 +170,7 @@ def simulate(
     set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
     spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,
-    new_run: Annotated[
-        bool | None, typer.Option("--new-run", help="Train again, whatever is kept here.")
-    ] = None,
+    new_run: NewRun = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a whole federation in this process, without network."""
