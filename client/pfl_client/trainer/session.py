@@ -121,11 +121,12 @@ def _work(opened: _Opened, job: Job, progress: Progress) -> Done:
         down = _read_parcel(job.down, opened.spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
         down = down.apply(lambda value: value.to(opened.device))
     with _timed("train", seconds):
-        task = replace(job.task, late=opened.data.site not in opened.spec.roster)
-        outcome = work.perform(participant, opened.data, down, task)
+        task = replace(job.task, late=job.alone or opened.data.site not in opened.spec.roster)
+        do = work.adapt if job.alone else work.perform
+        outcome = do(participant, opened.data, down, task)
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
-        if job.task.kind is not Kind.EVALUATE:
+        if job.task.kind is not Kind.EVALUATE and not job.alone:
             _write(outcome.kept, job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
             _write(outcome.serving, job.serve_as, describe_model(opened.spec, opened.data.site))

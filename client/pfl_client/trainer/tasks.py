@@ -110,6 +110,21 @@ def finish(participant: Participant, data: LocalData, down: State, task: Task) -
     return Outcome(kept, scores, serving=everything)
 
 
+def adapt(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
+    """Make the model of a site that was in no round: measured as the state came, and as its own part was fitted to it.
+
+    Nothing of it is for the coordinator, not even its scores.
+    """
+    with generators.scope(data.seed, data.site, task.round, "adapt"):
+        scores = evaluate(participant, data, down, task)
+        receive(participant, data, down, task)
+        metrics = participant.adapt(data, task)
+        participant.personalise(data, task)
+        participant.finish(data, task)
+        scores |= score(participant, data, "post")
+    return Outcome(State(), scores, metrics, serving=State.view(participant))
+
+
 def _score_finished(participant: Participant, data: LocalData, before: Scores) -> Scores:
     """Scores of the finished model, as a view "finished": only where `finish` has changed what they were before."""
     if type(participant).finish is Participant.finish:
@@ -123,10 +138,15 @@ def _score_finished(participant: Participant, data: LocalData, before: Scores) -
 
 def prepare(participant: Participant, data: LocalData, down: State, task: Task) -> None:
     """From a download to a model that can predict."""
+    receive(participant, data, down, task)
+    participant.personalise(data, task)
+
+
+def receive(participant: Participant, data: LocalData, down: State, task: Task) -> None:
+    """Take a download over; a site that never trained fills its batch norms' statistics."""
     participant.receive(down, task)
     if task.since == 0 and has_batch_norm(participant) and participant.owns_statistics:
         calibrate(participant, data.train)
-    participant.personalise(data, task)
 
 
 def calibrate(participant: Participant, samples: Samples) -> None:

@@ -50,6 +50,8 @@ class Job:
     """Where FINISH writes the complete model."""
     parcel_as: Path | None = None
     """Where an update too large for a message is written."""
+    alone: bool = False
+    """The site takes part in no round: it fits its own part to the shared state, and predicts with the result."""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ class Work:
     kept: Path | None = None
     serve_as: Path | None = None
     parcel_as: Path | None = None
+    alone: bool = False
     says: Literal["work"] = "work"
 
 
@@ -233,6 +234,7 @@ def ask_for(job: Job) -> tuple[Work, Buffer]:
         kept=job.kept,
         serve_as=job.serve_as,
         parcel_as=job.parcel_as,
+        alone=job.alone,
     )
     return letter, body
 
@@ -247,6 +249,7 @@ def read_job(letter: Work, body: Buffer) -> Job:
         keep_as=letter.keep_as,
         serve_as=letter.serve_as,
         parcel_as=letter.parcel_as,
+        alone=letter.alone,
     )
 
 

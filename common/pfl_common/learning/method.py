@@ -15,9 +15,11 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import STRICT as STRICT  # methods take it from here
 from pfl_common.app.config import Why
+from pfl_common.learning import newcomer
 from pfl_common.learning.partition import BnPolicy, travelling
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
@@ -215,6 +217,12 @@ class Participant(nn.Module):
     def owns_statistics(self) -> bool:
         """Whether batch-norm statistics stay at the site: a newcomer must first fill them from its data."""
         return self.settings.bn_policy != "share_all"
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """Fit a site that comes after the run to the state it has just received, which stays as it came: by default all
+        parameters that stay learn on the cross entropy of the prediction. Gives what is worth telling.
+        """
+        return newcomer.fit(self, lambda x, y: cross_entropy(self(x), y), data=data, task=task)
 
     def finish(self, data: LocalData, task: Task) -> None:
         """After the last round, at the site alone; by default there is nothing to do."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias  # Any: torch's parameter groups hold tensors and numbers under one roof
+from typing import (  # Any: torch's parameter groups hold tensors and numbers under one roof
+    TYPE_CHECKING,
+    Any,
+    TypeAlias,
+)
 
 import torch
 from torch import Tensor, nn
 
-from pfl_common.learning.method import Batch, LocalData, Participant, Tail
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.spec.run import Task
+
+if TYPE_CHECKING:
+    from pfl_common.learning.method import Batch, LocalData, Participant, Tail
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Groups: TypeAlias = Iterable[nn.Parameter] | Iterable[dict[str, Any]]

@@ -29,6 +29,9 @@ EVERYWHERE: Mapping[str, str] = {
 }
 """Sentences for what every site tells, whatever its method."""
 
+USUAL_NEWCOMER = "What stays at a site trains ten times E epochs; what travels is taken as it is."
+"""Of a method that says nothing of its own, as of an installed package: what `Participant.adapt` does by itself."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -45,6 +48,10 @@ class Method:
     diagnostics: Mapping[str, str]
     accounted_bytes: Callable[[Participant, int], int]
     """Bytes of one transfer as a report counts them, from a site's half and the bytes that are sent."""
+    newcomer: str
+    """What a site does that comes after the run and fits its own part to the shared state, in a sentence."""
+    no_newcomer: str
+    """Why no such site is possible; empty where it is."""
     doc: str
     module: ModuleType
     package: Package | None = None
@@ -64,6 +71,8 @@ class Method:
             presets=getattr(module, "PRESETS", {}),
             diagnostics={**EVERYWHERE, **getattr(module, "DIAGNOSTICS", {})},
             accounted_bytes=getattr(module, "accounted_bytes", _as_sent),
+            newcomer=getattr(module, "NEWCOMER", USUAL_NEWCOMER),
+            no_newcomer=getattr(module, "NO_NEWCOMER", ""),
             doc=module.__doc__ or "",
             module=module,
             package=package,

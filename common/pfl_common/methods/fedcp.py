@@ -36,7 +36,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.method import (
     STRICT,
     Averaging,
@@ -160,6 +160,16 @@ class Client(Participant):
         if last := self._shares[-(len(self._shares) // self.settings.epochs) :]:
             told["pir/training"] = float(torch.cat(last).mean())
         return told
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The personal head alone. An encoder that stands still has no discrepancy with itself: λ has no part in it."""
+        self._received, self._shares = (), []
+        self._chance = data.generator(task, "gumbel")
+
+        def begin() -> None:
+            self._v = self.column_sums()
+
+        return newcomer.fit(self, self._loss, data=data, task=task, begin=begin)
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         """F_i of one batch (Eq. 8), with v as it was when the round began."""
@@ -288,6 +298,10 @@ DIAGNOSTICS = {
     "accuracy": "On test samples, before and after local training, without the policy's noise.",
 }
 """What is told by `learn` and `diagnose`, each number or family of numbers in a sentence; and who predicts."""
+NEWCOMER = (
+    "Its personal head begins as the global one and trains ten times E epochs; encoder, policy network and global "
+    "head are taken as they are."
+)
 SHOWS = ""
 _PAPER: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1}
 _FASTER: Mapping[str, JsonValue] = {**_PAPER, "lr": 0.1, "lambda": 1.0}

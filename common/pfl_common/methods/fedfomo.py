@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why
-from pfl_common.learning import sgd, single_models
+from pfl_common.learning import newcomer, sgd, single_models
 from pfl_common.learning.held_out import hold_out, loss_with
 from pfl_common.learning.measures import band
 from pfl_common.learning.method import (
@@ -107,9 +107,18 @@ class Client(Participant):
         training, samples = hold_out(data, self.settings.val_ratio)
         self._mix(samples)
         load_into(self.old, State.of(self, self.sent()))
-        trained = [*self.encoder.parameters(), *self.head.parameters()]
-        loss = sgd.train(self, trained, self._loss, data=training, task=task)
+        loss = sgd.train(self, self._model(), self._loss, data=training, task=task)
         return {"loss": loss}
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """Training alone, from the mean that a new site starts from: there are no offers to mix."""
+        training, _ = hold_out(data, self.settings.val_ratio)
+        load_into(self.old, State.of(self, self.sent()))
+        return newcomer.fit(self, self._loss, data=training, task=task, parameters=self._model())
+
+    def _model(self) -> list[nn.Parameter]:
+        """What is trained."""
+        return [*self.encoder.parameters(), *self.head.parameters()]
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(self(x), y)
@@ -217,6 +226,10 @@ DIAGNOSTICS = {
     "the mean over the sites counted in a round, and from the fewest to the most.",
 }
 """What is told by `learn` and of a round, each number or family of numbers in a sentence."""
+NEWCOMER = (
+    "Its own model begins at the mean of all sites' models and trains ten times E epochs on what it does not hold "
+    "out; no single site's model is shown to it, so it mixes none."
+)
 SHOWS = "it shows the coordinator, and through it other sites, each site's whole model."
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

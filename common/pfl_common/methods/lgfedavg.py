@@ -83,6 +83,10 @@ class Server(Averaging):
 PER_CLIENT = True
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
+NEWCOMER = (
+    "Its encoder begins as the common one was at the switch and trains ten times E epochs; the head is taken as it "
+    "is (as long as everything is shared, the whole model)."
+)
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {
     "lr": 0.01,
