@@ -40,6 +40,13 @@ def serve(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
+    personalize_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--personalize-only",
+            help="Take part in no round: fetch the shared state, fit this site's own part to it, end with its model.",
+        ),
+    ] = None,
     tell_diagnostics: Annotated[
         bool | None,
         typer.Option(

@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any  # a site's parts, which both kinds of site are made of
 
 import structlog
 
@@ -20,6 +21,7 @@ from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import NotAdmitted, Traffic
 from pfl_client.daemon.exporter import HealthServer, SiteMetrics, Surroundings
 from pfl_client.daemon.loop import Daemon
+from pfl_client.daemon.newcomer import Newcomer
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.onboarding import preflight
 from pfl_client.onboarding.admission import Admission, Admitted, find_data
@@ -46,7 +48,7 @@ class Site:
         self._data = find_data(settings)
         self._admission = Admission(settings, self._data)
         self._stopping, self._ended_by = asyncio.Event(), "Ctrl-C"
-        self._daemon: Daemon | None = None
+        self._daemon: Daemon | Newcomer | None = None
         self._description: Description | None = None
         self._folder: Path | None = None
 
@@ -94,7 +96,7 @@ class Site:
 
     def _pause(self) -> None:
         self._ended_by = "SIGTERM"
-        if self._daemon is not None:
+        if isinstance(self._daemon, Daemon):
             self._daemon.comes_back = True
         self._stopping.set()
 
@@ -144,21 +146,24 @@ class Site:
                 await asyncio.gather(*beside, return_exceptions=True)
                 health.stop()
 
-    def _put_together(self, admitted: Admitted, link: GrpcLink, traffic: Traffic, audit: Audit) -> Daemon:
+    def _put_together(
+        self, admitted: Admitted, link: GrpcLink, traffic: Traffic, audit: Audit
+    ) -> Daemon | Newcomer:
         settings, folder = self._settings, admitted.folder
-        self._folder = folder
-        self._daemon = Daemon(
-            self._data_folder(self._admission.name),
-            link=link,
-            bench=TrainerProcess(folder / "trainer", warm=settings.trainer == "warm"),
-            envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
-            state=folder,
-            stays=settings.stay,
-            tells=settings.tell_diagnostics,
-            description=self._description,
-            traffic=traffic,
-            audit=audit,
-        )
+        made: dict[str, Any] = {
+            "link": link,
+            "bench": TrainerProcess(folder / "trainer", warm=settings.trainer == "warm"),
+            "envelopes": SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
+            "state": folder,
+            "description": self._description,
+            "traffic": traffic,
+            "audit": audit,
+        }
+        data, self._folder = self._data_folder(self._admission.name), folder
+        if settings.personalize_only:
+            self._daemon = Newcomer(data, **made)
+        else:
+            self._daemon = Daemon(data, **made, stays=settings.stay, tells=settings.tell_diagnostics)
         return self._daemon
 
     def _link(self, admitted: Admitted, traffic: Traffic, audit: Audit) -> GrpcLink:

@@ -140,6 +140,10 @@ def simulate(
         Path | None,
         typer.Option(help="Play this run again (pfl-state/runs/RUN): the same bytes, or an error."),
     ] = None,
+    newcomer: Annotated[
+        list[Path] | None,
+        typer.Option(help="Data folder of a site that comes after the end and only fits its own part."),
+    ] = None,
     method: MethodName = None,
     rules: PlayedRules = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
@@ -169,12 +173,20 @@ def simulate(
 
     folders, kept = find_sites(data), out or Path("pfl-simulation")
     settings, pinned = tables.server_settings(flags, folders=folders, state=kept / "coordinator")
-    played = play_or_serve(settings, folders, kept / "sites", pinned=pinned, tell=_say_beside(as_json))
+    say, late = _say_beside(as_json), newcomer or ()
+    played = play_or_serve(settings, folders, kept / "sites", pinned=pinned, newcomers=late, tell=say)
     table = {site: dict(curve.points[-1][1]) for site, curve in played.result.curves().items()}
+    fitted = played.result.fitted()
     if as_json:
-        console.print_json(json.dumps({**played.to_json(), "accuracy": table}))
+        told = {"newcomers": fitted} if fitted else {}
+        console.print_json(json.dumps({**played.to_json(), "accuracy": table, **told}))
     else:
         tables.show_sites(table, console)
+        if fitted:
+            console.print(
+                "Sites that came after the end: as the shared state came (pre), and fitted to it (post)"
+            )
+            tables.show_sites(fitted, console)
 
 
 @app.command()

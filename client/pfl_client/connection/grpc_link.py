@@ -25,7 +25,18 @@ from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
 from pfl_common.sealing.calls import CallSigner
-from pfl_common.spec.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.spec.messages import (
+    Assignment,
+    Blob,
+    Gathering,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    Scores,
+    Visited,
+)
 from pfl_common.spec.run import Description
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
@@ -132,6 +143,18 @@ class GrpcLink:
         except Refused as refused:
             # The same site with the same data would hear the same.
             raise NotAdmitted(refused.words, refused.code) from refused
+
+    @_followed
+    async def visit(self) -> Visited | None:
+        """Ask for the newest shared state, telling nothing; None: there is none yet, ask again."""
+        try:
+            # The coordinator may hold the answer back while it gathers its sites.
+            said = await self._ask(
+                "Visit", pb.VisitRequest(), pb.VisitAnswer, waiting=self._patience.wait_seconds
+            )
+        except Refused as refused:
+            raise NotAdmitted(refused.words, refused.code) from refused
+        return convert.hear_visited(said)
 
     @_followed
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:

@@ -35,7 +35,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils import parameters_to_vector
 
 from pfl_common.app.config import Why
-from pfl_common.learning import newcomer, sgd
+from pfl_common.learning import sgd
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import travelling
 from pfl_common.models import Backbone

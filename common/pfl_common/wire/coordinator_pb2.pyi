@@ -239,6 +239,26 @@ class Joined(_message.Message):
     card: bytes
     def __init__(self, spec: _Optional[bytes] = ..., init: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., card: _Optional[bytes] = ...) -> None: ...
 
+class VisitRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VisitAnswer(_message.Message):
+    __slots__ = ("nothing", "visited")
+    NOTHING_FIELD_NUMBER: _ClassVar[int]
+    VISITED_FIELD_NUMBER: _ClassVar[int]
+    nothing: Done
+    visited: Visited
+    def __init__(self, nothing: _Optional[_Union[Done, _Mapping]] = ..., visited: _Optional[_Union[Visited, _Mapping]] = ...) -> None: ...
+
+class Visited(_message.Message):
+    __slots__ = ("run", "last")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    run: Joined
+    last: Assignment
+    def __init__(self, run: _Optional[_Union[Joined, _Mapping]] = ..., last: _Optional[_Union[Assignment, _Mapping]] = ...) -> None: ...
+
 class Mark(_message.Message):
     __slots__ = ("round", "attempt")
     ROUND_FIELD_NUMBER: _ClassVar[int]

@@ -31,6 +31,7 @@ from pfl_common.spec.messages import (
     Receipt,
     Scores,
     Seal,
+    Visited,
 )
 from pfl_common.spec.run import ClientId, Description, Header
 from pfl_common.tensors.layout import Source, open_file
@@ -49,6 +50,10 @@ class LoopbackLink:
     async def join(self, description: Description) -> Joined | Gathering | None:
         """Register."""
         return await self._service.desk.join(self._site, description)
+
+    async def visit(self) -> Visited | None:
+        """Ask for the newest shared state."""
+        return await self._service.desk.visit(self._site)
 
     async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
         """Wait for work."""

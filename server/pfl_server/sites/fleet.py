@@ -27,6 +27,7 @@ from pfl_common.spec.messages import (
     Receipt,
     RunStatus,
     Scores,
+    Visited,
     shorten,
 )
 from pfl_common.spec.run import ClientId, Description, Kind, Task
@@ -47,6 +48,7 @@ from pfl_server.sites.notices import Notices
 from pfl_server.sites.open_tasks import OpenTasks
 from pfl_server.sites.service import Incoming
 from pfl_server.sites.uploads import Intake
+from pfl_server.sites.visits import Visits
 from pfl_server.telemetry.event_log import Record
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ class Fleet:
         )
         self._over: Over | None = None
         self.tasks = OpenTasks(books.spec.id, self._members, self._record.meter, self.now)
-        self._intake = Intake(books, self.tasks)
+        self._intake, self._visits = Intake(books, self.tasks), Visits(books)
         self.status_line: Callable[[], RunStatus] | None = None
         self.took_part: Counter[ClientId] = Counter()
         """In how many rounds each site was counted, as training sees it."""
@@ -189,9 +191,14 @@ class Fleet:
         over = self._over
         return replace(over, counted=self.took_part[site]) if over and self.took_part else over
 
+    @tells_full_disk
+    async def visit(self, site: ClientId) -> Visited | None:
+        """Give a site that takes part in no round the newest shared state; nobody waits for it."""
+        return await self._visits.receive(site)
+
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
-        return self._books.shelf.path(digest)
+        return self._visits.find(digest) or self._books.shelf.path(digest)
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""

@@ -26,6 +26,7 @@ from pfl_common.spec.messages import (
     Scores,
     SitePhase,
     SiteStatus,
+    Visited,
     shorten,
 )
 from pfl_common.spec.rules import RoundRules
@@ -168,6 +169,13 @@ class Reception:
                 return Gathering(words) if self._verdict.hindrance else None
         self._notices.check_not_ended(site)
         return None if self._next is None else await self._next.join(site, description)
+
+    async def visit(self, site: ClientId) -> Visited | None:
+        """There is no state before the run; wait a little for it to be frozen."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
+        self._notices.check_not_ended(site)
+        return None if self._next is None else await self._next.visit(site)
 
     async def next_task(
         self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
