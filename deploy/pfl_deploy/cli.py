@@ -156,6 +156,9 @@ def simulate(
     set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
     spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,
+    begin_from: Annotated[
+        str | None, typer.Option(help="Begin with the models of this run, which is over: its name in --out.")
+    ] = None,
     new_run: Annotated[
         bool | None, typer.Option("--new-run", help="Train again, whatever is kept here.")
     ] = None,

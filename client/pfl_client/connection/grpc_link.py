@@ -157,10 +157,14 @@ class GrpcLink:
         return convert.hear_visited(said)
 
     @_followed
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         """Wait for work, saying which vault generations there are, newest first; None: ask again."""
         wait, carrier = self._patience.wait_seconds, self.carrier
-        request = convert.say_marks(marks, wait_seconds=wait, beside_bytes=carrier.beside_bytes)
+        request = convert.say_marks(
+            marks, wait_seconds=wait, beside_bytes=carrier.beside_bytes, before=before
+        )
         try:
             said = await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait)
         except Unreachable:

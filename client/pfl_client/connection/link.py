@@ -74,8 +74,12 @@ class Link(Protocol):
     async def visit(self) -> Visited | None:
         """The newest shared state, for a site that takes part in no round; None: there is none yet, ask again."""
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
-        """Wait for work, saying which vault generations there are, newest first; None: nothing yet, ask again."""
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
+        """Wait for work, saying which vault generations there are, newest first, of this run and of the one before it;
+        None: nothing yet, ask again.
+        """
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring bytes into a file; what the file already holds is not brought again; the digest is checked. Their

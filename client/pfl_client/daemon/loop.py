@@ -168,7 +168,7 @@ class Daemon:
         await asyncio.to_thread(folder.downloads.forget_opened)
         while True:
             await asyncio.sleep(self._retry.longest)
-            answer = await self._retry.until_answered(lambda: self._link.next_task(folder.vault.marks()))
+            answer = await self._retry.until_answered(lambda: self._link.next_task(*folder.marks()))
             if not isinstance(answer, Over):
                 return answer.key if answer else OPENING
 
@@ -176,7 +176,7 @@ class Daemon:
         answer = None
         with self.watch.phase("wait"):
             while answer is None:
-                answer = await self._retry.until_answered(lambda: self._link.next_task(folder.vault.marks()))
+                answer = await self._retry.until_answered(lambda: self._link.next_task(*folder.marks()))
         return answer
 
     async def _take(self, folder: RunFolder, assignment: Assignment) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_common.evaluation import vector
-from pfl_common.learning import measures
+from pfl_common.learning import measures, newcomer
 from pfl_common.learning.method import LocalData, Metrics, Participant, Samples, probe
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.randomness import generators
@@ -116,13 +116,22 @@ def adapt(participant: Participant, data: LocalData, down: State, task: Task) ->
     Nothing of it is for the coordinator, not even its scores.
     """
     with generators.scope(data.seed, data.site, task.round, "adapt"):
-        scores = evaluate(participant, data, down, task)
-        receive(participant, data, down, task)
+        welcome(participant, data, down, task)
+        twin = copy.deepcopy(participant)
+        twin.personalise(data, task)
+        scores = score(twin, data, "pre")
         metrics = participant.adapt(data, task)
+        newcomer.fill_statistics(participant, data, task)
         participant.personalise(data, task)
         participant.finish(data, task)
         scores |= score(participant, data, "post")
     return Outcome(State(), scores, metrics, serving=State.view(participant))
+
+
+def welcome(participant: Participant, data: LocalData, down: State, task: Task) -> None:
+    """What came, and the statistics of the site's own batch norms, which nobody could send."""
+    participant.receive(down, task)
+    newcomer.fill_statistics(participant, data, task)
 
 
 def _score_finished(participant: Participant, data: LocalData, before: Scores) -> Scores:
@@ -138,15 +147,10 @@ def _score_finished(participant: Participant, data: LocalData, before: Scores) -
 
 def prepare(participant: Participant, data: LocalData, down: State, task: Task) -> None:
     """From a download to a model that can predict."""
-    receive(participant, data, down, task)
-    participant.personalise(data, task)
-
-
-def receive(participant: Participant, data: LocalData, down: State, task: Task) -> None:
-    """Take a download over; a site that never trained fills its batch norms' statistics."""
     participant.receive(down, task)
-    if task.since == 0 and has_batch_norm(participant) and participant.owns_statistics:
+    if task.is_first and has_batch_norm(participant) and participant.owns_statistics:
         calibrate(participant, data.train)
+    participant.personalise(data, task)
 
 
 def calibrate(participant: Participant, samples: Samples) -> None:

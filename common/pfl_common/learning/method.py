@@ -186,7 +186,7 @@ class Participant(nn.Module):
         return self.state_dict().keys() - set(self.travels(phase))
 
     def receive(self, down: State, task: Task) -> None:
-        """Take over what came from the coordinator; at first contact `task.since` is 0."""
+        """Take over what came from the coordinator; at first contact `task.is_first` is true."""
         load_into(self, down)
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
@@ -254,8 +254,11 @@ class ServerHalf(Protocol):
     def start(self, template: Participant, seed: int) -> State:
         """The state before the first round."""
 
+    def begin(self, first: State, last: State) -> State:
+        """The state before the first round of a run that begins from another one's last state; `first` is `start`'s."""
+
     def welcome(self, state: State) -> State:
-        """The download of a site that never took part (`since` = 0)."""
+        """The download of a site that never took part (`task.is_first`)."""
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
         """This site's download for this task; the same for all unless the module says PER_CLIENT."""
@@ -273,6 +276,10 @@ class Averaging:
     def start(self, template: Participant, seed: int) -> State:
         """The first values of what travels."""
         return State.of(template, template.travels(self.first_phase))
+
+    def begin(self, first: State, last: State) -> State:
+        """The other run's mean, of everything this one shares."""
+        return State({name: last.get(name, value) for name, value in first.items()})
 
     @property
     def first_phase(self) -> str:

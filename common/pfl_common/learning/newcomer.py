@@ -7,8 +7,9 @@ round, but on its own, towards the shared state as it came.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any  # Any: a layer whose type says less than is known of it
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 10
 """How many rounds' epochs a newcomer trains: its own part begins with first values and has no other chance."""
+AT_ONCE = 256
+"""Samples in one pass without gradients."""
 
 
 def _nothing() -> None:
@@ -59,6 +62,32 @@ def fit(  # noqa: PLR0913  # each call names the few words it needs
     return {"loss": mean}
 
 
+@torch.no_grad()
+def fill_statistics(participant: Participant, data: LocalData, task: Task) -> None:
+    """Measure the statistics of those batch norms that stay, for the parameters as they are, in one pass.
+
+    Each batch counts alike. A moving mean, which training keeps, would still remember first values and parameters of
+    steps ago: a newcomer trains too little to forget them.
+    """
+    shared = set(participant.travels(task.phase))
+    norms = [layer for name, layer in _list_norms(participant) if f"{name}.running_mean" not in shared]
+    if not norms:
+        return
+    before = [layer.momentum for layer in norms]
+    participant.eval()
+    for layer in norms:
+        layer.train()
+        layer.momentum = None
+        # From here on it counts batches anew; a layer that sees none keeps what it has.
+        layer.num_batches_tracked.zero_()
+    for x, _ in data.train.batches(AT_ONCE):
+        if len(x) > 1:
+            participant(x)
+            participant.progress(0)
+    for layer, momentum in zip(norms, before, strict=True):
+        layer.momentum = momentum
+
+
 def list_own(
     participant: Participant, task: Task, parameters: Iterable[nn.Parameter] | None = None
 ) -> list[nn.Parameter]:
@@ -69,10 +98,15 @@ def list_own(
     return [value for value in wanted if id(value) in own]
 
 
-def _find_shared_norms(participant: Participant, task: Task) -> list[nn.Module]:
+def _find_shared_norms(participant: Participant, task: Task) -> list[_BatchNorm]:
     """Batch norms whose running statistics travel."""
     shared = set(participant.travels(task.phase))
+    return [layer for name, layer in _list_norms(participant) if f"{name}.running_mean" in shared]
+
+
+def _list_norms(participant: Participant) -> list[tuple[str, Any]]:
+    """Batch norms that keep statistics, with their names; torch leaves their attributes optional."""
     layers = participant.named_modules()
     return [
-        layer for name, layer in layers if isinstance(layer, _BatchNorm) and f"{name}.running_mean" in shared
+        (n, layer) for n, layer in layers if isinstance(layer, _BatchNorm) and layer.running_mean is not None
     ]

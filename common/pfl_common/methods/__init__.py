@@ -103,6 +103,16 @@ class Method:
         finite = {name: float(value) for name, value in closed.numbers.items() if isfinite(value)}
         return Closed(closed.state, finite)
 
+    def begin(self, half: ServerHalf, first: State, last: State) -> State:
+        """The state before the first round of a run that begins from another; only of a method that says how."""
+        if not hasattr(half, "begin"):
+            raise SettingError(
+                f"the method {self.name} does not say how a run begins from another one's state",
+                expected="a method whose Server has `begin`, as all of this release",
+                advice="begin the run without --begin-from",
+            )
+        return half.begin(first, last)
+
     def phases(self, config: Settings, rounds: int) -> list[tuple[str, int]]:
         """Each phase with the first round it occurs in."""
         first: dict[str, int] = {}

@@ -62,7 +62,7 @@ class Client(Participant):
     def receive(self, down: State, task: Task) -> None:
         """Take w; a site that never trained starts its own model there."""
         super().receive(down, task)
-        if task.since == 0:
+        if task.is_first:
             start_second(self.personal, self)
 
     def learn(self, data: LocalData, task: Task) -> Metrics:

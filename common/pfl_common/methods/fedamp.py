@@ -119,6 +119,10 @@ class Server:
         first = State.of(template, template.sent()).within("first")
         return first | {"squares": torch.zeros(0, 0, dtype=torch.float64)}
 
+    def begin(self, first: State, last: State) -> State:
+        """Everybody's last model, and how far apart they lie."""
+        return State({**first, "squares": last["squares"]}, kept=last.kept)
+
     def welcome(self, state: State) -> State:
         """A new site is drawn to the mean of all models, before there are any to the first one."""
         return single_models.mean(state.kept, state.under("first")).within("u")

@@ -180,6 +180,10 @@ class Server:
         statistics = spell(sorted(running_statistics(template) & names))
         return State.of(template, names).within("w") | {"statistics": statistics}
 
+    def begin(self, first: State, last: State) -> State:
+        """Everybody's mean. The last circles end: a site begins with its own critical values."""
+        return first | last.under("w").within("w")
+
     def welcome(self, state: State) -> State:
         """A new site gets everybody's mean."""
         return state.under("w").within("w")

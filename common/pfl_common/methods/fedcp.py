@@ -141,7 +141,7 @@ class Client(Participant):
     def receive(self, down: State, task: Task) -> None:
         """Load it; a site that came after the run began takes the global head for its first own one."""
         load_into(self, down)
-        if task.late and task.since == 0:
+        if task.late and task.is_first:
             load_into(self.head_p, down.under("head_g"))
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
@@ -149,7 +149,7 @@ class Client(Participant):
         # Of the round before, in a participant that lives on: it would be measured against here.
         self._received = ()
         # A newcomer's batch norm has no running statistics yet: nothing to measure before.
-        known = self.settings.diagnose and (task.since > 0 or not has_batch_norm(self))
+        known = self.settings.diagnose and (not task.is_first or not has_batch_norm(self))
         told = self._assess(data, "before") if known else {}
         self._chance, self._v = data.generator(task, "gumbel"), self.column_sums()
         if self._lambda:

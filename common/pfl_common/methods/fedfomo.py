@@ -97,7 +97,7 @@ class Client(Participant):
 
     def receive(self, down: State, task: Task) -> None:
         """A new site starts from what it gets; the others decide when they see their data."""
-        if task.since == 0:
+        if task.is_first:
             load_into(self, down.under("slot0"))
         else:
             self._offers = down.branches()
@@ -154,6 +154,10 @@ class Server:
     def start(self, template: Client, seed: int) -> State:
         """The first model; who likes whom is known only of sites that have answered."""
         return State.of(template, template.sent()).within("first")
+
+    def begin(self, first: State, last: State) -> State:
+        """Everybody's last model, and who likes whom."""
+        return first | State({name: last[name] for name in last.keys() - first.keys()}, kept=last.kept)
 
     def welcome(self, state: State) -> State:
         """A new site gets the mean of all models, at first in every slot: a run's parcels have the names seen then."""

@@ -93,11 +93,11 @@ class Client(Participant):
         """Take w^t; blend mixes one's own model in, in the others a new site inherits w^t."""
         super().receive(down, task)
         if self.settings.variant != "blend":
-            if task.since == 0:
+            if task.is_first:
                 start_second(self.own, self)
             return
         self._received = (copy.deepcopy(self.encoder).train().requires_grad_(False),)
-        if task.since > 0:
+        if not task.is_first:
             self._blend(task)
 
     def _share(self, task: Task) -> float:

@@ -189,7 +189,7 @@ class Client(Participant):
 
     def _look_before(self, data: LocalData, task: Task) -> Metrics:
         """How sparse features are with the model as received; a newcomer's batch norm has nothing to say yet."""
-        z = self._features(data) if self.settings.diagnose and task.since else torch.empty(0)
+        z = self._features(data) if self.settings.diagnose and not task.is_first else torch.empty(0)
         return {"sparsity/received": sparsity(z)} if len(z) else {}
 
 

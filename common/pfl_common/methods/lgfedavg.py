@@ -75,7 +75,8 @@ class Server(Averaging):
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
         """The head, and the encoder for a site that has not trained since the switch."""
-        if task.phase == "full" or task.since <= self.config.pretrain_rounds:
+        goes_on = task.before > 0 and not self.config.pretrain_rounds
+        if task.phase == "full" or (task.since <= self.config.pretrain_rounds and not goes_on):
             return state
         return state.only(name for name in state if not name.startswith("encoder."))
 

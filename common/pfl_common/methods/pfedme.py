@@ -96,7 +96,7 @@ class Client(Participant):
     def receive(self, down: State, task: Task) -> None:
         """Take w; theta stays, for a site is measured with it, unless it never learnt anything."""
         super().receive(down, task)
-        if task.since == 0:
+        if task.is_first:
             start_second(self.theta, self)
 
     def learn(self, data: LocalData, task: Task) -> Metrics:

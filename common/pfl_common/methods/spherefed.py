@@ -158,7 +158,7 @@ class Client(Participant):
     @torch.no_grad()
     def _sum_up(self, data: LocalData, task: Task) -> None:
         """Means of z zᵀ and z one_hot(y)ᵀ over the training samples, in double precision."""
-        if task.since == 0 and self.owns_statistics and has_batch_norm(self):
+        if task.is_first and self.owns_statistics and has_batch_norm(self):
             self._fill_statistics(data)
         self.eval()
         gram, hits = (

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
+from pfl_common.spec.beginning import Beginning
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
@@ -50,8 +51,9 @@ class Kind(enum.StrEnum):
 class Task:
     """One request to one site.
 
-    `since` is the last committed round its vault holds, 0 = it never took part. `late`: the site is not in the run's
-    roster, it came after the run began; each site knows this of itself and sets it before it begins.
+    `since` is the last committed round its vault holds, 0 = it never took part. `before`: the same of the run that this
+    one begins from, as long as `since` is 0. `late`: the site is not in the run's roster, it came after the run began;
+    each site knows this of itself and sets it before it begins.
     """
 
     kind: Kind
@@ -62,6 +64,12 @@ class Task:
     since: int = 0
     drop: bool = False
     late: bool = False
+    before: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the site has no state of its own to go on from."""
+        return self.since == 0 and self.before == 0
 
     @property
     def key(self) -> str:
@@ -123,6 +131,8 @@ class RunSpec(RoundRules):
     """The fingerprint of each site's data, as the site gave it; a site that gives none is not named."""
     packages: dict[Part, Package] = field(default_factory=dict)
     """Installed packages that the method or the network comes from; not written where both are the product's own."""
+    begins_from: Beginning | None = None
+    """The run whose last models this one begins with; not written where it begins with first values."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""
@@ -146,6 +156,8 @@ class RunSpec(RoundRules):
         plain = leave_out_unsaid(asdict(_SPEC.validate_python(asdict(self))))
         if not self.packages:
             del plain["packages"]
+        if self.begins_from is None:
+            del plain["begins_from"]
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
     @classmethod

@@ -201,15 +201,32 @@ def _hear_run(found: pb.Joined, words: tuple[str, ...]) -> Joined:
     return Joined(found.spec.decode(), hear_blob(found.init), seal, found.card, words)
 
 
-def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float, beside_bytes: int = 0) -> pb.NextTaskRequest:
-    """The vault's generations, newest first, how long the site will wait, and what may come with the task."""
-    said = [pb.Mark(round=mark.round, attempt=mark.attempt) for mark in marks]
-    return pb.NextTaskRequest(marks=said, wait_seconds=wait_seconds, beside_bytes=beside_bytes)
+def say_marks(
+    marks: tuple[Mark, ...],
+    *,
+    wait_seconds: float,
+    beside_bytes: int = 0,
+    before: tuple[Mark, ...] = (),
+) -> pb.NextTaskRequest:
+    """The vault's generations, newest first, and those of the run before; how long the site will wait, and what may
+    come with the task.
+    """
+    said, earlier = (
+        [pb.Mark(round=mark.round, attempt=mark.attempt) for mark in each] for each in (marks, before)
+    )
+    return pb.NextTaskRequest(
+        marks=said, wait_seconds=wait_seconds, beside_bytes=beside_bytes, before=earlier
+    )
 
 
 def hear_marks(said: pb.NextTaskRequest) -> tuple[Mark, ...]:
     """The vault's generations, newest first."""
     return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said.marks)
+
+
+def hear_marks_before(said: pb.NextTaskRequest) -> tuple[Mark, ...]:
+    """Those of the run that this one begins from."""
+    return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said.before)
 
 
 def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:

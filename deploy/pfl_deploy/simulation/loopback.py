@@ -55,9 +55,11 @@ class LoopbackLink:
         """Ask for the newest shared state."""
         return await self._service.desk.visit(self._site)
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         """Wait for work."""
-        return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS)
+        return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS, before=before)
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Copy the file; nothing is counted, since nothing crosses."""

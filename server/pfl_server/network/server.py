@@ -134,7 +134,8 @@ class _SiteCalls:
 
     async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
         wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
-        asked = self._service.desk.next_task(site, convert.hear_marks(said), wait=wait)
+        marks, before = convert.hear_marks(said), convert.hear_marks_before(said)
+        asked = self._service.desk.next_task(site, marks, wait=wait, before=before)
         work = await _unless(self._draining, asked)
         answer = convert.say_work(work)
         if isinstance(work, Assignment):

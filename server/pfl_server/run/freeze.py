@@ -17,13 +17,14 @@ from pfl_common.app import code_digest, plugins
 from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
-from pfl_common.spec.run import ClientId, Description, RunSpec
+from pfl_common.spec.run import ClientId, Description, Model, RunSpec
 from pfl_server.decisions import input_choice
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
 from pfl_server.run.memory_estimate import estimate, explain_end
 from pfl_server.run.rehearsal import count_samples, rehearse
 from pfl_server.settings import ServerSettings
+from pfl_server.store.begin_from import Source
 from pfl_server.store.run_store import Books, build_template
 from pfl_server.store.state_folder import Runs
 
@@ -36,7 +37,12 @@ REHEARSAL = (sys.executable, "-P", "-m", "pfl_server.run.rehearsal")
 
 def begin(runs: Runs, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
     """Freeze a new run with these sites and begin it."""
-    return runs.adopt(freeze(settings, sites, run=runs.next_id(settings, sites)), sites, settings)
+    source = runs.source(settings.begin_from) if settings.begin_from else None
+    spec = freeze(settings, sites, run=runs.next_id(settings, sites), source=source)
+    if source is not None:
+        source.check(spec)
+        source.tell_changes(sites)
+    return runs.adopt(spec, sites, settings)
 
 
 class Beginning:
@@ -59,8 +65,14 @@ class Beginning:
         return await asyncio.to_thread(begin, self._runs, self._settings, sites)
 
 
-def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
-    """Agree the model with the sites, rehearse the method, pin everything."""
+def freeze(
+    settings: ServerSettings,
+    sites: Mapping[ClientId, Description],
+    *,
+    run: str,
+    source: Source | None = None,
+) -> RunSpec:
+    """Agree the model with the sites, or take that of the run to begin from; rehearse the method, pin everything."""
     wish = Wish(
         settings.backbone,
         settings.image_size,
@@ -72,7 +84,7 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
     )
     # A list that was fixed is every site's list: a site with another class was not let in.
     listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
-    model = agree(listed, wish)
+    model = agree(listed, wish) if source is None else source.spec.model
     method = methods.load(settings.method)
     participation = settings.asks()
     participation.check_roster(sites)
@@ -86,14 +98,25 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         participation=participation,
         repeatable=settings.threads == 1,
         versions=versions(model.backbone) | {REPORTS: "told"},
-        chosen=explain_backbone(model, wish)
-        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean)),
+        chosen=_explain(model, wish, sites) if source is None else _explain_source(source),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
         packages=plugins.pin(method.name, model.backbone),
+        begins_from=None if source is None else source.beginning,
     )
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.
     quick = replace(spec, settings={**spec.settings, "epochs": 1})
     return replace(spec, manifests=_rehearsed(quick))
+
+
+def _explain(model: Model, wish: Wish, sites: Mapping[ClientId, Description]) -> dict[str, str]:
+    """What was chosen by the sites' data, and why."""
+    chosen = input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
+    return explain_backbone(model, wish) | chosen
+
+
+def _explain_source(source: Source) -> dict[str, str]:
+    run, number = source.spec.id, source.round
+    return {"model": f"network, classes, input and first state are those of run {run} after round {number}"}
 
 
 def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:

@@ -155,7 +155,7 @@ class Fleet:
 
     @tells_full_disk
     async def next_task(
-        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float, before: tuple[Mark, ...] = ()
     ) -> Assignment | Over | None:
         """Hand out the site's open task, the same one again if it asks again, or wait for one."""
         member = self.tasks.member(site)
@@ -171,7 +171,9 @@ class Fleet:
             return self._over_for(site)
         since = remembered_rounds.newest_committed(marks, committed := self._books.journal.committed())
         remembered_rounds.compare(member, marks, committed, since=since)
-        assignment = await assigned.make(since, self.now)
+        # Its state of the run before counts until it has one of this run.
+        earlier = 0 if since else remembered_rounds.newest_committed(before, self._books.before)
+        assignment = await assigned.make(since, self.now, before=earlier)
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
         writing = self._books.journal.hand_out.soon(assigned.task.key, site, assignment.task.since)
         writing.add_done_callback(remembered_rounds.look_at_handing)

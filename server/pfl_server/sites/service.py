@@ -54,7 +54,7 @@ class Desk(Protocol):
         """Give a site that takes part in no round the newest shared state; None while there is none."""
 
     async def next_task(
-        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float, before: tuple[Mark, ...] = ()
     ) -> Assignment | Over | None:
         """Up to `wait` seconds for work for this site."""
 

@@ -16,7 +16,8 @@ from pfl_common.randomness.hashed import derive
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings
-from pfl_server.store import unfinished_run
+from pfl_server.store import begin_from, unfinished_run
+from pfl_server.store.begin_from import Source, find_source
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_check import find_damage
 from pfl_server.store.journal_migration import NewerJournal
@@ -86,6 +87,10 @@ class Runs:
         mark = derive(self._federation, number, asked, *sorted(sites)) % 16**6
         return f"{settings.method}-{number:03d}-{mark:06x}"
 
+    def source(self, name: str) -> Source:
+        """The run that another is to begin from."""
+        return find_source(self._folder, name)
+
     def adopt(self, spec: RunSpec, sites: Mapping[ClientId, Description], settings: ServerSettings) -> Books:
         """Begin the very run that a specification pins, and write it down before anybody hears of it."""
         folder = self._folder / spec.id
@@ -112,6 +117,10 @@ class Runs:
 
     def _prepare(self, draft: Path, spec: RunSpec, sites: Mapping[ClientId, Description]) -> Path:
         draft.mkdir(mode=0o700)
+        if spec.begins_from is not None:
+            source = self.source(spec.begins_from.run)
+            source.check(spec)
+            begin_from.write(source, spec, draft, self._envelopes)
         journal = Journal(draft / "journal.sqlite")
         try:
             for site, description in sorted(sites.items()):

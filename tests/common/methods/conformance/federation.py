@@ -389,7 +389,8 @@ class Federation:
             received, fitted = (
                 restore(self._build().to(self.habits.dtype), self.history.init, State()) for _ in range(2)
             )
-            tasks.prepare(received, data, down, task)
+            tasks.welcome(received, data, down, task)
+            received.personalise(data, task)
             outcome = tasks.adapt(fitted, data, down, task)
         assert (None, 0) == (outcome.up, len(outcome.kept)), (
             "a newcomer hands in nothing, and keeps its model alone"
