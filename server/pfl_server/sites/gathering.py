@@ -186,8 +186,8 @@ class Reception:
         except Refused as refused:
             raise Refused(
                 refused.code,
-                f"{refused.words}; this run begins with the models of {rules.begins_from}, whose classes and input stay; "
-                "what to do: bring the data folder in line, or ask the operator for a run without --begin-from",
+                f"{refused.words}; this run begins with the models of {rules.begins_from}, whose classes and input "
+                "stay; what to do: bring the data folder in line, or ask for a run without --begin-from",
             ) from None
 
     async def visit(self, site: ClientId) -> Visited | None:

@@ -107,7 +107,9 @@ class Line:
             raise answer
         return answer
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         self.marks.append(marks)
         answer = self.work.pop(0)
         if isinstance(answer, Exception):
