@@ -20,8 +20,8 @@ from tests.deploy.support.processes import write_site
 
 A, B, NEW = "hospital_a", "hospital_b", "hospital_c"
 GOES_ON = ("ditto", "fedamp", "lgfedavg")
-"""Methods whose sites are measured before training with what the last FINISH has measured: a second model, a whole model
-and single ones kept by the coordinator, an encoder.
+"""Methods whose sites are measured before training with what the last FINISH has measured: a second model, a whole
+model beside those that the coordinator keeps, an encoder.
 """
 
 
