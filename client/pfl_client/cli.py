@@ -16,6 +16,20 @@ from pfl_common.app.help import showing
 from pfl_common.app.logs import configure_from
 
 app = program.make_app()
+PersonalizeOnly = Annotated[
+    bool | None,
+    typer.Option(
+        "--personalize-only",
+        help="Take part in no round: fetch the shared state, fit this site's own part to it, end with its model.",
+    ),
+]
+TellDiagnostics = Annotated[
+    bool | None,
+    typer.Option(
+        "--tell-diagnostics/--no-tell-diagnostics",
+        help="Tell the coordinator beside the scores what the method measures of its training.",
+    ),
+]
 
 
 @app.command(cls=showing(ClientSettings))
@@ -40,20 +54,8 @@ def serve(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     trainer: Annotated[str | None, typer.Option(help="warm or per-task.")] = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
-    personalize_only: Annotated[
-        bool | None,
-        typer.Option(
-            "--personalize-only",
-            help="Take part in no round: fetch the shared state, fit this site's own part to it, end with its model.",
-        ),
-    ] = None,
-    tell_diagnostics: Annotated[
-        bool | None,
-        typer.Option(
-            "--tell-diagnostics/--no-tell-diagnostics",
-            help="Tell the coordinator beside the scores what the method measures of its training.",
-        ),
-    ] = None,
+    personalize_only: PersonalizeOnly = None,
+    tell_diagnostics: TellDiagnostics = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Their port; 0 takes a free one.")] = None,

@@ -131,6 +131,15 @@ def split(
         console.print(str(path))
 
 
+NewcomerFolders = Annotated[
+    list[Path] | None,
+    typer.Option(help="Data folder of a site that comes after the end and only fits its own part."),
+]
+BeginFrom = Annotated[
+    str | None, typer.Option(help="Begin with the models of this run, which is over: its name in --out.")
+]
+
+
 @app.command()
 @taking_rules
 def simulate(
@@ -140,10 +149,7 @@ def simulate(
         Path | None,
         typer.Option(help="Play this run again (pfl-state/runs/RUN): the same bytes, or an error."),
     ] = None,
-    newcomer: Annotated[
-        list[Path] | None,
-        typer.Option(help="Data folder of a site that comes after the end and only fits its own part."),
-    ] = None,
+    newcomer: NewcomerFolders = None,
     method: MethodName = None,
     rules: PlayedRules = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
@@ -156,9 +162,7 @@ def simulate(
     set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
     spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,
-    begin_from: Annotated[
-        str | None, typer.Option(help="Begin with the models of this run, which is over: its name in --out.")
-    ] = None,
+    begin_from: BeginFrom = None,
     new_run: Annotated[
         bool | None, typer.Option("--new-run", help="Train again, whatever is kept here.")
     ] = None,
@@ -178,18 +182,10 @@ def simulate(
     settings, pinned = tables.server_settings(flags, folders=folders, state=kept / "coordinator")
     say, late = _say_beside(as_json), newcomer or ()
     played = play_or_serve(settings, folders, kept / "sites", pinned=pinned, newcomers=late, tell=say)
-    table = {site: dict(curve.points[-1][1]) for site, curve in played.result.curves().items()}
-    fitted = played.result.fitted()
     if as_json:
-        told = {"newcomers": fitted} if fitted else {}
-        console.print_json(json.dumps({**played.to_json(), "accuracy": table, **told}))
+        console.print_json(json.dumps({**played.to_json(), **played.result.tables()}))
     else:
-        tables.show_sites(table, console)
-        if fitted:
-            console.print(
-                "Sites that came after the end: as the shared state came (pre), and fitted to it (post)"
-            )
-            tables.show_sites(fitted, console)
+        tables.show_result(played.result, console)
 
 
 @app.command()

@@ -6,7 +6,7 @@ round, but on its own, towards the shared state as it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any  # Any: a layer whose type says less than is known of it
 
 import torch
@@ -25,10 +25,6 @@ AT_ONCE = 256
 """Samples in one pass without gradients."""
 
 
-def _nothing() -> None:
-    """A round needs no preparation."""
-
-
 def fit(  # noqa: PLR0913  # each call names the few words it needs
     participant: Participant,
     loss: sgd.Loss,
@@ -37,11 +33,10 @@ def fit(  # noqa: PLR0913  # each call names the few words it needs
     task: Task,
     parameters: Iterable[nn.Parameter] | None = None,
     epochs: int | None = None,
-    begin: Callable[[], None] = _nothing,
 ) -> dict[str, float]:
     """Train those of some parameters (of all, if none are named) that do not travel, ROUNDS times `epochs` epochs.
 
-    `begin` is called before each round. Gives the last round's loss; nothing where there is nothing to train.
+    Gives the last round's loss; nothing where there is nothing to train.
     """
     own = list_own(participant, task, parameters)
     count = participant.settings.epochs if epochs is None else epochs
@@ -56,7 +51,6 @@ def fit(  # noqa: PLR0913  # each call names the few words it needs
         return loss(x, y)
 
     for turn in range(ROUNDS):
-        begin()
         first = turn * count
         mean = sgd.train(participant, own, held, data=data, task=task, epochs=count, first_epoch=first)
     return {"loss": mean}

@@ -36,7 +36,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
-from pfl_common.learning import newcomer, sgd
+from pfl_common.learning import sgd
 from pfl_common.learning.method import (
     STRICT,
     Averaging,
@@ -162,14 +162,9 @@ class Client(Participant):
         return told
 
     def adapt(self, data: LocalData, task: Task) -> Metrics:
-        """The personal head alone. An encoder that stands still has no discrepancy with itself: λ has no part in it."""
-        self._received, self._shares = (), []
+        """The personal head alone, and v with it. An encoder that stands still has no discrepancy with itself."""
         self._chance = data.generator(task, "gumbel")
-
-        def begin() -> None:
-            self._v = self.column_sums()
-
-        return newcomer.fit(self, self._loss, data=data, task=task, begin=begin)
+        return super().adapt(data, task)
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         """F_i of one batch (Eq. 8), with v as it was when the round began."""

@@ -60,12 +60,11 @@ class Result:
         """Each site's own curve: a simulation owns the sites, a coordinator never sees these."""
         return {site: read_curve(site, folder / "history.jsonl") for site, folder in self.sites.items()}
 
-    def fitted(self) -> dict[ClientId, dict[str, float]]:
-        """What each newcomer measured: as the state came (pre), and fitted to it (post)."""
-        return {
-            site: dict(read_curve(site, folder / "history.jsonl").points[-1][1])
-            for site, folder in self.newcomers.items()
-        }
+    def tables(self) -> dict[str, dict[ClientId, dict[str, float]]]:
+        """What each site measured last, and each newcomer: as the state came (pre), and fitted to it (post)."""
+        table = {"accuracy": {site: dict(curve.points[-1][1]) for site, curve in self.curves().items()}}
+        late = {site: read_curve(site, run / "history.jsonl") for site, run in self.newcomers.items()}
+        return table | ({"newcomers": {s: dict(c.points[-1][1]) for s, c in late.items()}} if late else {})
 
 
 def simulate(  # noqa: PLR0913  # how the sites read their data, each with a default

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.methods import Method
-from pfl_common.spec.run import Kind, Task
+from pfl_common.spec.run import Json, Kind, Task
 from pfl_common.tensors.state import State, load_into
 
 from .cases import FOUND, Case
@@ -24,13 +24,18 @@ TAKEN_AS_IT_IS = {"fedavg", "fedprox", "fedetf", "spherefed"}
 MIXED_IN = {"perfedavg", "fedphp"}
 """Methods whose sites predict with something made of the shared model: it stands in that model's place."""
 
+QUICK: dict[str, dict[str, Json]] = {"pfedme": {"eta_p": 0.1}}
+"""Settings with which so little data suffices."""
+
 each_method = pytest.mark.parametrize("case", POSSIBLE, ids=str)
 
 
 @cache
 def finished(case: Case) -> Federation:
     """A federation after two of the schedule's rounds."""
-    federation = Federation(case.module(), case.settings, Habits(watched=False))
+    federation = Federation(
+        case.module(), {**case.settings, **QUICK.get(case.name, {})}, Habits(watched=False)
+    )
     federation.begin(2)
     return federation
 

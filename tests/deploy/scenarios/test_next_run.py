@@ -181,7 +181,7 @@ def test_newcomers_after_the_end(tmp_path: Path) -> None:
     months = Months(tmp_path)
     late = write_site(tmp_path / NEW, samples=12, size=8, classes=("a", "b"), seed=5)
     played = simulate(months.asked, months.sites, months.state / "sites", newcomers=[late])
-    measured = played.fitted()[NEW]
+    measured = played.tables()["newcomers"][NEW]
     assert {"pre/test/combined", "post/test/combined"} == measured.keys()
     assert (played.newcomers[NEW] / "serving" / "serving.safetensors").exists()
     assert sorted([A, B]) == sorted(played.spec.roster)
