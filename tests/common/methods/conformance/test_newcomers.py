@@ -24,8 +24,8 @@ TAKEN_AS_IT_IS = {"fedavg", "fedprox", "fedetf", "spherefed"}
 MIXED_IN = {"perfedavg", "fedphp"}
 """Methods whose sites predict with something made of the shared model: it stands in that model's place."""
 
-QUICK: dict[str, dict[str, Json]] = {"pfedme": {"eta_p": 0.1}}
-"""Settings with which so little data suffices."""
+QUICK: dict[str, dict[str, Json]] = {"pfedme": {"eta_p": 0.1, "lambda": 1}}
+"""A spring that lets go: after two rounds the shared model has little to hold on to."""
 
 each_method = pytest.mark.parametrize("case", POSSIBLE, ids=str)
 
