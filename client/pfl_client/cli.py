@@ -43,6 +43,13 @@ MostBad: TypeAlias = Annotated[
         help="The share of picture files that may be unreadable, 0 to 1; beyond it that is an error."
     ),
 ]
+PersonalizeOnly: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--personalize-only",
+        help="Take part in no round: fetch the shared state, fit this site's own part to it, end with its model.",
+    ),
+]
 TellDiagnostics: TypeAlias = Annotated[
     bool | None,
     typer.Option(
@@ -73,6 +80,7 @@ def serve(
     memory_limit: Annotated[str | None, typer.Option(help="The trainer's memory: 2G, 512M.")] = None,
     cache_limit: CacheLimit = None,
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
+    personalize_only: PersonalizeOnly = None,
     tell_diagnostics: TellDiagnostics = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
     most_bad: MostBad = None,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any  # a site's parts, which both kinds of site are made of
 
 import structlog
 
@@ -21,6 +22,7 @@ from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import NotAdmitted, Traffic
 from pfl_client.daemon.exporter import HealthServer, SiteMetrics, Surroundings
 from pfl_client.daemon.loop import Daemon
+from pfl_client.daemon.newcomer import Newcomer
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.onboarding import preflight
 from pfl_client.onboarding.admission import Admission, Admitted, find_data
@@ -51,7 +53,7 @@ class Site:
         self._share = Share(settings.nice, settings.threads)
         self._admission = Admission(settings, self._data)
         self._stopping, self._ended_by = asyncio.Event(), "Ctrl-C"
-        self._daemon: Daemon | None = None
+        self._daemon: Daemon | Newcomer | None = None
         self._description: Description | None = None
         self._folder: Path | None = None
 
@@ -99,7 +101,7 @@ class Site:
 
     def _pause(self) -> None:
         self._ended_by = "SIGTERM"
-        if self._daemon is not None:
+        if isinstance(self._daemon, Daemon):
             self._daemon.comes_back = True
         self._stopping.set()
 
@@ -173,27 +175,30 @@ class Site:
         told = {"most_threads": self._share.threads, "niceness": self._share.niceness}
         return {name: value for name, value in told.items() if value}
 
-    def _put_together(self, admitted: Admitted, link: GrpcLink, traffic: Traffic, audit: Audit) -> Daemon:
+    def _put_together(
+        self, admitted: Admitted, link: GrpcLink, traffic: Traffic, audit: Audit
+    ) -> Daemon | Newcomer:
         settings, folder = self._settings, admitted.folder
-        self._folder = folder
-        held = self._data_folder(self._admission.name)
-        self._daemon = Daemon(
-            replace(held, cache=folder / CACHE) if held.cache_bytes else held,
-            link=link,
-            bench=TrainerProcess(
+        made: dict[str, Any] = {
+            "link": link,
+            "bench": TrainerProcess(
                 folder / "trainer",
                 warm=settings.trainer == "warm",
                 share=self._share,
                 memory_limit=settings.memory_bytes,
             ),
-            envelopes=SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
-            state=folder,
-            stays=settings.stay,
-            tells=settings.tell_diagnostics,
-            description=self._description,
-            traffic=traffic,
-            audit=audit,
-        )
+            "envelopes": SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
+            "state": folder,
+            "description": self._description,
+            "traffic": traffic,
+            "audit": audit,
+        }
+        held, self._folder = self._data_folder(self._admission.name), folder
+        data = replace(held, cache=folder / CACHE) if held.cache_bytes else held
+        if settings.personalize_only:
+            self._daemon = Newcomer(data, **made)
+        else:
+            self._daemon = Daemon(data, **made, stays=settings.stay, tells=settings.tell_diagnostics)
         return self._daemon
 
     def _link(self, admitted: Admitted, traffic: Traffic, audit: Audit) -> GrpcLink:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from pfl_common.app.config import STRICT, Port, Why
+from pfl_common.errors import SettingError
 
 WAIT_SECONDS = 60.0
 """For who starts a site and its coordinator in two terminals, in either order."""
@@ -81,6 +82,8 @@ class ClientSettings:
     """How much room decoded samples may take in the site's state folder; 0: they are held in memory."""
     stay: bool = False
     """After a run wait for the coordinator's next one; for services that are started again when they end."""
+    personalize_only: bool = False
+    """Take part in no round: fetch the shared state, fit this site's own part to it, end with its model."""
     tell_diagnostics: bool = True
     """Tell the coordinator, beside the scores, what the method measures of its training (loss, sparsity, ...), to be
     summed over sites.
@@ -97,6 +100,14 @@ class ClientSettings:
     """Port of metrics and health; 0 takes a free one."""
     log_format: str = "text"
     """How the log is written to standard error: text (auto is the same; coloured on a terminal) or json."""
+
+    def __post_init__(self) -> None:
+        if self.personalize_only and self.stay:
+            raise SettingError(
+                "--personalize-only with --stay",
+                expected="one of them: a site that only fits its own part ends with its model and waits for no run",
+                advice="leave --stay out",
+            )
 
     @property
     def wait_seconds(self) -> float:

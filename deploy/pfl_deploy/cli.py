@@ -146,12 +146,22 @@ def split(
         console.print(str(path))
 
 
+NewcomerFolders = Annotated[
+    list[Path] | None,
+    typer.Option(help="Data folder of a site that comes after the end and only fits its own part."),
+]
+BeginFrom = Annotated[
+    str | None, typer.Option(help="Begin with the models of this run, which is over: its name in --out.")
+]
+
+
 @app.command()
 @taking_rules
 def simulate(
     data: Annotated[Path, typer.Option(help="Folder with one data folder per site.")],
     out: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
     replay: Replay = None,
+    newcomer: NewcomerFolders = None,
     method: MethodName = None,
     rules: PlayedRules = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
@@ -170,6 +180,7 @@ def simulate(
     set_: SetPairs = None,
     config: Annotated[Path | None, typer.Option(help="TOML file as for pfl-server.")] = None,
     spec: Annotated[Path | None, typer.Option(help="Run exactly this specification (spec.json).")] = None,
+    begin_from: BeginFrom = None,
     new_run: NewRun = None,
     as_json: AsJson = False,
 ) -> None:
@@ -185,12 +196,12 @@ def simulate(
 
     folders, kept = find_sites(data), out or Path("pfl-simulation")
     settings, pinned = tables.server_settings(flags, folders=folders, state=kept / "coordinator")
-    played = play_or_serve(settings, folders, kept / "sites", pinned=pinned, tell=_say_beside(as_json))
-    table = {site: dict(curve.points[-1][1]) for site, curve in played.result.curves().items()}
+    say, late = _say_beside(as_json), newcomer or ()
+    played = play_or_serve(settings, folders, kept / "sites", pinned=pinned, newcomers=late, tell=say)
     if as_json:
-        console.print_json(json.dumps({**played.to_json(), "accuracy": table}))
+        console.print_json(json.dumps({**played.to_json(), **played.result.tables()}))
     else:
-        tables.show_sites(table, console)
+        tables.show_result(played.result, console)
 
 
 @app.command()

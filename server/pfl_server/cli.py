@@ -146,6 +146,10 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="Port of status page and metrics.")] = None,
     advertise: Advertised = None,
     baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
+    begin_from: Annotated[
+        str | None,
+        typer.Option(help="Begin with the models of this run, which is over: RUN below the state."),
+    ] = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: DurabilityName = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,

@@ -82,6 +82,11 @@ def _read_vocabulary(said: object) -> object:
     return settled
 
 
+def _read_run(said: object) -> object:
+    """A run's name, also where its folder is named."""
+    return Path(said).name if isinstance(said, str) else said
+
+
 _A_VOCABULARY = (
     f"a file that is there: a JSON list of words, or one word a line; at most {MOST_WORDS} words of at most "
     f"{LONGEST_WORD} letters, each once"
@@ -173,6 +178,10 @@ class ServerSettings(AskedRules):
     """
     set: dict[str, Json] = field(default_factory=dict)
     """The method's own settings."""
+    begin_from: Annotated[str, BeforeValidator(_read_run)] = ""
+    """Begin with the models of this run, which is over: its name or folder below `state`. Sites begin with their own
+    parts of it.
+    """
     state: Path = Path("pfl-state")
     """Where the coordinator keeps everything."""
     host: str = "127.0.0.1"

@@ -75,7 +75,7 @@ class FileDesk:
         return None if self.gathering else Joined('{"id":"run-1"}', self.lay(b"first model"))
 
     async def next_task(
-        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float, before: tuple[Mark, ...] = ()
     ) -> Assignment | Over | None:
         self.marks[site] = marks
         self.asked.set()

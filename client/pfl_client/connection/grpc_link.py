@@ -25,7 +25,18 @@ from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
 from pfl_common.sealing.calls import CallSigner
-from pfl_common.spec.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.spec.messages import (
+    Assignment,
+    Blob,
+    Gathering,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    Scores,
+    Visited,
+)
 from pfl_common.spec.run import Description
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
@@ -134,10 +145,26 @@ class GrpcLink:
             raise NotAdmitted(refused.words, refused.code) from refused
 
     @_followed
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def visit(self) -> Visited | None:
+        """Ask for the newest shared state, telling nothing; None: there is none yet, ask again."""
+        try:
+            # The coordinator may hold the answer back while it gathers its sites.
+            said = await self._ask(
+                "Visit", pb.VisitRequest(), pb.VisitAnswer, waiting=self._patience.wait_seconds
+            )
+        except Refused as refused:
+            raise NotAdmitted(refused.words, refused.code) from refused
+        return convert.hear_visited(said)
+
+    @_followed
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         """Wait for work, saying which vault generations there are, newest first; None: ask again."""
         wait, carrier = self._patience.wait_seconds, self.carrier
-        request = convert.say_marks(marks, wait_seconds=wait, beside_bytes=carrier.beside_bytes)
+        request = convert.say_marks(
+            marks, wait_seconds=wait, beside_bytes=carrier.beside_bytes, before=before
+        )
         try:
             said = await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait)
         except Unreachable:

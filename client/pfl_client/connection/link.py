@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Protocol
 
 from pfl_common.errors import Refused
-from pfl_common.spec.messages import Assignment, Blob, Gathering, Joined, Mark, Offer, Over, Receipt, Scores
+from pfl_common.spec.messages import (
+    Assignment,
+    Blob,
+    Gathering,
+    Joined,
+    Mark,
+    Offer,
+    Over,
+    Receipt,
+    Scores,
+    Visited,
+)
 from pfl_common.spec.run import Description, Kind
 
 INIT, CALLS = "init", "calls"
@@ -60,8 +71,15 @@ class Link(Protocol):
     async def join(self, description: Description) -> Joined | Gathering | None:
         """Register with what the data looks like; None while the run is still gathering sites: ask again."""
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
-        """Wait for work, saying which vault generations there are, newest first; None: nothing yet, ask again."""
+    async def visit(self) -> Visited | None:
+        """The newest shared state, for a site that takes part in no round; None: there is none yet, ask again."""
+
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
+        """Wait for work, saying which vault generations there are, newest first, of this run and of the one before it;
+        None: nothing yet, ask again.
+        """
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Bring bytes into a file; what the file already holds is not brought again; the digest is checked. Their

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import structlog
 
-from pfl_client.connection.link import INIT, Link, NotAdmitted, Traffic, Unreachable
+from pfl_client.connection.link import Link, NotAdmitted, Traffic, Unreachable
+from pfl_client.daemon.fetching import Fetching
 from pfl_client.daemon.heartbeat import Heart
 from pfl_client.daemon.progress import SiteProgress, tell_joined
 from pfl_client.daemon.retry import Retry
@@ -28,7 +29,7 @@ from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
 from pfl_common.app import plugins
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.files.recycler import throw_away
-from pfl_common.spec.messages import OPENING, Assignment, Blob, Gathering, Joined, Over
+from pfl_common.spec.messages import OPENING, Assignment, Gathering, Joined, Over
 from pfl_common.spec.run import Description, Kind, RunSpec
 
 log = structlog.get_logger("pfl.site")
@@ -61,6 +62,7 @@ class Daemon:
         self.watch = Watch(folder.site, left=self._audit.left)
         self.progress = SiteProgress(self.watch, traffic)
         self._retry = Retry(self.watch, state)
+        self._fetching = Fetching(link, self._retry, self.watch, state)
         self.comes_back = False
         """The daemon will be started again: it says no goodbye, and its round waits for it as after a crash."""
 
@@ -154,22 +156,13 @@ class Daemon:
         letter = folder.first_model.accept(joined)
         async with Heart(self._link, key, folder.downloads.file(joined.init), at_work=key != OPENING):
             if letter is not None:
-                await self._retry.until_room(
-                    partial(self._bring_init, folder, joined, letter), folder.downloads.forget_opened
-                )
+                await self._fetching.bring_first_model(folder, joined, letter)
             self.watch.doing = "reading data"
             data = replace(self._data.folder, validation=folder.validation)
             await self._retry.with_trainer(
                 lambda: self._bench.open(data, joined.spec, folder.first_model.file)
             )
         self._retry.fit(spec.lease_seconds)
-
-    async def _bring_init(self, folder: RunFolder, joined: Joined, letter: Letter) -> None:
-        folder.first_model.check_room(joined)
-        self.watch.doing = "downloading"
-        await self._bring(joined.init, folder.downloads.file(joined.init), kind=INIT)
-        self.watch.doing = "opening"
-        await asyncio.to_thread(folder.first_model.settle, joined, letter)
 
     async def _serve(self, folder: RunFolder) -> Over:
         while True:
@@ -188,7 +181,7 @@ class Daemon:
         await asyncio.to_thread(folder.downloads.forget_opened)
         while True:
             await asyncio.sleep(self._retry.longest)
-            answer = await self._retry.until_answered(lambda: self._link.next_task(folder.vault.marks()))
+            answer = await self._retry.until_answered(lambda: self._link.next_task(*folder.marks()))
             if not isinstance(answer, Over):
                 return answer.key if answer else OPENING
 
@@ -196,7 +189,7 @@ class Daemon:
         answer = None
         with self.watch.phase("wait"):
             while answer is None:
-                answer = await self._retry.until_answered(lambda: self._link.next_task(folder.vault.marks()))
+                answer = await self._retry.until_answered(lambda: self._link.next_task(*folder.marks()))
         return answer
 
     async def _take(self, folder: RunFolder, assignment: Assignment) -> None:
@@ -252,7 +245,7 @@ class Daemon:
         async with Heart(self._link, assignment.key, folder.downloads.file(blob)) as heart:
             with self.watch.phase("download"):
                 file = await asyncio.to_thread(folder.downloads.begin, blob)
-                await self._bring(blob, file, kind=assignment.task.kind)
+                await self._fetching.bring(blob, file, kind=assignment.task.kind)
             done = await self._retry.with_trainer(lambda: self._train(folder, assignment, letter, heart))
             with self.watch.phase("seal"):
                 await heart.during(folder.keep, assignment, done)
@@ -304,7 +297,3 @@ class Daemon:
         log.error("task declined", task=key, reason=reason, words=words)
         with suppress(Refused):
             await self._retry.until_answered(lambda: self._link.decline(key, reason, words))
-
-    async def _bring(self, blob: Blob, file: Path, *, kind: str) -> None:
-        with disk_full(self._state):
-            await self._retry.until_answered(lambda: self._link.fetch(blob, file, kind=kind))

@@ -30,6 +30,7 @@ LISTED = {
     "Enrol": "enrolment",
     "Renew": "renewal",
     "Join": "joining",
+    "Visit": "visit",
     "Report": "scores",
     "Decline": "decline",
     "Leave": "goodbye",

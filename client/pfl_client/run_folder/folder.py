@@ -10,6 +10,7 @@ from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.best_round import BestRound
 from pfl_client.run_folder.downloads import REUSED_LIMIT, Downloads
+from pfl_client.run_folder.earlier_run import find_earlier
 from pfl_client.run_folder.first_model import FirstModel
 from pfl_client.run_folder.measurements import Measurements
 from pfl_client.run_folder.outbox import Outbox
@@ -62,6 +63,7 @@ class RunFolder:
         except BaseException:
             self.vault.close()
             raise
+        self._earlier = find_earlier(folder.parent, spec, site)
         self.first_model = FirstModel(folder, spec, self.downloads)
         self.measurements = Measurements(folder, tells=tells and takes_told(spec))
         self.space = Space(folder, spec, downloads=self.downloads, vault=self.vault, serving=self._serving)
@@ -75,6 +77,16 @@ class RunFolder:
     def best_model(self) -> Path | None:
         """The complete model of the best round, once the run is over and if it keeps one."""
         return self._serving.best if self._serving.best.exists() else None
+
+    def marks(self) -> tuple[tuple[Mark, ...], tuple[Mark, ...]]:
+        """The generations of this site's own state, of this run and of the one that it begins from."""
+        return self.vault.marks(), self._earlier.marks() if self._earlier else ()
+
+    def _kept(self, task: Task) -> Path | None:
+        """The state that a task starts from; None: this site never took part."""
+        if task.since == 0 and task.before and self._earlier is not None:
+            return self._earlier.at(task.before)
+        return self.vault.at(task.since)
 
     def close(self) -> None:
         """Let another daemon have the folder; of what was opened nothing stays."""
@@ -107,7 +119,7 @@ class RunFolder:
             task=task,
             down=down,
             groups=assignment.header.groups,
-            kept=self.vault.at(task.since),
+            kept=self._kept(task),
             keep_as=self.vault.draft,
             serve_as=self._serving.draft if is_last else None,
             parcel_as=self.downloads.update,

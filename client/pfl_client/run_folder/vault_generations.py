@@ -170,6 +170,11 @@ def _holds_nothing(file: Path) -> bool:
     return content[8:].strip() == b"{}" and len(content) == 8 + int.from_bytes(content[:8], "little")
 
 
+def read_pointer_of(folder: Path) -> Pointer:
+    """The pointer of a vault that is only looked at; ValidationError if it cannot be read."""
+    return _POINTER.validate_json((folder / "vault.json").read_bytes())
+
+
 def _read_pointer(folder: Path, owner: Owner) -> Pointer:
     path = folder / "vault.json"
     if not path.exists():

@@ -198,15 +198,17 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
         down = _read_parcel(job.down, opened.spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
         down = down.apply(lambda value: value.to(opened.device.name))
     with _timed("train", seconds):
-        task = replace(job.task, late=opened.data.site not in opened.spec.roster)
-        best = None if job.best is None else BestModel(opened.describe, job.best)
-        outcome = work.perform(
-            participant, opened.data, down, task, offer=work.keep_none if best is None else best.offer
-        )
+        task = replace(job.task, late=job.alone or opened.data.site not in opened.spec.roster)
+        best = None if job.best is None or job.alone else BestModel(opened.describe, job.best)
+        if job.alone:
+            outcome = work.adapt(participant, opened.data, down, task)
+        else:
+            offer = work.keep_none if best is None else best.offer
+            outcome = work.perform(participant, opened.data, down, task, offer=offer)
         opened.device.synchronise()
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
-        if job.task.kind is not Kind.EVALUATE:
+        if job.task.kind is not Kind.EVALUATE and not job.alone:
             write_state(outcome.kept, job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
             write_state(outcome.serving, job.serve_as, opened.describe())

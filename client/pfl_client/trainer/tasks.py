@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_common.evaluation import vector
-from pfl_common.learning import measures
+from pfl_common.learning import measures, newcomer
 from pfl_common.learning.arithmetic import widen
 from pfl_common.learning.method import LocalData, Metrics, Participant, Samples, probe
 from pfl_common.learning.partition import has_batch_norm
@@ -147,6 +147,30 @@ def finish(participant: Participant, data: LocalData, down: State, task: Task) -
     return Outcome(kept, scores, serving=everything)
 
 
+def adapt(participant: Participant, data: LocalData, down: State, task: Task) -> Outcome:
+    """Make the model of a site that was in no round: measured as the state came, and as its own part was fitted to it.
+
+    Nothing of it is for the coordinator, not even its scores.
+    """
+    with generators.scope(data.seed, data.site, task.round, "adapt"):
+        welcome(participant, data, down, task)
+        twin = copy.deepcopy(participant)
+        twin.personalise(data, task)
+        scores = score(twin, data, "pre")
+        metrics = participant.adapt(data, task)
+        newcomer.fill_statistics(participant, data, task)
+        participant.personalise(data, task)
+        participant.finish(data, task)
+        scores |= score(participant, data, "post")
+    return Outcome(State(), scores, metrics, serving=State.view(participant))
+
+
+def welcome(participant: Participant, data: LocalData, down: State, task: Task) -> None:
+    """What came, and the statistics of the site's own batch norms, which nobody could send."""
+    participant.receive(down, task)
+    newcomer.fill_statistics(participant, data, task)
+
+
 def _score_finished(participant: Participant, data: LocalData, before: Scores) -> Scores:
     """Scores of the finished model, as a view "finished": only where `finish` has changed what they were before."""
     if type(participant).finish is Participant.finish:
@@ -161,7 +185,7 @@ def _score_finished(participant: Participant, data: LocalData, before: Scores) -
 def prepare(participant: Participant, data: LocalData, down: State, task: Task) -> None:
     """From a download to a model that can predict."""
     participant.receive(down, task)
-    if task.since == 0 and has_batch_norm(participant) and participant.owns_statistics:
+    if task.is_first and has_batch_norm(participant) and participant.owns_statistics:
         calibrate(participant, data.train)
     participant.personalise(data, task)
 

@@ -94,6 +94,8 @@ class Job:
     """Where an update too large for a message is written."""
     best: BestSoFar | None = None
     """For a run that keeps the model of the best round."""
+    alone: bool = False
+    """The site takes part in no round: it fits its own part to the shared state, and predicts with the result."""
 
 
 @dataclass(frozen=True)

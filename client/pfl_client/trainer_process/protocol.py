@@ -72,6 +72,7 @@ class Work:
     serve_as: Path | None = None
     parcel_as: Path | None = None
     best: BestSoFar | None = None
+    alone: bool = False
     says: Literal["work"] = "work"
 
 
@@ -237,6 +238,7 @@ def ask_for(job: Job) -> tuple[Work, Buffer]:
         serve_as=job.serve_as,
         parcel_as=job.parcel_as,
         best=job.best,
+        alone=job.alone,
     )
     return letter, body
 
@@ -252,6 +254,7 @@ def read_job(letter: Work, body: Buffer) -> Job:
         serve_as=letter.serve_as,
         parcel_as=letter.parcel_as,
         best=letter.best,
+        alone=letter.alone,
     )
 
 

@@ -15,9 +15,11 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import STRICT as STRICT  # methods take it from here
 from pfl_common.app.config import Why
+from pfl_common.learning import newcomer
 from pfl_common.learning.arithmetic import Arithmetic
 from pfl_common.learning.augmentation import Augmentation
 from pfl_common.learning.freezing import find_frozen, freeze
@@ -229,7 +231,7 @@ class Participant(nn.Module):
         return self.state_dict().keys() - set(self.travels(phase)) - find_frozen(self).keys()
 
     def receive(self, down: State, task: Task) -> None:
-        """Take over what came from the coordinator; at first contact `task.since` is 0."""
+        """Take over what came from the coordinator; at first contact `task.is_first` is true."""
         load_into(self, down)
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
@@ -261,6 +263,12 @@ class Participant(nn.Module):
         """Whether batch-norm statistics stay at the site: a newcomer must first fill them from its data."""
         return self.settings.bn_policy != "share_all"
 
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """Fit a site that comes after the run to the state it has just received, which stays as it came: by default all
+        parameters that stay learn on the cross entropy of the prediction. Gives what is worth telling.
+        """
+        return newcomer.fit(self, lambda x, y: cross_entropy(self(x), y), data=data, task=task)
+
     def finish(self, data: LocalData, task: Task) -> None:
         """After the last round, at the site alone; by default there is nothing to do."""
 
@@ -291,8 +299,11 @@ class ServerHalf(Protocol):
     def start(self, template: Participant, seed: int) -> State:
         """The state before the first round."""
 
+    def begin(self, first: State, last: State) -> State:
+        """The state before the first round of a run that begins from another one's last state; `first` is `start`'s."""
+
     def welcome(self, state: State) -> State:
-        """The download of a site that never took part (`since` = 0)."""
+        """The download of a site that never took part (`task.is_first`)."""
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
         """This site's download for this task; the same for all unless the module says PER_CLIENT."""
@@ -310,6 +321,10 @@ class Averaging:
     def start(self, template: Participant, seed: int) -> State:
         """The first values of what travels."""
         return State.of(template, template.travels(self.first_phase))
+
+    def begin(self, first: State, last: State) -> State:
+        """The other run's mean, of everything this one shares."""
+        return State({name: last.get(name, value) for name, value in first.items()})
 
     @property
     def first_phase(self) -> str:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias  # Any: torch's parameter groups hold tensors and numbers under one roof
+from typing import (  # Any: torch's parameter groups hold tensors and numbers under one roof
+    TYPE_CHECKING,
+    Any,
+    TypeAlias,
+)
 
 import torch
 from torch import Tensor, nn
 
-from pfl_common.learning.arithmetic import Loss, in_double
-from pfl_common.learning.method import Batch, LocalData, Participant, Tail
+from pfl_common.learning.arithmetic import Loss as Loss  # methods take it from here
+from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.spec.run import Task
+
+if TYPE_CHECKING:
+    from pfl_common.learning.method import Batch, LocalData, Participant, Tail
 
 Groups: TypeAlias = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
 """What is trained: parameters, or torch's groups of them (`{"params": …, "lr": …, "weight_decay": …}`), of which each

@@ -30,6 +30,9 @@ EVERYWHERE: Mapping[str, str] = {
 }
 """Sentences for what every site tells, whatever its method."""
 
+USUAL_NEWCOMER = "What stays at a site trains ten times E epochs; what travels is taken as it is."
+"""Of a method that says nothing of its own, as of an installed package: what `Participant.adapt` does by itself."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -46,6 +49,10 @@ class Method:
     diagnostics: Mapping[str, str]
     accounted_bytes: Callable[[Participant, int], int]
     """Bytes of one transfer as a report counts them, from a site's half and the bytes that are sent."""
+    newcomer: str
+    """What a site does that comes after the run and fits its own part to the shared state, in a sentence."""
+    no_newcomer: str
+    """Why no such site is possible; empty where it is."""
     doc: str
     module: ModuleType
     package: Package | None = None
@@ -65,6 +72,8 @@ class Method:
             presets=getattr(module, "PRESETS", {}),
             diagnostics={**EVERYWHERE, **getattr(module, "DIAGNOSTICS", {})},
             accounted_bytes=getattr(module, "accounted_bytes", _as_sent),
+            newcomer=getattr(module, "NEWCOMER", USUAL_NEWCOMER),
+            no_newcomer=getattr(module, "NO_NEWCOMER", ""),
             doc=module.__doc__ or "",
             module=module,
             package=package,
@@ -101,6 +110,16 @@ class Method:
         closed = half.close(state, arrivals, task)
         finite = {name: float(value) for name, value in closed.numbers.items() if isfinite(value)}
         return Closed(closed.state, finite)
+
+    def begin(self, half: ServerHalf, first: State, last: State) -> State:
+        """The state before the first round of a run that begins from another; only of a method that says how."""
+        if not hasattr(half, "begin"):
+            raise SettingError(
+                f"the method {self.name} does not say how a run begins from another one's state",
+                expected="a method whose Server has `begin`, as all of this release",
+                advice="begin the run without --begin-from",
+            )
+        return half.begin(first, last)
 
     def phases(self, config: Settings, rounds: int) -> list[tuple[str, int]]:
         """Each phase with the first round it occurs in."""

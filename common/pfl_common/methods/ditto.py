@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import travelling
 from pfl_common.learning.proximal import distance, square_distance
@@ -63,19 +63,14 @@ class Client(Participant):
     def receive(self, down: State, task: Task) -> None:
         """Take w; a site that never trained starts its own model there."""
         super().receive(down, task)
-        if task.since == 0:
+        if task.is_first:
             start_second(self.personal, self)
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E_p epochs on v, then E on w, each numbering its shuffles from 0."""
         # v goes first: as long as w is not trained it is w^t itself, and no third model is needed.
-        received = State.view(self, [name for name, _ in self.personal.named_parameters()])
-        epochs, pull = self.settings.personal_epochs, self.settings.mu / 2
-
-        def personal_loss(x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(self(x), y) + pull * square_distance(self.personal, received)
-
-        own = self.personal.parameters()
+        received, own = self._common(), self.personal.parameters()
+        personal_loss, epochs = self._pulled_to(received), self.settings.personal_epochs
         loss = sgd.train(self, own, personal_loss, data=data, task=task, epochs=epochs)
         apart = distance(self.personal, received)
         common = chain(self.encoder.parameters(), self.head.parameters())
@@ -83,6 +78,23 @@ class Client(Participant):
             self, common, lambda x, y: cross_entropy(self.head(self.encoder(x)), y), data=data, task=task
         )
         return {"loss": loss, "loss_shared": shared, "apart": apart}
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """E_p epochs a round on v, near to w as it came."""
+        loss, own, epochs = self._pulled_to(self._common()), self.personal, self.settings.personal_epochs
+        return newcomer.fit(self, loss, data=data, task=task, parameters=own.parameters(), epochs=epochs)
+
+    def _common(self) -> State:
+        """w, by the names that v has for it; looked at and not copied."""
+        return State.view(self, [name for name, _ in self.personal.named_parameters()])
+
+    def _pulled_to(self, received: State) -> sgd.Loss:
+        """The cross entropy of v and its pull towards w^t."""
+
+        def loss(x: Tensor, y: Tensor) -> Tensor:
+            return cross_entropy(self(x), y) + self.settings.mu / 2 * square_distance(self.personal, received)
+
+        return loss
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of the personal model."""
@@ -97,6 +109,10 @@ DIAGNOSTICS = {
     "difference of all parameters. A larger mu makes it smaller.",
 }
 """What is told by `learn`, each number in a sentence."""
+NEWCOMER = (
+    "Its personal model v begins at the shared model w and trains ten times E_p epochs with the pull towards w; w "
+    "is taken as it is."
+)
 SHOWS = ""
 _FEDCP: Mapping[str, JsonValue] = {
     "lr": 0.005,

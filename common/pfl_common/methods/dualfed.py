@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why, refuse_idle
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.measures import separate_classes
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning.partition import travelling
@@ -103,11 +103,21 @@ class Client(Participant):
         """Both stages, one after the other or at once."""
         if self.settings.train_mode == "simultaneous":
             return {"loss": sgd.train(self, self.parameters(), self._joint_loss, data=data, task=task)}
-        first = [*self.encoder.parameters(), *self.projector.parameters(), *self.head_p.parameters()]
-        loss = sgd.train(self, first, self._personal_loss, data=data, task=task)
+        loss = sgd.train(self, self._first_stage(), self._personal_loss, data=data, task=task)
         second, epochs = self.head_g.parameters(), self.settings.epochs
         loss_g = sgd.train(self, second, self._global_loss, data=data, task=task, first_epoch=epochs)
         return {"loss": loss, "loss_global": loss_g}
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The stages' losses for those of their modules that stay."""
+        if self.settings.train_mode == "simultaneous":
+            return newcomer.fit(self, self._joint_loss, data=data, task=task)
+        first, second = self._first_stage(), self.head_g.parameters()
+        told = newcomer.fit(self, self._personal_loss, data=data, task=task, parameters=first)
+        return newcomer.fit(self, self._global_loss, data=data, task=task, parameters=second) | told
+
+    def _first_stage(self) -> list[nn.Parameter]:
+        return [*self.encoder.parameters(), *self.projector.parameters(), *self.head_p.parameters()]
 
     def diagnose(self, data: LocalData, task: Task) -> Metrics:
         """How far the classes lie apart before the projector (z) and after it (u), on the test set (Fig. 5)."""
@@ -197,6 +207,10 @@ DIAGNOSTICS = {
     "loss_global": "What the second stage minimises, in its last epoch: cross entropy of the global head.",
 }
 """What is told by `learn`, each number in a sentence; and who predicts."""
+NEWCOMER = (
+    "Projector and personal head (and what else `personal` names) train ten times E epochs on the first stage's "
+    "loss; encoder and global head are taken as they are."
+)
 SHOWS = ""
 _PAPER: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

@@ -29,13 +29,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why
-from pfl_common.learning import sgd, single_models
+from pfl_common.learning import newcomer, sgd, single_models
 from pfl_common.learning.measures import band
 from pfl_common.learning.method import STRICT, Arrivals, Closed, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import held_back
 from pfl_common.models import Backbone
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
-from pfl_common.tensors.state import State
+from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up
 
 
@@ -89,6 +89,11 @@ class Client(Participant):
         loss = sgd.train(self, self.parameters(), self._loss, data=data, task=task)
         return {"loss": loss, "distance": float(self._square().detach()) ** 0.5}
 
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """A newcomer has no model of its own to go on from: it begins at u_i, and is drawn to it."""
+        load_into(self, self._u)
+        return newcomer.fit(self, self._loss, data=data, task=task)
+
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         strength = self.settings.lambda_ / (2 * self.settings.alpha_k)
         return cross_entropy(self(x), y) + strength * self._square()
@@ -114,6 +119,10 @@ class Server:
         """The first model, and no distances."""
         first = State.of(template, template.sent()).within("first")
         return first | {"squares": torch.zeros(0, 0, dtype=torch.float64)}
+
+    def begin(self, first: State, last: State) -> State:
+        """Everybody's last model, and how far apart they lie."""
+        return State({**first, "squares": last["squares"]}, kept=last.kept)
 
     def welcome(self, state: State) -> State:
         """A new site is drawn to the mean of all models, before there are any to the first one."""
@@ -161,6 +170,10 @@ DIAGNOSTICS = {
     "to the most. Where it is 1 the others lie too far away to matter, and the site trains alone.",
 }
 """What is told by `learn` and of a round, each number or family of numbers in a sentence."""
+NEWCOMER = (
+    "Its own model begins at the mean of all sites' models, which is what it is sent, and trains ten times E epochs "
+    "with the pull towards that mean; the mean is taken as it is."
+)
 SHOWS = "it shows the coordinator each site's whole model."
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

@@ -47,6 +47,10 @@ class Client(Participant):
 Server = Averaging
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
+NEWCOMER = (
+    "The shared model is taken as it is: nothing is personal but batch norms under another `bn_policy`, whose "
+    "statistics are filled in one pass (with local_bn their scale and shift train ten times E epochs)."
+)
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {
     "lr": 0.01,

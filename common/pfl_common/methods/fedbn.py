@@ -49,6 +49,9 @@ class Client(Participant):
 Server = Averaging
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
+NEWCOMER = (
+    "Its batch norms are filled in one pass and train ten times E epochs; everything else is taken as it is."
+)
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

@@ -36,7 +36,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.learning import masks as overlap
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.measures import band
 from pfl_common.learning.method import STRICT, Arrivals, Closed, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import floating, running_statistics
@@ -122,15 +122,42 @@ class Client(Participant):
         loss = sgd.train(
             self, self.parameters(), lambda x, y: cross_entropy(self(x), y), data=data, task=task
         )
-        scores = {n: overlap.sensitivity(before[n], value.detach()) for n, value in self.named_parameters()}
-        generator = data.generator(task, "critical")
-        masks = overlap.mark(scores, self.settings.selection, self.settings.tau, generator)
-        packed = overlap.pack(masks)
-        steadiness = overlap.jaccard(self.mask, packed)
-        self.mask.copy_(packed)
-        self.has_mask.fill_(1)
+        former = self.mask.clone()
+        masks = self._mark(before, data.generator(task, "critical"))
+        steadiness = overlap.jaccard(former, self.mask)
         each = {f"marked/{name}": overlap.density({name: mask}) for name, mask in masks.items()}
         return {"loss": loss, "mask_density": overlap.density(masks), "mask_jaccard": steadiness, **each}
+
+    def _mark(self, before: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """Find what is critical from how far each entry went, and remember it."""
+        scores = {n: overlap.sensitivity(before[n], value.detach()) for n, value in self.named_parameters()}
+        masks = overlap.mark(scores, self.settings.selection, self.settings.tau, generator)
+        self.mask.copy_(overlap.pack(masks))
+        self.has_mask.fill_(1)
+        return masks
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """As a site that is alone in its circle: train, mark, and take everybody's mean where nothing is marked."""
+        mean, told = State.of(self, _names(self, self.settings)), Metrics()
+        for turn in range(newcomer.ROUNDS):
+            told = {"loss": self._train_and_mark(data, task, turn)}
+            own = State.of(self, mean)
+            load_into(self, _merge(self.settings, self.critical(), own, shared=mean))
+        return told
+
+    def _train_and_mark(self, data: LocalData, task: Task, turn: int) -> float:
+        """One round on its own, its shuffles numbered on; gives its loss."""
+        before = State.of(self, [name for name, _ in self.named_parameters()])
+        loss = sgd.train(
+            self,
+            self.parameters(),
+            lambda x, y: cross_entropy(self(x), y),
+            data=data,
+            task=task,
+            first_epoch=turn * self.settings.epochs,
+        )
+        self._mark(before, data.generator(task, "critical", turn))
+        return loss
 
     def report(self, data: LocalData, task: Task) -> Up:
         """The model, its mask and the number of samples, shown."""
@@ -153,6 +180,10 @@ class Server:
         names = _names(template, self.config)
         statistics = spell(sorted(running_statistics(template) & names))
         return State.of(template, names).within("w") | {"statistics": statistics}
+
+    def begin(self, first: State, last: State) -> State:
+        """Everybody's mean. The last circles end: a site begins with its own critical values."""
+        return first | last.under("w").within("w")
 
     def welcome(self, state: State) -> State:
         """A new site gets everybody's mean."""
@@ -240,6 +271,10 @@ DIAGNOSTICS = {
     "sites, and the threshold a pair has to reach to share.",
 }
 """What is told by `learn` and of a round, each number or family of numbers in a sentence."""
+NEWCOMER = (
+    "It trains the whole model E epochs, keeps what it marks as critical and puts the rest back to everybody's "
+    "mean, ten times over; that mean is taken as it is."
+)
 SHOWS = "it shows the server each client's whole model and its critical mask."
 _PAPER: Mapping[str, JsonValue] = {"lr": 0.1, "momentum": 0.0, "batch": 100, "epochs": 5}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

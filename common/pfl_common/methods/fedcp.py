@@ -152,7 +152,7 @@ class Client(Participant):
     def receive(self, down: State, task: Task) -> None:
         """Load it; a site that came after the run began takes the global head for its first own one."""
         load_into(self, down)
-        if task.late and task.since == 0:
+        if task.late and task.is_first:
             load_into(self.head_p, down.under("head_g"))
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
@@ -160,7 +160,7 @@ class Client(Participant):
         # Of the round before, in a participant that lives on: it would be measured against here.
         self._received = ()
         # A newcomer's batch norm has no running statistics yet: nothing to measure before.
-        known = self.settings.diagnose and (task.since > 0 or not has_batch_norm(self))
+        known = self.settings.diagnose and (not task.is_first or not has_batch_norm(self))
         told = self._assess(data, "before") if known else {}
         self._chance, self._v = data.generator(task, "gumbel"), self.column_sums()
         if self._lambda:
@@ -171,6 +171,11 @@ class Client(Participant):
         if last := self._shares[-(len(self._shares) // self.settings.epochs) :]:
             told["pir/training"] = float(torch.cat(last).mean())
         return told
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The personal head alone, and v with it. An encoder that stands still has no discrepancy with itself."""
+        self._chance = data.generator(task, "gumbel")
+        return super().adapt(data, task)
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         """F_i of one batch (Eq. 8), with v as it was when the round began."""
@@ -299,6 +304,10 @@ DIAGNOSTICS = {
     "accuracy": "On test samples, before and after local training, without the policy's noise.",
 }
 """What is told by `learn` and `diagnose`, each number or family of numbers in a sentence; and who predicts."""
+NEWCOMER = (
+    "Its personal head begins as the global one and trains ten times E epochs; encoder, policy network and global "
+    "head are taken as they are."
+)
 SHOWS = ""
 _PAPER: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1}
 _FASTER: Mapping[str, JsonValue] = {**_PAPER, "lr": 0.1, "lambda": 1.0}

@@ -36,7 +36,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from pfl_common.app.config import Why
 from pfl_common.errors import SettingError
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.balanced import balanced_cross_entropy
 from pfl_common.learning.measures import class_cosines
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
@@ -116,13 +116,21 @@ class Client(Participant):
         loss = self._update(data, task)
         return {"loss": loss, "scale": self.scale.item()}
 
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The same loss for what stays: no parameter, unless batch norms do; `finish` comes after it."""
+        return newcomer.fit(self, self._balanced(data), data=data, task=task)
+
     def _update(self, data: LocalData, task: Task) -> float:
+        return sgd.train(self, self.parameters(), self._balanced(data), data=data, task=task)
+
+    def _balanced(self, data: LocalData) -> sgd.Loss:
+        """CE(o + log n, y), with the site's own counts."""
         counts = data.counts.clamp(min=1) if self.settings.absent == "one" else data.counts
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return balanced_cross_entropy(self.scale * self(x), y, counts)
 
-        return sgd.train(self, self.parameters(), loss, data=data, task=task)
+        return loss
 
     def finish(self, data: LocalData, task: Task) -> None:
         """One more update, then V and projection in turns, if that is wanted."""
@@ -189,6 +197,11 @@ DIAGNOSTICS = {
     "the nearest other one (rival). With C classes, 1 and -1/(C-1) would be perfect.",
 }
 """What is told of a site's training, each number or family of numbers in a sentence."""
+NEWCOMER = (
+    "Encoder, projection, scale and the fixed frame are taken as they are, statistics of batch norms are filled in "
+    "one pass; with `etf_finetune` it ends, as every site does, with E epochs on all of it and 120 on frame and "
+    "projection."
+)
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why
-from pfl_common.learning import sgd, single_models
+from pfl_common.learning import newcomer, sgd, single_models
 from pfl_common.learning.held_out import hold_out, loss_with
 from pfl_common.learning.measures import band
 from pfl_common.learning.method import (
@@ -98,7 +98,7 @@ class Client(Participant):
 
     def receive(self, down: State, task: Task) -> None:
         """A new site starts from what it gets; the others decide when they see their data."""
-        if task.since == 0:
+        if task.is_first:
             load_into(self, down.under("slot0"))
         else:
             self._offers = down.branches()
@@ -108,9 +108,18 @@ class Client(Participant):
         training, samples = hold_out(data, self.settings.val_ratio)
         self._mix(samples)
         load_into(self.old, State.of(self, self.sent()))
-        trained = [*self.encoder.parameters(), *self.head.parameters()]
-        loss = sgd.train(self, trained, self._loss, data=training, task=task)
+        loss = sgd.train(self, self._model(), self._loss, data=training, task=task)
         return {"loss": loss}
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """Training alone, from the mean that a new site starts from: there are no offers to mix."""
+        training, _ = hold_out(data, self.settings.val_ratio)
+        load_into(self.old, State.of(self, self.sent()))
+        return newcomer.fit(self, self._loss, data=training, task=task, parameters=self._model())
+
+    def _model(self) -> list[nn.Parameter]:
+        """What is trained."""
+        return [*self.encoder.parameters(), *self.head.parameters()]
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(self(x), y)
@@ -146,6 +155,10 @@ class Server:
     def start(self, template: Client, seed: int) -> State:
         """The first model; who likes whom is known only of sites that have answered."""
         return State.of(template, template.sent()).within("first")
+
+    def begin(self, first: State, last: State) -> State:
+        """Everybody's last model, and who likes whom."""
+        return first | State({name: last[name] for name in last.keys() - first.keys()}, kept=last.kept)
 
     def welcome(self, state: State) -> State:
         """A new site gets the mean of all models, at first in every slot: a run's parcels have the names seen then."""
@@ -218,6 +231,10 @@ DIAGNOSTICS = {
     "the mean over the sites counted in a round, and from the fewest to the most.",
 }
 """What is told by `learn` and of a round, each number or family of numbers in a sentence."""
+NEWCOMER = (
+    "Its own model begins at the mean of all sites' models and trains ten times E epochs on what it does not hold "
+    "out; no single site's model is shown to it, so it mixes none."
+)
 SHOWS = "it shows the coordinator, and through it other sites, each site's whole model."
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

@@ -50,6 +50,7 @@ class Client(Participant):
 Server = Averaging
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
+NEWCOMER = "Its head trains ten times E epochs; the encoder is taken as it is."
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}

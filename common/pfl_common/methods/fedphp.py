@@ -33,7 +33,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.means import Means
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.mmd import mmd2
@@ -95,14 +95,12 @@ class Client(Participant):
         """Take w^t; blend mixes one's own model in, in the others a new site inherits w^t."""
         super().receive(down, task)
         if self.settings.variant != "blend":
-            if task.since == 0:
+            if task.is_first:
                 start_second(self.own, self)
             return
         self._received = (copy.deepcopy(self.encoder).train().requires_grad_(False),)
-        if task.since > 0:
-            with torch.no_grad():
-                for name, mine in self.own.named_parameters():
-                    self.get_parameter(name).lerp_(mine, self._share(task))
+        if not task.is_first:
+            self._blend(task)
 
     def _share(self, task: Task) -> float:
         """mu_t, the share that one's own model has in this round."""
@@ -121,6 +119,31 @@ class Client(Participant):
         self.participations += 1
         self._received = ()
         return {"loss": loss, "mu": share} | self._parts.told("part")
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """Rounds under the teacher, from w^t; then what this variant predicts with: the blend with w^t, p, or w."""
+        received = State.of(self, self.travels(task.phase))
+        self._parts = Means()
+        told = self._learn_alone(data, task)
+        self._hand_on(0.0)
+        self._received = ()
+        if self.settings.variant != "lib2024":
+            load_into(self, received)
+        if self.settings.variant == "blend":
+            self._blend(task)
+        return told
+
+    def _learn_alone(self, data: LocalData, task: Task) -> Metrics:
+        """A newcomer trains the whole model, which is a copy of what travels until it is put back."""
+        epochs = newcomer.ROUNDS * self.settings.epochs
+        model = chain(self.encoder.parameters(), self.head.parameters())
+        return {"loss": sgd.train(self, model, self._loss, data=data, task=task, epochs=epochs)}
+
+    def _blend(self, task: Task) -> None:
+        """w ← (1 − mu_t) w^t + mu_t w_i, parameters alone."""
+        with torch.no_grad():
+            for name, mine in self.own.named_parameters():
+                self.get_parameter(name).lerp_(mine, self._share(task))
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         features = self.encoder(x)
@@ -174,6 +197,11 @@ DIAGNOSTICS = {
     "mu": "The share that the site's own model had in this round: mu_t.",
 }
 """What is told by `learn`, each number in a sentence."""
+NEWCOMER = (
+    "Its own model begins at the shared one and trains ten times E epochs under that teacher; it predicts with the "
+    "share mu_t of it blended into the shared model (variants original and lib2024: with its own model alone), "
+    "which is taken as it is."
+)
 SHOWS = ""
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

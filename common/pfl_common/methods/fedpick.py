@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why, refuse_idle
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.means import Means
 from pfl_common.learning.measures import mean_fisher_score, sparsity
@@ -108,15 +108,25 @@ class Client(Participant):
         if not self.settings.use_pfsm:
             loss = sgd.train(self, self.parameters(), self._plain_loss, data=data, task=task)
             return {"loss": loss} | before
-        chance, parts, given = data.generator(task, "gumbel"), Means(), self.settings
+        parts = Means()
+        loss = sgd.train(self, self.parameters(), self._total(data, task, parts), data=data, task=task)
+        return {"loss": loss} | parts.told("part") | before
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The same losses for what stays: the selection with its heads, and batch norms."""
+        loss = self._total(data, task, Means()) if self.settings.use_pfsm else self._plain_loss
+        return newcomer.fit(self, loss, data=data, task=task)
+
+    def _total(self, data: LocalData, task: Task, parts: Means) -> sgd.Loss:
+        """The weighted sum of all losses (Eq. 15); its parts are noted."""
+        chance, given = data.generator(task, "gumbel"), self.settings
 
         def total(x: Tensor, y: Tensor) -> Tensor:
             gce, lce, ent, dis = self._losses(x, y, chance)
             parts.note(len(y), gce=gce, lce=lce, ent=ent, dis=dis)
             return gce + given.lambda_lce * lce + given.lambda_ent * ent + given.lambda_dis * dis
 
-        loss = sgd.train(self, self.parameters(), total, data=data, task=task)
-        return {"loss": loss} | parts.told("part") | before
+        return total
 
     def _plain_loss(self, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(self(x), y)
@@ -181,7 +191,7 @@ class Client(Participant):
 
     def _look_before(self, data: LocalData, task: Task) -> Metrics:
         """How sparse features are with the model as received; a newcomer's batch norm has nothing to say yet."""
-        z = self._features(data) if self.settings.diagnose and task.since else torch.empty(0)
+        z = self._features(data) if self.settings.diagnose and not task.is_first else torch.empty(0)
         return {"sparsity/received": sparsity(z)} if len(z) else {}
 
 
@@ -213,6 +223,10 @@ DIAGNOSTICS = {
     "samples: with the model as received, and after training it.",
 }
 """What is told of a site's training, each number or family of numbers in a sentence; and who predicts."""
+NEWCOMER = (
+    "Selection, its two heads and all batch norms train ten times E epochs on the method's losses; encoder and "
+    "global head are taken as they are."
+)
 SHOWS = ""
 _PAPER: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 64, "epochs": 1}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from pfl_common.app.config import Why
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.method import (
     STRICT,
@@ -91,6 +91,12 @@ class Client(Participant):
         if self.settings.proto_pass == "clean":
             self._pass_over(data)
         return {"loss": loss} | self._tell_distance()
+
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """A model of its own, by the same loss: the prototypes pull as they came."""
+        self._forget()
+        self._note_classes(data)
+        return newcomer.fit(self, self._loss, data=data, task=task)
 
     def _tell_distance(self) -> Metrics:
         """How far this site's features lie from the prototypes; nothing before there are any for its classes."""
@@ -198,6 +204,10 @@ DIAGNOSTICS = {
     "means over the classes. They have settled when the first is small against the second.",
 }
 """What is told by `learn` and of a round, each number or family of numbers in a sentence; and who predicts."""
+NEWCOMER = (
+    "Its whole model begins with the run's first values, since none travels, and trains ten times E epochs with the "
+    "pull towards the prototypes; these are taken as they are."
+)
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}

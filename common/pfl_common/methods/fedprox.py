@@ -65,6 +65,10 @@ DIAGNOSTICS = {
     "parameters. A larger mu makes it smaller.",
 }
 """What is told by `learn`, each number in a sentence."""
+NEWCOMER = (
+    "The shared model is taken as it is: nothing is personal but batch norms under another `bn_policy`, whose "
+    "statistics are filled in one pass (with local_bn their scale and shift train ten times E epochs)."
+)
 SHOWS = ""
 _LOCAL: Mapping[str, JsonValue] = {"epochs": 1, "bn_policy": "local_stats"}
 _DUALFED: Mapping[str, JsonValue] = {**_LOCAL, "lr": 0.01, "momentum": 0.5, "batch": 256}

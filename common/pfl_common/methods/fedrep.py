@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import travelling
 from pfl_common.spec.run import Task
@@ -63,6 +63,11 @@ class Client(Participant):
             told["loss"] = self._train(self.encoder, body, first_epoch=start + head, data=data, task=task)
         return told
 
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """E_h epochs a cycle on what stays: the head."""
+        epochs = self.settings.epochs * self.settings.head_epochs
+        return newcomer.fit(self, lambda x, y: cross_entropy(self(x), y), data=data, task=task, epochs=epochs)
+
     def _train(self, part: nn.Module, epochs: int, *, first_epoch: int, data: LocalData, task: Task) -> float:
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return cross_entropy(self(x), y)
@@ -79,6 +84,7 @@ DIAGNOSTICS = {
     "makes of the shared features.",
 }
 """What is told by `learn`, each number in a sentence."""
+NEWCOMER = "Its head trains ten times E_h epochs a cycle; the encoder is taken as it is."
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {
     "lr": 0.01,

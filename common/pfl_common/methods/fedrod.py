@@ -104,6 +104,10 @@ DIAGNOSTICS = {
     "changed": "Fraction of test samples (at most 2000) for which the personal head makes the prediction another one.",
 }
 """What is told of a site's training, each number or family of numbers in a sentence; and who predicts."""
+NEWCOMER = (
+    "Its personal head trains ten times E epochs on top of the generic one; encoder and generic head are taken as "
+    "they are."
+)
 SHOWS = ""
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1, "drop_last": True}
 _DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}

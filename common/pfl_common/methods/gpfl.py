@@ -139,6 +139,13 @@ class Client(Participant):
             self.table.copy_(self._embeddings().detach())
         return told | self._tell_parts()
 
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The personal head on L_P, with the site's own condition; all else stands still."""
+        if self._embeds:
+            self.table.copy_(self._embeddings().detach())
+        self.personalise(data, task)
+        return super().adapt(data, task)
+
     def _tell_parts(self) -> Metrics:
         """The means of the last epoch."""
         last = self._parts[-(len(self._parts) // self.settings.epochs) :]
@@ -227,6 +234,10 @@ DIAGNOSTICS = {
     "C classes). magnitude: distance to the received embedding of the class (L_mlg, before λ).",
 }
 """What is told by `learn`, each number or family of numbers in a sentence."""
+NEWCOMER = (
+    "Its condition p_i follows from its own class shares and its head trains ten times E epochs; encoder, CoV and "
+    "class embeddings are taken as they are."
+)
 SHOWS = ""
 _PAPER: Mapping[str, JsonValue] = {"lr": 0.005, "momentum": 0.0, "batch": 10, "epochs": 1}
 _SMALL: Mapping[str, JsonValue] = {**_PAPER, "lambda": 0.01, "mu": 0.1}

@@ -77,7 +77,8 @@ class Server(Averaging):
 
     def send(self, state: State, client: ClientId, task: Task) -> State:
         """The head, and the encoder for a site that has not trained since the switch."""
-        if task.phase == "full" or task.since <= self.config.pretrain_rounds:
+        goes_on = task.before > 0 and not self.config.pretrain_rounds
+        if task.phase == "full" or (task.since <= self.config.pretrain_rounds and not goes_on):
             return state
         return state.only(name for name in state if not name.startswith("encoder."))
 
@@ -85,6 +86,10 @@ class Server(Averaging):
 PER_CLIENT = True
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
+NEWCOMER = (
+    "Its encoder begins as the common one was at the switch and trains ten times E epochs; the head is taken as it "
+    "is (as long as everything is shared, the whole model)."
+)
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {
     "lr": 0.01,

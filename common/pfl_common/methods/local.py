@@ -55,6 +55,10 @@ class Client(Participant):
 Server = Averaging
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""
+NO_NEWCOMER = (
+    "It cannot: nothing is shared in this method, so there is no state to fetch; a site of its own trains with `pfl "
+    "simulate --method local`."
+)
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {"lr": 0.01, "momentum": 0.5, "batch": 256, "epochs": 1}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

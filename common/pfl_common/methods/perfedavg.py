@@ -140,6 +140,10 @@ DIAGNOSTICS = {
     "the step on one training batch that precedes each prediction.",
 }
 """What is told by `learn` and `diagnose`, each number or family of numbers in a sentence."""
+NEWCOMER = (
+    "It takes the one step of rate alpha, on one batch of its training data, that every site takes before it "
+    "predicts; the shared model is taken as it is."
+)
 SHOWS = ""
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "batch": 10, "epochs": 1}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

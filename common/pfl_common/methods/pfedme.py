@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why
 from pfl_common.errors import SettingError
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.arithmetic import known
 from pfl_common.learning.method import (
     STRICT,
@@ -98,7 +98,7 @@ class Client(Participant):
     def receive(self, down: State, task: Task) -> None:
         """Take w; theta stays, for a site is measured with it, unless it never learnt anything."""
         super().receive(down, task)
-        if task.since == 0:
+        if task.is_first:
             start_second(self.theta, self)
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
@@ -111,9 +111,21 @@ class Client(Participant):
         load_into(self, State.view(self.theta, buffers))
         return {"loss": loss, "apart": distance(self.theta, State.view(self, parameters))}
 
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The same steps of theta, tied to w as it came; nothing where w predicts."""
+        if self.settings.eval_model != "theta":
+            return {}
+        epochs = newcomer.ROUNDS * self.settings.epochs
+        loss = sgd.repeat(self, lambda x, y: self._follow(x, y)[-1], data=data, task=task, epochs=epochs)
+        return {"loss": loss}
+
+    def _follow(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        """K_in steps of theta; the losses before each."""
+        return [self._step_theta(x, y) for _ in range(self.settings.K_in)]
+
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         rate, lambda_ = self.settings.lr, self.settings.lambda_
-        losses = [self._step_theta(x, y) for _ in range(self.settings.K_in)]
+        losses = self._follow(x, y)
         with torch.no_grad():
             for name, own in self.theta.named_parameters():
                 common = self.get_parameter(name)
@@ -154,6 +166,10 @@ DIAGNOSTICS = {
     "larger lambda makes it smaller.",
 }
 """What is told by `learn`, each number in a sentence."""
+NEWCOMER = (
+    "Its model theta begins at w and takes K_in steps a batch over ten times E epochs, tied to w by the spring; w "
+    "is taken as it is."
+)
 SHOWS = ""
 _FEDCP: Mapping[str, JsonValue] = {"lr": 0.005, "batch": 10, "epochs": 1, "drop_last": True, "eta_p": 0.01}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

@@ -34,7 +34,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize, one_hot
 
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
-from pfl_common.learning import sgd
+from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.arithmetic import in_double
 from pfl_common.learning.measures import class_cosines
 from pfl_common.learning.method import (
@@ -143,6 +143,10 @@ class Client(Participant):
             return {}
         return {"loss": sgd.train(self, self.parameters(), self._loss, data=data, task=task)}
 
+    def adapt(self, data: LocalData, task: Task) -> Metrics:
+        """The same loss for what stays: no parameter, unless batch norms do."""
+        return newcomer.fit(self, self._loss, data=data, task=task)
+
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         scores = self.directions(x) @ self.frame.rows.T
         if self.settings.loss == "ce":
@@ -156,7 +160,7 @@ class Client(Participant):
     @torch.no_grad()
     def _sum_up(self, data: LocalData, task: Task) -> None:
         """Means of z zᵀ and z one_hot(y)ᵀ over the training samples, in double precision."""
-        if task.since == 0 and self.owns_statistics and has_batch_norm(self):
+        if task.is_first and self.owns_statistics and has_batch_norm(self):
             self._fill_statistics(data)
         self.eval()
         gram, hits = (
@@ -227,6 +231,7 @@ DIAGNOSTICS = {
     "the nearest other one (rival): 1 and 0 would be perfect.",
 }
 """What is told of a site's training, each number or family of numbers in a sentence."""
+NEWCOMER = "Encoder and frame are taken as they are; statistics of batch norms are filled in one pass."
 SHOWS = ""
 _DUALFED: Mapping[str, JsonValue] = {"lr": 0.1, "momentum": 0.5, "batch": 256, "epochs": 1}
 PRESETS: Mapping[str, Mapping[str, JsonValue]] = {

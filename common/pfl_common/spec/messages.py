@@ -112,6 +112,15 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class Visited:
+    """A run and its newest shared state, for a site that takes part in no round."""
+
+    joined: Joined
+    last: Assignment
+    """A FINISH after the last committed round, as for a site that was in none."""
+
+
+@dataclass(frozen=True)
 class Over:
     """No more tasks will follow; `status` is finished, stopped or failed."""
 

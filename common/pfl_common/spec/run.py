@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from pfl_common.spec.augmentation import Steps
+from pfl_common.spec.beginning import Beginning
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
@@ -52,8 +53,9 @@ class Kind(enum.StrEnum):
 class Task:
     """One request to one site.
 
-    `since` is the last committed round its vault holds, 0 = it never took part. `late`: the site is not in the run's
-    roster, it came after the run began; each site knows this of itself and sets it before it begins.
+    `since` is the last committed round its vault holds, 0 = it never took part. `before`: the same of the run that this
+    one begins from, as long as `since` is 0. `late`: the site is not in the run's roster, it came after the run began;
+    each site knows this of itself and sets it before it begins.
     """
 
     kind: Kind
@@ -64,6 +66,12 @@ class Task:
     since: int = 0
     drop: bool = False
     late: bool = False
+    before: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the site has no state of its own to go on from."""
+        return self.since == 0 and self.before == 0
 
     @property
     def key(self) -> str:
@@ -124,7 +132,7 @@ class Weights:
     """The hash of the file in the run's folder that holds those of its tensors that were taken."""
 
 
-LATER = ("packages", "weights", "frozen", "augment")
+LATER = ("packages", "weights", "frozen", "augment", "begins_from")
 """Fields of a specification that are left out of the text where they are empty, for the same reason."""
 
 
@@ -158,6 +166,8 @@ class RunSpec(RoundRules):
     """Modules and tensors that stand still and cross in the first model alone; not written where there are none."""
     augment: Steps = ()
     """How training pictures are changed by chance, in this order; not written where they are not."""
+    begins_from: Beginning | None = None
+    """The run whose last models this one begins with; not written where it begins with first values."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""

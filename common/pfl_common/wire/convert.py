@@ -24,6 +24,7 @@ from pfl_common.spec.messages import (
     Over,
     Receipt,
     Scores,
+    Visited,
     shorten,
 )
 from pfl_common.spec.run import Description, InputKind, Kind
@@ -47,7 +48,15 @@ ANSWER_METADATA = "pfl-answer-bin"
 
 REASONS = frozenset(name.removeprefix("REASON_").lower() for name in refusal_pb2.Reason.keys())  # noqa: SIM118  # no mapping
 FINAL_REASONS = frozenset(
-    {"not_a_site", "not_the_operator", "not_in_the_run", "classes", "shape", "too_late_to_join"}
+    {
+        "not_a_site",
+        "not_the_operator",
+        "not_in_the_run",
+        "classes",
+        "shape",
+        "too_late_to_join",
+        "no_newcomers",
+    }
 )
 """After these, trying again does not help: a person has to act."""
 
@@ -152,15 +161,7 @@ def say_joined(joined: Joined | Gathering | None) -> pb.JoinAnswer:
         return pb.JoinAnswer(gathering=pb.Done())
     if isinstance(joined, Gathering):
         return pb.JoinAnswer(gathering=pb.Done(), warnings=shorten(joined.words), sums=joined.sums)
-    return pb.JoinAnswer(
-        warnings=shorten(joined.warnings),
-        joined=pb.Joined(
-            spec=joined.spec.encode(),
-            init=say_blob(joined.init),
-            seal=parts.say_seal(joined.seal),
-            card=joined.card,
-        ),
-    )
+    return pb.JoinAnswer(warnings=shorten(joined.warnings), joined=_say_run(joined))
 
 
 def hear_joined(said: pb.JoinAnswer) -> Joined | Gathering | None:
@@ -169,20 +170,65 @@ def hear_joined(said: pb.JoinAnswer) -> Joined | Gathering | None:
         words = shorten(said.warnings)
         if _chosen(said, "answer") == "gathering":
             return Gathering(words, sums=said.sums) if words or said.sums else None
-        found = said.joined
-        seal = parts.hear_seal(found.seal)
-        return Joined(found.spec.decode(), hear_blob(found.init), seal, found.card, words)
+        return _hear_run(said.joined, words)
 
 
-def say_marks(marks: tuple[Mark, ...], *, wait_seconds: float, beside_bytes: int = 0) -> pb.NextTaskRequest:
-    """The vault's generations, newest first, how long the site will wait, and what may come with the task."""
-    said = [pb.Mark(round=mark.round, attempt=mark.attempt) for mark in marks]
-    return pb.NextTaskRequest(marks=said, wait_seconds=wait_seconds, beside_bytes=beside_bytes)
+def say_visited(visited: Visited | None) -> pb.VisitAnswer:
+    """A run's state for a site that takes part in no round, or nothing yet."""
+    if visited is None:
+        return pb.VisitAnswer(nothing=pb.Done())
+    run, last = _say_run(visited.joined), _say_assignment(visited.last)
+    return pb.VisitAnswer(visited=pb.Visited(run=run, last=last))
+
+
+def hear_visited(said: pb.VisitAnswer) -> Visited | None:
+    """A run's state for a site that takes part in no round, or nothing yet."""
+    with _as_bad_request("an answer to Visit"):
+        if _chosen(said, "answer") == "nothing":
+            return None
+        return Visited(_hear_run(said.visited.run, ()), _hear_assignment(said.visited.last))
+
+
+def _say_run(joined: Joined) -> pb.Joined:
+    return pb.Joined(
+        spec=joined.spec.encode(),
+        init=say_blob(joined.init),
+        seal=parts.say_seal(joined.seal),
+        card=joined.card,
+    )
+
+
+def _hear_run(found: pb.Joined, words: tuple[str, ...]) -> Joined:
+    seal = parts.hear_seal(found.seal)
+    return Joined(found.spec.decode(), hear_blob(found.init), seal, found.card, words)
+
+
+def say_marks(
+    marks: tuple[Mark, ...],
+    *,
+    wait_seconds: float,
+    beside_bytes: int = 0,
+    before: tuple[Mark, ...] = (),
+) -> pb.NextTaskRequest:
+    """The vault's generations, newest first, and those of the run before; how long the site will wait, and what may
+    come with the task.
+    """
+    said, earlier = (
+        [pb.Mark(round=mark.round, attempt=mark.attempt) for mark in each] for each in (marks, before)
+    )
+    return pb.NextTaskRequest(
+        marks=said, wait_seconds=wait_seconds, beside_bytes=beside_bytes, before=earlier
+    )
 
 
 def hear_marks(said: pb.NextTaskRequest) -> tuple[Mark, ...]:
     """The vault's generations, newest first."""
     return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said.marks)
+
+
+def hear_marks_before(said: pb.NextTaskRequest) -> tuple[Mark, ...]:
+    """Those of the run that this one begins from."""
+    return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said.before)
 
 
 def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:
@@ -192,14 +238,7 @@ def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:
     if isinstance(work, Over):
         ending = f"ENDING_{work.status.upper()}"
         return pb.NextTaskAnswer(over=pb.Over(ending=ending, words=work.words, counted=work.counted))
-    return pb.NextTaskAnswer(
-        assignment=pb.Assignment(
-            task=parts.say_task(work.task),
-            header=parts.say_header(work.header),
-            blob=say_blob(work.blob),
-            seal=parts.say_seal(work.seal),
-        )
-    )
+    return pb.NextTaskAnswer(assignment=_say_assignment(work))
 
 
 def hear_work(said: pb.NextTaskAnswer) -> Assignment | Over | None:
@@ -210,13 +249,25 @@ def hear_work(said: pb.NextTaskAnswer) -> Assignment | Over | None:
             return None
         if chosen == "over":
             return parts.hear_over(said.over)
-        work = said.assignment
-        return Assignment(
-            parts.hear_task(work.task),
-            parts.hear_header(work.header),
-            hear_blob(work.blob),
-            parts.hear_seal(work.seal),
-        )
+        return _hear_assignment(said.assignment)
+
+
+def _say_assignment(work: Assignment) -> pb.Assignment:
+    return pb.Assignment(
+        task=parts.say_task(work.task),
+        header=parts.say_header(work.header),
+        blob=say_blob(work.blob),
+        seal=parts.say_seal(work.seal),
+    )
+
+
+def _hear_assignment(work: pb.Assignment) -> Assignment:
+    return Assignment(
+        parts.hear_task(work.task),
+        parts.hear_header(work.header),
+        hear_blob(work.blob),
+        parts.hear_seal(work.seal),
+    )
 
 
 def say_offer(offer: Offer) -> pb.OfferRequest:
@@ -322,7 +373,9 @@ def hear_scores(said: pb.ReportRequest) -> Scores:
     return {name: list(vector.values) for name, vector in sorted(said.scores.items())}
 
 
-def _chosen(said: pb.JoinAnswer | pb.NextTaskAnswer | pb.OfferAnswer, group: Literal["answer"]) -> str:
+def _chosen(
+    said: pb.JoinAnswer | pb.NextTaskAnswer | pb.OfferAnswer | pb.VisitAnswer, group: Literal["answer"]
+) -> str:
     chosen = said.WhichOneof(group)
     if chosen is None:
         raise ValueError(group)

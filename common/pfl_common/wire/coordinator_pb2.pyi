@@ -108,7 +108,7 @@ class Blob(_message.Message):
     def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("kind", "round", "rounds", "attempt", "phase", "since", "drop")
+    __slots__ = ("kind", "round", "rounds", "attempt", "phase", "since", "drop", "before")
     KIND_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class Task(_message.Message):
     PHASE_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     kind: Kind
     round: int
     rounds: int
@@ -123,7 +124,8 @@ class Task(_message.Message):
     phase: str
     since: int
     drop: bool
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., phase: _Optional[str] = ..., since: _Optional[int] = ..., drop: _Optional[bool] = ...) -> None: ...
+    before: int
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., phase: _Optional[str] = ..., since: _Optional[int] = ..., drop: _Optional[bool] = ..., before: _Optional[int] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("run", "round", "attempt", "kind", "phase", "direction", "sender", "manifest", "groups", "state")
@@ -263,6 +265,26 @@ class Joined(_message.Message):
     card: bytes
     def __init__(self, spec: _Optional[bytes] = ..., init: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., card: _Optional[bytes] = ...) -> None: ...
 
+class VisitRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VisitAnswer(_message.Message):
+    __slots__ = ("nothing", "visited")
+    NOTHING_FIELD_NUMBER: _ClassVar[int]
+    VISITED_FIELD_NUMBER: _ClassVar[int]
+    nothing: Done
+    visited: Visited
+    def __init__(self, nothing: _Optional[_Union[Done, _Mapping]] = ..., visited: _Optional[_Union[Visited, _Mapping]] = ...) -> None: ...
+
+class Visited(_message.Message):
+    __slots__ = ("run", "last")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    run: Joined
+    last: Assignment
+    def __init__(self, run: _Optional[_Union[Joined, _Mapping]] = ..., last: _Optional[_Union[Assignment, _Mapping]] = ...) -> None: ...
+
 class Mark(_message.Message):
     __slots__ = ("round", "attempt")
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -272,14 +294,16 @@ class Mark(_message.Message):
     def __init__(self, round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class NextTaskRequest(_message.Message):
-    __slots__ = ("marks", "wait_seconds", "beside_bytes")
+    __slots__ = ("marks", "wait_seconds", "beside_bytes", "before")
     MARKS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BESIDE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     marks: _containers.RepeatedCompositeFieldContainer[Mark]
     wait_seconds: float
     beside_bytes: int
-    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., wait_seconds: _Optional[float] = ..., beside_bytes: _Optional[int] = ...) -> None: ...
+    before: _containers.RepeatedCompositeFieldContainer[Mark]
+    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., wait_seconds: _Optional[float] = ..., beside_bytes: _Optional[int] = ..., before: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
 
 class NextTaskAnswer(_message.Message):
     __slots__ = ("nothing", "assignment", "over")

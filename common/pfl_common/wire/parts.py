@@ -55,6 +55,7 @@ def say_task(task: Task) -> pb.Task:
         phase=task.phase,
         since=task.since,
         drop=task.drop,
+        before=task.before,
     )
 
 
@@ -68,6 +69,7 @@ def hear_task(said: pb.Task) -> Task:
         phase=said.phase,
         since=said.since,
         drop=said.drop,
+        before=said.before,
     )
 
 

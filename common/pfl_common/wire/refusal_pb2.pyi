@@ -15,6 +15,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_SHAPE: _ClassVar[Reason]
     REASON_TOO_LATE_TO_JOIN: _ClassVar[Reason]
     REASON_OTHER_KEYS: _ClassVar[Reason]
+    REASON_NO_NEWCOMERS: _ClassVar[Reason]
     REASON_BAD_REQUEST: _ClassVar[Reason]
     REASON_NOT_JOINED: _ClassVar[Reason]
     REASON_LATE: _ClassVar[Reason]
@@ -55,6 +56,7 @@ REASON_CLASSES: Reason
 REASON_SHAPE: Reason
 REASON_TOO_LATE_TO_JOIN: Reason
 REASON_OTHER_KEYS: Reason
+REASON_NO_NEWCOMERS: Reason
 REASON_BAD_REQUEST: Reason
 REASON_NOT_JOINED: Reason
 REASON_LATE: Reason

@@ -19,7 +19,7 @@ from typing import Any  # plain values from JSON
 from pfl_common import methods
 from pfl_common.errors import SettingError
 from pfl_server.method_help.costs import NETWORKS, look_up, write_kept
-from pfl_server.method_help.explanation import NOTE, Words, compare, read_words, say_sums
+from pfl_server.method_help.explanation import NOTE, Words, compare, read_words, say_newcomer, say_sums
 
 FOLDER = Path(__file__).parents[2] / "methods"
 MADE = "<!-- Made by `python -m pfl_deploy.reference.method_pages`: change the method's file and make it again. -->"
@@ -75,6 +75,7 @@ def write_page(name: str) -> str:
         f"**Stays.** {_sentence(words.stays)}",
         f"**Sums suffice.** {_safe(say_sums(method).capitalize())}.",
         f"**When to choose it.** {_sentence(words.choice)}",
+        f"**A new site after the run.** {_sentence(say_newcomer(method))}",
         "## What it costs",
         _sentence(words.costs),
         _table(head, compare(name)),

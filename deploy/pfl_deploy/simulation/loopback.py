@@ -31,6 +31,7 @@ from pfl_common.spec.messages import (
     Receipt,
     Scores,
     Seal,
+    Visited,
 )
 from pfl_common.spec.run import ClientId, Description, Header
 from pfl_common.tensors.layout import Source, open_file
@@ -50,9 +51,15 @@ class LoopbackLink:
         """Register."""
         return await self._service.desk.join(self._site, description)
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def visit(self) -> Visited | None:
+        """Ask for the newest shared state."""
+        return await self._service.desk.visit(self._site)
+
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         """Wait for work."""
-        return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS)
+        return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS, before=before)
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Copy the file; nothing is counted, since nothing crosses."""

@@ -73,12 +73,13 @@ class Played:
         }
 
 
-def play_or_serve(
+def play_or_serve(  # noqa: PLR0913  # what a simulation is asked for, and who is told of it
     settings: ServerSettings,
     folders: Sequence[Path],
     sites: Path,
     *,
     pinned: RunSpec | None = None,
+    newcomers: Sequence[Path] = (),
     tell: Callable[[str], None],
 ) -> Played:
     """Play a federation, or serve the very run that is kept; which of the two is said."""
@@ -87,7 +88,7 @@ def play_or_serve(
     settings = decide(settings, previous)
     if left:
         tell(left.say_left())
-    result = simulate(settings, folders, sites, pinned=pinned)
+    result = simulate(settings, folders, sites, pinned=pinned, newcomers=newcomers)
     served = previous is not None and previous.over and previous.run == result.spec.id
     if previous is not None and served:
         tell(previous.say_served())

@@ -103,6 +103,16 @@ class Recording:
         return Draw(tuple(sorted({*played.counted, *lost})), frozenset(lost))
 
     def check(self) -> None:
+        """A run that cannot be played again, and why: a site's state of another run, or one that was exchanged."""
+        if self.spec.begins_from is not None:
+            raise StateError(
+                f"run {self.spec.id} begins with the sites' own state of run {self.spec.begins_from.run}",
+                expected="a run that begins with first values: a replay has nothing of its sites but their data",
+                advice="replay the run that it begins from; this one can be looked at, not played again",
+            )
+        self._check_kept()
+
+    def _check_kept(self) -> None:
         """A site whose state folder was exchanged or emptied in mid-run cannot be played again."""
         for site, beginnings in self.began.items():
             taken = [n for n, played in sorted(self.rounds.items()) if site in played.cohort]

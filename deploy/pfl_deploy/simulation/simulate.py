@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any  # a setting may be of any type
 
 import structlog
 
 from pfl_client.daemon.loop import Daemon
+from pfl_client.daemon.newcomer import Newcomer
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.identity import site_name
@@ -52,10 +53,18 @@ class Result:
     coordinator: Path
     sites: dict[ClientId, Path]
     scores: dict[str, Scores]
+    newcomers: dict[ClientId, Path] = field(default_factory=dict)
+    """Run folders of sites that came after the end."""
 
     def curves(self) -> dict[ClientId, Curve]:
         """Each site's own curve: a simulation owns the sites, a coordinator never sees these."""
         return {site: read_curve(site, folder / "history.jsonl") for site, folder in self.sites.items()}
+
+    def tables(self) -> dict[str, dict[ClientId, dict[str, float]]]:
+        """What each site measured last, and each newcomer: as the state came (pre), and fitted to it (post)."""
+        table = {"accuracy": {site: dict(curve.points[-1][1]) for site, curve in self.curves().items()}}
+        late = {site: read_curve(site, run / "history.jsonl") for site, run in self.newcomers.items()}
+        return table | ({"newcomers": {s: dict(c.points[-1][1]) for s, c in late.items()}} if late else {})
 
 
 def simulate(  # noqa: PLR0913  # how the sites read their data, each with a default
@@ -66,10 +75,13 @@ def simulate(  # noqa: PLR0913  # how the sites read their data, each with a def
     pinned: RunSpec | None = None,
     hold_out: float = 0.0,
     blind: bool = False,
+    newcomers: Sequence[Path] = (),
 ) -> Result:
-    """Play a federation of these data folders; everything it keeps lies below `state`."""
+    """Play a federation of these data folders; everything it keeps lies below `state`. Newcomers are sites that come
+    after its end and only fit their own part.
+    """
     host = open_host(settings, pinned=pinned)
-    return asyncio.run(play(host, folders, state, hold_out=hold_out, blind=blind))
+    return asyncio.run(play(host, folders, state, hold_out=hold_out, blind=blind, newcomers=newcomers))
 
 
 def open_host(
@@ -79,13 +91,19 @@ def open_host(
     return RunHost(settings, OpenEnvelopes(), pinned=pinned, script=script, all_here=True)
 
 
-async def play(
-    host: RunHost, folders: Sequence[Path], state: Path, *, hold_out: float = 0.0, blind: bool = False
+async def play(  # noqa: PLR0913  # how the sites read their data, each with a default
+    host: RunHost,
+    folders: Sequence[Path],
+    state: Path,
+    *,
+    hold_out: float = 0.0,
+    blind: bool = False,
+    newcomers: Sequence[Path] = (),
 ) -> Result:
-    """Bring these data folders to a coordinator and let its run end."""
+    """Bring these data folders to a coordinator, let its run end, and let newcomers fetch what it ended with."""
     turn = asyncio.Lock()
     try:
-        sites = name_sites(folders)
+        sites, others = _part(folders, newcomers)
         daemons = [
             Daemon(
                 DataFolder(folder, site, device="cpu", hold_out=hold_out, blind=blind),
@@ -100,6 +118,9 @@ async def play(
             group.create_task(host.run())
             for daemon, (site, folder) in zip(daemons, sites.items(), strict=True):
                 group.create_task(_run(daemon, site, folder))
+        for site, folder in others.items():
+            data = DataFolder(folder, site, device="cpu", hold_out=hold_out, blind=blind)
+            await _run(_meet(data, host, turn, state / site), site, folder)
     except ExceptionGroup as several:
         # The first failure ended the others: it is the one to tell.
         raise several.exceptions[0] from None
@@ -112,10 +133,27 @@ async def play(
         host.settings.state / "runs" / spec.id,
         {site: state / site / "runs" / spec.id for site in sites},
         host.books.journal.scores(),
+        {site: state / site / "runs" / spec.id for site in others},
     )
 
 
-async def _run(daemon: Daemon, site: ClientId, folder: Path) -> None:
+def _part(
+    folders: Sequence[Path], newcomers: Sequence[Path]
+) -> tuple[dict[ClientId, Path], dict[ClientId, Path]]:
+    """The sites of the run and those that come after it; all must have names of their own."""
+    every = name_sites([*folders, *newcomers])
+    return {s: f for s, f in every.items() if f in folders}, {
+        s: f for s, f in every.items() if f not in folders
+    }
+
+
+def _meet(data: DataFolder, host: RunHost, turn: asyncio.Lock, state: Path) -> Newcomer:
+    """A site that comes after the end."""
+    link, bench = LoopbackLink(data.site, host), LoopbackBench(turn)
+    return Newcomer(data, link=link, bench=bench, envelopes=OpenEnvelopes(), state=state)
+
+
+async def _run(daemon: Daemon | Newcomer, site: ClientId, folder: Path) -> None:
     """One of many sites in one log: what is said here, and in the threads that work for it, says which one. A site that
     is not taken ends the simulation: without it the result would be another one.
     """

@@ -16,7 +16,7 @@ from pfl_common.app.config import layered, settle
 from pfl_common.errors import SettingError
 from pfl_common.identity import site_name
 from pfl_common.spec.run import RunSpec
-from pfl_deploy.simulation.simulate import WAITING
+from pfl_deploy.simulation.simulate import WAITING, Result
 from pfl_server.run.setting_checks import add_method_settings, check_words
 from pfl_server.settings import ServerSettings
 
@@ -70,6 +70,17 @@ def _check_roster(spec: RunSpec, folders: Sequence[Path]) -> None:
             expected="one data folder for each of its sites, called alike",
             advice="name the folder that holds these sites' folders and nothing else",
         )
+
+
+def show_result(result: Result, console: Console) -> None:
+    """A simulation's tables: its sites, and those that came after the end."""
+    tables = result.tables()
+    show_sites(tables["accuracy"], console)
+    if "newcomers" in tables:
+        console.print(
+            "Sites that came after the end: as the shared state came (pre), and fitted to it (post)"
+        )
+        show_sites(tables["newcomers"], console)
 
 
 def show_sites(table: Mapping[str, Mapping[str, float]], console: Console) -> None:

@@ -79,6 +79,11 @@ def say_sums(method: Method) -> str:
     return f"no: {method.shows.rstrip('.')}" if method.shows else "yes"
 
 
+def say_newcomer(method: Method) -> str:
+    """What a site does that comes after the run; or why none can."""
+    return method.no_newcomer or method.newcomer
+
+
 def compare(
     name: str, networks: tuple[Network, ...] = NETWORKS, settings: Mapping[str, Json] | None = None
 ) -> list[list[str]]:
@@ -159,6 +164,7 @@ def _paragraphs(method: Method, words: Words) -> Iterator[tuple[str, str]]:
         yield "Costs", words.costs
     if words.choice:
         yield "When to choose it", words.choice
+    yield "A new site after the run", say_newcomer(method)
 
 
 def _lay_out(head: list[str], rows: list[list[str]]) -> Table:

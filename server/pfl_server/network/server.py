@@ -106,6 +106,7 @@ class _SiteCalls:
         """The calls by name."""
         return {
             "Join": self._answer("Join", pb.JoinRequest, self._join),
+            "Visit": self._answer("Visit", pb.VisitRequest, self._visit),
             "NextTask": self._answer("NextTask", pb.NextTaskRequest, self._next_task),
             "Offer": self._answer("Offer", pb.OfferRequest, self._offer),
             "Report": self._answer("Report", pb.ReportRequest, self._report),
@@ -124,9 +125,17 @@ class _SiteCalls:
             self._bulk.announce(joined.init.digest, "init")
         return convert.say_joined(joined)
 
+    async def _visit(self, site: ClientId, said: pb.VisitRequest) -> Message:
+        visited = await _unless(self._draining, self._service.desk.visit(site))
+        if visited is not None:
+            self._bulk.announce(visited.joined.init.digest, "init")
+            self._bulk.announce(visited.last.blob.digest, visited.last.task.kind.value)
+        return convert.say_visited(visited)
+
     async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
         wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
-        asked = self._service.desk.next_task(site, convert.hear_marks(said), wait=wait)
+        marks, before = convert.hear_marks(said), convert.hear_marks_before(said)
+        asked = self._service.desk.next_task(site, marks, wait=wait, before=before)
         work = await _unless(self._draining, asked)
         answer = convert.say_work(work)
         if isinstance(work, Assignment):

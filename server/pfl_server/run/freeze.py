@@ -17,7 +17,7 @@ from pfl_common.app import code_digest, plugins
 from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
-from pfl_common.spec.run import ClientId, Description, RunSpec
+from pfl_common.spec.run import ClientId, Description, Model, RunSpec
 from pfl_server.decisions import input_choice, pixel_choice, table_choice, weights_preprocessing
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
@@ -27,6 +27,7 @@ from pfl_server.run.frozen_checks import check_frozen_stays, explain_frozen
 from pfl_server.run.memory_estimate import estimate, explain_end
 from pfl_server.run.rehearsal import count_samples, rehearse
 from pfl_server.settings import ServerSettings
+from pfl_server.store.begin_from import Source
 from pfl_server.store.run_store import Books, build_template
 from pfl_server.store.state_folder import Runs
 
@@ -39,7 +40,11 @@ REHEARSAL = (sys.executable, "-P", "-m", "pfl_server.run.rehearsal")
 
 def begin(runs: Runs, settings: ServerSettings, sites: Mapping[ClientId, Description]) -> Books:
     """Freeze a new run with these sites and begin it."""
-    spec = freeze(settings, sites, run=runs.next_id(settings, sites))
+    source = runs.source(settings.begin_from) if settings.begin_from else None
+    spec = freeze(settings, sites, run=runs.next_id(settings, sites), source=source)
+    if source is not None:
+        source.check(spec)
+        source.tell_changes(sites)
     return adopt(runs, settings, spec, sites)
 
 
@@ -70,13 +75,19 @@ class Beginning:
         return await asyncio.to_thread(begin, self._runs, self._settings, sites)
 
 
-def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, run: str) -> RunSpec:
-    """Agree the model with the sites, rehearse the method, pin everything."""
-    pretrained = read_pretrained(settings)
+def freeze(
+    settings: ServerSettings,
+    sites: Mapping[ClientId, Description],
+    *,
+    run: str,
+    source: Source | None = None,
+) -> RunSpec:
+    """Agree the model with the sites, or take that of the run to begin from; rehearse the method, pin everything."""
+    pretrained = None if source is not None else read_pretrained(settings)
     wish = _wish(settings, pretrained)
     # A list that was fixed is every site's list: a site with another class was not let in.
     listed = {site: replace(one, classes=settings.classes or one.classes) for site, one in sites.items()}
-    model = standardise_as(wish.prepared, agree(listed, wish))
+    model = source.spec.model if source is not None else standardise_as(wish.prepared, agree(listed, wish))
     method = methods.load(settings.method)
     participation = settings.asks()
     participation.check_roster(sites)
@@ -90,15 +101,12 @@ def freeze(settings: ServerSettings, sites: Mapping[ClientId, Description], *, r
         participation=participation,
         repeatable=settings.threads == 1 and settings.precision == "float32",
         versions=versions(model.backbone) | {REPORTS: "told"},
-        chosen=explain_backbone(model, wish)
-        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
-        | weights_preprocessing.explain(wish.prepared, model)
-        | pixel_choice.explain(sites, wish, model)
-        | table_choice.explain(sites, model.table, standardise=wish.standardise == "agreed"),
+        chosen=_explain(model, wish, sites) if source is None else _explain_source(source),
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
         packages=plugins.pin(method.name, model.backbone),
-        frozen=tuple(sorted(set(settings.freeze))),
+        frozen=tuple(sorted(set(settings.freeze))) if source is None else source.spec.frozen,
         augment=pixel_choice.choose_steps(sites, wish, model),
+        begins_from=None if source is None else source.beginning,
     )
     spec = explain_frozen(spec)
     if pretrained is not None:
@@ -133,6 +141,22 @@ def _prepared(settings: ServerSettings, pretrained: Pretrained | None) -> Prepar
     if found is None or settings.normalise == "none":
         return found
     return replace(found, mean=(), deviation=())
+
+
+def _explain(model: Model, wish: Wish, sites: Mapping[ClientId, Description]) -> dict[str, str]:
+    """What was chosen by the sites' data, and why."""
+    return (
+        explain_backbone(model, wish)
+        | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
+        | weights_preprocessing.explain(wish.prepared, model)
+        | pixel_choice.explain(sites, wish, model)
+        | table_choice.explain(sites, model.table, standardise=wish.standardise == "agreed")
+    )
+
+
+def _explain_source(source: Source) -> dict[str, str]:
+    run, number = source.spec.id, source.round
+    return {"model": f"network, classes, input and first state are those of run {run} after round {number}"}
 
 
 def _rehearsed(spec: RunSpec) -> dict[str, Manifest]:

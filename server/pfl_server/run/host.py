@@ -31,6 +31,7 @@ from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.gathering import Reception, Rules
 from pfl_server.sites.notices import Notices
 from pfl_server.store.baselines import find_baselines, look_up
+from pfl_server.store.begin_from import Source
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
 from pfl_server.store.state_folder import Runs
@@ -64,7 +65,8 @@ class RunHost:
         self.runs = Runs(settings.state, envelopes, federation=federation)
         throw_away((settings.state / "runs").glob("*/spool/blanks"))
         self.books = self._find_unfinished()
-        if self.books is None:
+        source = self._find_source(pinned)
+        if self.books is None and source is None:
             self._check_weights()
         self.record = Record()
         self.notices = Notices(Room(settings.state.absolute()), self.record.events)
@@ -75,13 +77,7 @@ class RunHost:
             settings.method,
             self.notices,
             wanted=_describe_wanted(settings),
-            rules=Rules(
-                settings.classes,
-                settings.vocabulary,
-                settings.fewest_sites,
-                sums=settings.normalise == pixel_choice.AGREED,
-                all_here=all_here,
-            ),
+            rules=_set_rules(settings, source, all_here=all_here),
         )
         self.played: Played | None = None
         self._stop = asyncio.Event()
@@ -104,6 +100,20 @@ class RunHost:
         """Weights that cannot be begun from are an error before anybody waits for sites."""
         try:
             check_weights(self.settings)
+        except BaseException:
+            self.runs.close()
+            raise
+
+    def _find_source(self, pinned: RunSpec | None) -> Source | None:
+        """The run to begin from; what is wrong with it is for the operator alone too."""
+        name = self.settings.begin_from if pinned is None else pinned.begins_from and pinned.begins_from.run
+        if self.books is not None or not name:
+            return None
+        try:
+            source = self.runs.source(name)
+            if pinned is None:
+                source.check_settings(self.settings)
+            return source
         except BaseException:
             self.runs.close()
             raise
@@ -172,6 +182,20 @@ class RunHost:
         # Large results lie beside the checkpoints: the system's temporary folder may be memory.
         with mapped.inside(books.checkpoints.folder):
             await training.run()
+
+
+def _set_rules(settings: ServerSettings, source: Source | None, *, all_here: bool) -> Rules:
+    """What sites must meet: the operator's lists, or those of the run whose models are to go on."""
+    if source is None:
+        return Rules(
+            settings.classes,
+            settings.vocabulary,
+            settings.fewest_sites,
+            sums=settings.normalise == pixel_choice.AGREED,
+            all_here=all_here,
+        )
+    model = source.spec.model
+    return Rules(model.classes, model.words, all_here=all_here, model=model, begins_from=source.spec.id)
 
 
 def _describe_wanted(settings: ServerSettings) -> dict[str, JsonValue]:

@@ -28,6 +28,8 @@ class SpoolSweep:
         for number in range(1 if last <= GENERATIONS else last, last + 1):
             receipts = await self._room.have(self._books.journal.receipts.soon, number, committed[number])
             kept |= {name for _, name in receipts.values()}
+        if last <= GENERATIONS:
+            kept |= {update.id for update in self._books.first.kept.values()}
         # What goes is named now, before the next round brings more; taking it away need not be waited for.
         doomed = self._books.spool.unwanted(kept)
         self._sweeping = asyncio.create_task(asyncio.to_thread(self._books.spool.free, doomed))

@@ -58,11 +58,11 @@ class Assigned:
     receipt: asyncio.Future[None] = field(init=False, repr=False)
     """The writing of its receipt, from the moment it is promised."""
 
-    async def make(self, since: int, now: Callable[[], float]) -> Assignment:
+    async def make(self, since: int, now: Callable[[], float], *, before: int = 0) -> Assignment:
         """Its download, for a site that asks for work."""
         self.state.handle(Asked(now()))
         try:
-            made = await self.prepare(replace(self.task, since=since))
+            made = await self.prepare(replace(self.task, since=since, before=before))
         except BaseException:
             self.state.handle(Unprepared(now()))
             raise

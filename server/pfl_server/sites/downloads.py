@@ -31,12 +31,13 @@ class Downloads:
         self._made: dict[tuple[str, ...], asyncio.Task[Posted]] = {}
 
     async def assignment(self, state: State, client: ClientId, task: Task) -> Assignment:
-        """A task with its parcel; a newcomer (`since` = 0) gets what the method welcomes with."""
+        """A task with its parcel; a newcomer gets what the method welcomes with."""
         who = client if self._books.method.per_client else "*"
+        earlier = [str(task.before)] if task.before else []
         key = (
             ("welcome", task.kind, task.phase)
-            if task.since == 0
-            else ("send", task.kind, task.phase, who, str(task.since))
+            if task.is_first
+            else ("send", task.kind, task.phase, who, str(task.since), *earlier)
         )
         self._make(key, state, client, task)
         try:
@@ -67,7 +68,7 @@ class Downloads:
 
     def _parcel(self, state: State, client: ClientId, task: Task) -> Callable[[], State]:
         # Mixing for one site can be heavy (FedCAC reads kept updates): it happens in the worker thread.
-        if task.since == 0:
+        if task.is_first:
             return lambda: self._books.half.welcome(state)
         return lambda: self._books.half.send(state, client, task)
 

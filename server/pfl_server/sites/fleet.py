@@ -27,6 +27,7 @@ from pfl_common.spec.messages import (
     Receipt,
     RunStatus,
     Scores,
+    Visited,
     shorten,
 )
 from pfl_common.spec.run import ClientId, Description, Kind, Task
@@ -47,6 +48,7 @@ from pfl_server.sites.notices import Notices
 from pfl_server.sites.open_tasks import OpenTasks
 from pfl_server.sites.service import Incoming
 from pfl_server.sites.uploads import Intake
+from pfl_server.sites.visits import Visits
 from pfl_server.telemetry.event_log import Record
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ class Fleet:
         )
         self._over: Over | None = None
         self.tasks = OpenTasks(books.spec.id, self._members, self._record.meter, self.now)
-        self._intake = Intake(books, self.tasks)
+        self._intake, self._visits = Intake(books, self.tasks), Visits(books)
         self.status_line: Callable[[], RunStatus] | None = None
         self.took_part: Counter[ClientId] = Counter()
         """In how many rounds each site was counted, as training sees it."""
@@ -153,7 +155,7 @@ class Fleet:
 
     @tells_full_disk
     async def next_task(
-        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float, before: tuple[Mark, ...] = ()
     ) -> Assignment | Over | None:
         """Hand out the site's open task, the same one again if it asks again, or wait for one."""
         member = self.tasks.member(site)
@@ -169,7 +171,9 @@ class Fleet:
             return self._over_for(site)
         since = remembered_rounds.newest_committed(marks, committed := self._books.journal.committed())
         remembered_rounds.compare(member, marks, committed, since=since)
-        assignment = await assigned.make(since, self.now)
+        # Its state of the run before counts until it has one of this run.
+        earlier = 0 if since else remembered_rounds.newest_committed(before, self._books.before)
+        assignment = await assigned.make(since, self.now, before=earlier)
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
         writing = self._books.journal.hand_out.soon(assigned.task.key, site, assignment.task.since)
         writing.add_done_callback(remembered_rounds.look_at_handing)
@@ -189,9 +193,14 @@ class Fleet:
         over = self._over
         return replace(over, counted=self.took_part[site]) if over and self.took_part else over
 
+    @tells_full_disk
+    async def visit(self, site: ClientId) -> Visited | None:
+        """Give a site that takes part in no round the newest shared state; nobody waits for it."""
+        return await self._visits.receive(site)
+
     def blob(self, digest: str) -> Path:
         """The file with these bytes."""
-        return self._books.shelf.path(digest)
+        return self._visits.find(digest) or self._books.shelf.path(digest)
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""

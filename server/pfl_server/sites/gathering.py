@@ -26,10 +26,12 @@ from pfl_common.spec.messages import (
     Scores,
     SitePhase,
     SiteStatus,
+    Visited,
     shorten,
 )
 from pfl_common.spec.rules import RoundRules
-from pfl_common.spec.run import ClientId, Description
+from pfl_common.spec.run import ClientId, Description, Model
+from pfl_server.decisions.model_choice import fits
 from pfl_server.decisions.site_check import Verdict, check_site, judge
 from pfl_server.sites.notices import UNFIT, Notices
 from pfl_server.sites.service import Desk, Incoming
@@ -56,6 +58,10 @@ class Rules:
     """How many have to tell a word or a category."""
     sums: bool = False
     """Sites tell sums over their training pictures: the run's scaling is agreed from them."""
+    model: Model | None = None
+    """The network and input of the run that is to go on; None: they are agreed with the sites."""
+    begins_from: str = ""
+    """That run's name."""
     all_here: bool = False
     """Nobody else will come, as in a simulation: what keeps the run from beginning is an error."""
 
@@ -176,9 +182,7 @@ class Reception:
 
     async def _join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         if not self._open.is_set():
-            check_site(site, description, classes=self._rules.classes, words=self._rules.vocabulary)
-            if self._rules.sums and description.kind == "image" and description.moments is None:
-                return await self._ask_for_sums(site)
+            self._check(site, description)
             guest = await self._hold(site, description)
             if guest.odd:
                 raise Refused("shape", guest.odd)
@@ -188,16 +192,30 @@ class Reception:
         self._notices.check_not_ended(site)
         return None if self._next is None else await self._next.join(site, description)
 
-    async def _ask_for_sums(self, site: ClientId) -> Gathering:
-        """One of an earlier release does not know the question, and asks again at once: it is held for a while."""
-        if site in self._asked:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
-        self._asked.add(site)
-        return Gathering((_ASKED_FOR_SUMS,), sums=True)
+    def _check(self, site: ClientId, description: Description) -> None:
+        """Refuse a site that cannot take part, by what the operator listed or by the run that is to go on."""
+        rules = self._rules
+        if rules.model is None:
+            check_site(site, description, classes=rules.classes, words=rules.vocabulary)
+            return
+        try:
+            fits(description, rules.model, site)
+        except Refused as refused:
+            raise Refused(
+                refused.code,
+                f"{refused.words}; this run begins with the models of {rules.begins_from}, whose classes and input "
+                "stay; what to do: bring the data folder in line, or ask for a run without --begin-from",
+            ) from None
+
+    async def visit(self, site: ClientId) -> Visited | None:
+        """There is no state before the run; wait a little for it to be frozen."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
+        self._notices.check_not_ended(site)
+        return None if self._next is None else await self._next.visit(site)
 
     async def next_task(
-        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float, before: tuple[Mark, ...] = ()
     ) -> Assignment | Over | None:
         """While a restarted coordinator still reads its books: nothing yet."""
         try:
@@ -206,7 +224,7 @@ class Reception:
             return None
         if self._next is None:
             raise _not_begun()
-        return await self._next.next_task(site, marks, wait=wait)
+        return await self._next.next_task(site, marks, wait=wait, before=before)
 
     def blob(self, digest: str) -> Path:
         """Nothing lies here."""

@@ -21,6 +21,7 @@ from pfl_common.spec.messages import (
     Receipt,
     RunStatus,
     Scores,
+    Visited,
 )
 from pfl_common.spec.run import ClientId, Description
 
@@ -49,8 +50,11 @@ class Desk(Protocol):
     async def join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         """Register a site; None while the run still gathers (the transport answers "ask again")."""
 
+    async def visit(self, site: ClientId) -> Visited | None:
+        """Give a site that takes part in no round the newest shared state; None while there is none."""
+
     async def next_task(
-        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float
+        self, site: ClientId, marks: tuple[Mark, ...], *, wait: float, before: tuple[Mark, ...] = ()
     ) -> Assignment | Over | None:
         """Up to `wait` seconds for work for this site."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_common.tensors import mapped
 from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes, Posted
+from pfl_server.store import beginning_files
 from pfl_server.store.checkpoints import Checkpoints
 from pfl_server.store.journal import Journal
 from pfl_server.store.kept_weights import read_kept
@@ -40,6 +41,8 @@ class Books:
     shelf: Shelf
     init: Posted
     first: State
+    before: Mapping[int, int] = field(default_factory=dict)
+    """Committed rounds, with their attempts, of the run that this one begins from."""
 
     @property
     def envelopes(self) -> Envelopes:
@@ -79,12 +82,19 @@ def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelop
     method, half = methods.load(spec.method), methods.load(spec.method).build_server(spec)
     with torch.no_grad():
         template = build_template(spec, read_kept(folder, spec))
+        if spec.begins_from is not None:
+            beginning_files.load_first_model(folder, template)
     shelf = Shelf(folder / "shelf", envelopes)
     init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
     spool = Spool(folder / "spool", spec, envelopes)
     checkpoints = Checkpoints(folder / "checkpoints", spool, lasting=journal.durability == "power")
     with mapped.inside(checkpoints.folder):
-        first = mapped.put_away(half.start(template, spec.seed))
+        begun = spec.begins_from is not None
+        first = (
+            beginning_files.load_first_state(folder, spool)
+            if begun
+            else mapped.put_away(half.start(template, spec.seed))
+        )
     return Books(
         spec=spec,
         method=method,
@@ -95,4 +105,5 @@ def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelop
         shelf=shelf,
         init=init,
         first=first,
+        before=beginning_files.load_committed(folder),
     )

@@ -17,7 +17,8 @@ from pfl_common.randomness.hashed import derive
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings
-from pfl_server.store import kept_weights, unfinished_run
+from pfl_server.store import begin_from, kept_weights, unfinished_run
+from pfl_server.store.begin_from import Source, find_source
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_check import find_damage
 from pfl_server.store.journal_migration import NewerJournal
@@ -87,6 +88,10 @@ class Runs:
         mark = derive(self._federation, number, asked, *sorted(sites)) % 16**6
         return f"{settings.method}-{number:03d}-{mark:06x}"
 
+    def source(self, name: str) -> Source:
+        """The run that another is to begin from."""
+        return find_source(self._folder, name)
+
     def adopt(
         self,
         spec: RunSpec,
@@ -124,6 +129,10 @@ class Runs:
 
     def _prepare(self, draft: Path, spec: RunSpec, sites: Mapping[ClientId, Description]) -> Path:
         draft.mkdir(mode=0o700)
+        if spec.begins_from is not None:
+            source = self.source(spec.begins_from.run)
+            source.check(spec)
+            begin_from.write(source, spec, draft, self._envelopes)
         journal = Journal(draft / "journal.sqlite")
         try:
             for site, description in sorted(sites.items()):

@@ -108,7 +108,9 @@ class Line:
             raise answer
         return answer
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         self.marks.append(marks)
         answer = self.work.pop(0)
         if isinstance(answer, Exception):
@@ -453,9 +455,9 @@ async def stay(line: Line, trainer: Trainer, state: Path) -> list[str]:
         doing.append(site.watch.doing)
         return await join(description)
 
-    async def note_asking(marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def note_asking(marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()) -> Assignment | Over | None:
         doing.append(site.watch.doing)
-        return await next_task(marks)
+        return await next_task(marks, before)
 
     line.join, line.next_task = note_join, note_asking  # type: ignore[method-assign]
     with pytest.raises(NotAdmitted, match="not of this federation"):

@@ -405,6 +405,8 @@ class Counting(Line):
         super().__init__(joined, work, post)
         self._parses, self.found = parses, list[int]()
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         self.found.append(self._parses.count)
         return await super().next_task(marks)

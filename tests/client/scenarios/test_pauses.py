@@ -33,7 +33,7 @@ class GoneForAWhile:
     async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
         into.write_bytes(b"model")
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Over:
+    async def next_task(self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()) -> Over:
         self._failures -= 1
         if self._failures >= 0:
             raise Unreachable("away")

@@ -124,7 +124,9 @@ class Line:
     async def join(self, description: Description) -> Joined | None:
         return self._joined[0]
 
-    async def next_task(self, marks: tuple[Mark, ...]) -> Assignment | Over | None:
+    async def next_task(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
+    ) -> Assignment | Over | None:
         if not self._work:
             return Over("finished")
         assignment, raw = self._work.pop(0)

@@ -384,6 +384,25 @@ class Federation:
         events["late"] += sum(t.task.since == 0 and play.number > 1 for t in trained.values())
         events["returned"] += sum(0 < t.task.since < play.number - 3 for t in trained.values())
 
+    def welcome_after_the_end(self, data: LocalData) -> Newcomer:
+        """A site that was in no round fetches what the coordinator serves at the end, and fits its own part."""
+        task = Task(Kind.FINISH, ROUNDS, ROUNDS, phase=self.phase(ROUNDS), late=True)
+        with default_dtype(self.habits.dtype):
+            down = self._hand_on(
+                self._half.welcome(self._state), self._spec.manifest(Kind.FINISH, task.phase, "down")
+            )
+            received, fitted = (
+                restore(self._build().to(self.habits.dtype), self.history.init, State()) for _ in range(2)
+            )
+            tasks.welcome(received, data, down, task)
+            received.personalise(data, task)
+            outcome = tasks.adapt(fitted, data, down, task)
+        assert (None, 0) == (outcome.up, len(outcome.kept)), (
+            "a newcomer hands in nothing, and keeps its model alone"
+        )
+        assert outcome.serving is not None
+        return Newcomer(received.eval(), fitted.eval(), frozenset(fitted.travels(task.phase)), down)
+
     # -- measuring and the end
 
     def _measure(self, site: ClientId, number: int) -> Measured:
@@ -418,6 +437,17 @@ class Federation:
             assert outcome.up is None, "FINISH sends nothing"
             self.history.serving[site], self.history.finished[site] = outcome.serving, outcome.kept
             self.history.events["finished"] += 1
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """A site that came after the run, fitted to the shared state."""
+
+    received: Participant
+    """As it would predict with what came, and nothing fitted."""
+    participant: Participant
+    travelling: frozenset[str]
+    down: State
 
 
 def alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

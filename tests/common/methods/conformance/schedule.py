@@ -112,12 +112,12 @@ def build_data(site: ClientId, *, name: ClientId, dtype: torch.dtype) -> LocalDa
     labels = np.array(LABELS[site])
     held_out = np.array([0, 1, 2, 0, 1, 2, 3, 0])
     train, validation, test = (
-        _samples(y, place, part, dtype) for part, y in enumerate((labels, held_out[:6], held_out))
+        build_samples(y, place, part, dtype) for part, y in enumerate((labels, held_out[:6], held_out))
     )
     return LocalData(train, validation, test, CLASSES, name, SEED)
 
 
-def _samples(y: np.ndarray, place: int, part: int, dtype: torch.dtype) -> Samples:
+def build_samples(y: np.ndarray, place: int, part: int, dtype: torch.dtype) -> Samples:
     centres = _draw(77).standard_normal((CLASSES, INPUTS))
     draw = _draw(place, part, 78)
     x = centres[y] + 0.3 * place * _draw(place, 79).standard_normal(INPUTS) / 5
