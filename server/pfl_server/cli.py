@@ -95,6 +95,12 @@ WeightsFrom = Annotated[
 WeightsLike = Annotated[
     str | None, typer.Option(help="torchvision's name of the weights that the file is like.")
 ]
+FewestSites = Annotated[
+    int | None, typer.Option(help="Sites that must tell a word or category for it to count.")
+]
+BeginFrom = Annotated[
+    str | None, typer.Option(help="Begin with the models of this run, which is over: RUN below the state.")
+]
 Freeze = Annotated[str | None, typer.Option(help="Modules or tensors that stand still: encoder.stage1,head.")]
 Normalise = Annotated[
     str | None,
@@ -122,9 +128,7 @@ def serve(
     classes: Annotated[str | None, typer.Option(help="The run's classes, a,b or a file; no other.")] = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
     length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
-    fewest_sites: Annotated[
-        int | None, typer.Option(help="Sites that must tell a word or category for it to count.")
-    ] = None,
+    fewest_sites: FewestSites = None,
     backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     pixel_range: PixelRange = None,
@@ -146,10 +150,7 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="Port of status page and metrics.")] = None,
     advertise: Advertised = None,
     baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
-    begin_from: Annotated[
-        str | None,
-        typer.Option(help="Begin with the models of this run, which is over: RUN below the state."),
-    ] = None,
+    begin_from: BeginFrom = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: DurabilityName = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,

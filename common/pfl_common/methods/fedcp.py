@@ -226,8 +226,7 @@ class Client(Participant):
 
     def _draw(self, h: Tensor) -> Tensor | float:
         """Gumbel noise on r and s for each sample and feature, if the policy has it now."""
-        noisy = {"softmax": False, "gumbel": True, "gumbel_train": self.training}
-        if not noisy[self.settings.policy]:
+        if self.settings.policy not in ("gumbel", "gumbel_train" if self.training else "gumbel"):
             return 0.0
         # A prediction has no task to name its chance by: like dropout it takes torch's, which each task seeds.
         chance = self._chance if self.training else None
@@ -257,9 +256,8 @@ class Client(Participant):
             losses.append((cross_entropy(scores, y) + self._pull(x, h)) * len(y))
         told[f"objective/{when}"] = float(torch.stack(losses).sum()) / len(probe(data.train, SEEN))
         if len(data.test):
-            seen = [
-                (scores.argmax(dim=1) == y, s.mean(dim=1)) for _, y, _, s, scores in self._look_at(data.test)
-            ]
+            looks = self._look_at(data.test)
+            seen = [(o.argmax(dim=1) == y, s.mean(dim=1)) for _, y, _, s, o in looks]
             right, shares = (torch.cat(values) for values in zip(*seen, strict=True))
             told[f"accuracy/{when}"] = float(in_double(right).mean())
             if when == "after" and self.settings.use_cpn:
@@ -286,8 +284,7 @@ def build_cpn(features: int, config: Config) -> nn.Sequential:
     norms: dict[str, Callable[[int], nn.Module]]
     norms = {"ln": nn.LayerNorm, "bn": nn.BatchNorm1d, "gn": partial(nn.GroupNorm, 2)}
     layers |= {"fc": nn.Linear(features, 2 * features), "norm": norms[config.cpn_norm](2 * features)}
-    layers["bend"] = bend()
-    return nn.Sequential(layers)
+    return nn.Sequential(layers | {"bend": bend()})
 
 
 Server = Averaging

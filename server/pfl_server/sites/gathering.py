@@ -183,6 +183,8 @@ class Reception:
     async def _join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         if not self._open.is_set():
             self._check(site, description)
+            if self._rules.sums and description.kind == "image" and description.moments is None:
+                return await self._ask_for_sums(site)
             guest = await self._hold(site, description)
             if guest.odd:
                 raise Refused("shape", guest.odd)
@@ -206,6 +208,14 @@ class Reception:
                 f"{refused.words}; this run begins with the models of {rules.begins_from}, whose classes and input "
                 "stay; what to do: bring the data folder in line, or ask for a run without --begin-from",
             ) from None
+
+    async def _ask_for_sums(self, site: ClientId) -> Gathering:
+        """One of an earlier release does not know the question, and asks again at once: it is held for a while."""
+        if site in self._asked:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._open.wait(), JOIN_WAIT)
+        self._asked.add(site)
+        return Gathering((_ASKED_FOR_SUMS,), sums=True)
 
     async def visit(self, site: ClientId) -> Visited | None:
         """There is no state before the run; wait a little for it to be frozen."""

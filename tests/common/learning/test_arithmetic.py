@@ -248,6 +248,8 @@ WIDE_ELSEWHERE = {
     # The loop's own sum, and an analysis after the run: on the processor.
     "learning/sgd.py: repeat",
     "learning/analysis.py: _centred",
+    # Chance is drawn on the processor.
+    "learning/augmentation.py: draw",
     # At the coordinator, which computes on its processor.
     "learning/masks.py: overlaps",
     "learning/single_models.py: squared_distances",
