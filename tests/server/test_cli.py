@@ -19,7 +19,7 @@ from pfl_server.method_help.costs import NETWORKS, Network, measure, read_kept
 from pfl_server.method_help.explanation import read_words
 from pfl_server.method_help.listing import shorten
 from pfl_server.run import setting_checks
-from pfl_server.run.freeze import begin
+from pfl_server.run.specification import begin
 from pfl_server.settings import ServerSettings
 from pfl_server.store.state_folder import Runs
 from tests.server.support.federation import DESCRIPTION

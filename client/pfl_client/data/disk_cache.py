@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pfl_common.errors import DataError, StateError
 from pfl_common.files import atomic, private
 from pfl_common.files.full import is_full
+from pfl_common.files.write_all import write_at
 
 FORMAT = 1
 """Of slabs: those of another release are made anew."""
@@ -169,7 +170,8 @@ class Writer:
         step = max(1, COPIED_BYTES // max(1, self._layout.nbytes))
         for start in range(0, len(rows), step):
             block = np.ascontiguousarray(rows[start : start + step], self._layout.dtype)
-            _write_all(self._handle, block.reshape(-1).view(np.uint8).data)
+            content = block.reshape(-1).view(np.uint8).data
+            write_at(self._handle, content, self.count * self._layout.nbytes)
             self.count += len(block)
 
     def close(self) -> None:
@@ -202,11 +204,6 @@ def _open_new(path: Path) -> Iterator[Any]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_all(handle: int, content: memoryview) -> None:
-    while content:
-        content = content[os.write(handle, content) :]
 
 
 def _spell(size: int) -> str:

@@ -7,7 +7,6 @@ Errors a person can mend are `UserError`; `task_errors.Declined` among them says
 from __future__ import annotations
 
 import copy
-import gc
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from pfl_client import data
 from pfl_client.trainer import tasks as work
 from pfl_client.trainer.best_model import BestModel
 from pfl_client.trainer.device import Device, check_precision, choose, settle
+from pfl_client.trainer.halved_batches import Parts, find_why_whole, train_within_memory
 from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Measured, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
@@ -34,7 +34,6 @@ from pfl_client.trainer_process.task_errors import Diverged, OutOfMemory, TooFew
 from pfl_common import methods
 from pfl_common.errors import Refused, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
-from pfl_common.learning.partition import has_batch_norm
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
@@ -47,15 +46,6 @@ log = structlog.get_logger("pfl.trainer")
 
 _TEMPLATES: WeakValueDictionary[tuple[str, str, str], Participant] = WeakValueDictionary()
 """First models that some bench holds, by run, bytes and device. They are copied, never trained."""
-
-
-@dataclass
-class Parts:
-    """In how many parts this machine's memory makes batches pass through the network."""
-
-    number: int = 1
-    refused: str = ""
-    """Why they cannot be halved, once that is known."""
 
 
 @dataclass(frozen=True)
@@ -156,38 +146,23 @@ def _limit_threads(run: RunSpec, most: int) -> int:
 
 
 def _work_within_memory(opened: _Opened, job: Job, progress: Progress) -> Done:
-    """Do a task; one that ran out of memory in training once more, with each batch in two halves."""
+    """Do a task; a training that ran out of memory once more, with each batch in two halves."""
     parts = opened.parts
-    if job.task.kind is not Kind.TRAIN or parts.number > 1 or parts.refused:
-        return _attempt(opened, job, progress, parts.number)
-    try:
-        return _attempt(opened, job, progress, parts.number)
-    except OutOfMemory:
-        pass  # Only after this block is what the first attempt held let go, and loops among it by the collector.
-    gc.collect()
-    opened.device.empty_cache()
-    parts.refused = _why_whole(opened)
-    if parts.refused:
-        raise _lacks_memory(opened, parts)
-    done = _attempt(opened, job, progress, 2)
-    parts.number = 2
-    log.warning("too little memory: from now on batches are trained in two halves", round=job.task.round)
-    return done
 
+    def attempt(number: int) -> Done:
+        with _explained(opened, Parts(number, parts.refused)):
+            return _work(opened, job, progress, number)
 
-def _attempt(opened: _Opened, job: Job, progress: Progress, number: int) -> Done:
-    with _explained(opened, Parts(number, opened.parts.refused)):
-        return _work(opened, job, progress, number)
-
-
-def _why_whole(opened: _Opened) -> str:
-    """Why batches cannot be trained in halves of equal mathematics; empty if they can."""
-    participant = opened.participant()
-    if participant.settings.batch == 1:
-        return "it is one sample"
-    if has_batch_norm(participant):
-        return "its batch norm takes mean and variance of a whole batch"
-    return participant.whole_batch
+    if job.task.kind is not Kind.TRAIN or job.alone:
+        return attempt(parts.number)
+    return train_within_memory(
+        parts,
+        attempt,
+        let_go=opened.device.empty_cache,
+        why_whole=lambda: find_why_whole(opened.participant()),
+        lack=lambda: _lacks_memory(opened, parts),
+        round_=job.task.round,
+    )
 
 
 def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
@@ -344,10 +319,8 @@ def _explained(opened: _Opened, parts: Parts) -> Iterator[None]:
 
 def _lacks_memory(opened: _Opened, parts: Parts) -> OutOfMemory:
     model = opened.spec.model
-    halves = ", with each batch in two halves too" if parts.number > 1 else ""
-    whole = f"; a batch cannot be halved: {parts.refused}" if parts.refused else ""
     return OutOfMemory(
-        f"there is too little memory on {opened.device.name} for {model.backbone} and {model.shape}{halves}{whole}",
+        f"there is too little memory on {opened.device.name} for {model.backbone} and {model.shape}{parts.words}",
         expected="room for the model, its gradients and one batch",
         advice="name a larger --memory-limit if there is one, ask for a smaller batch (--set batch=...), or train on "
         "another device (--device)",

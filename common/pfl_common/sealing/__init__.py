@@ -6,7 +6,7 @@
 Opening takes a `Vouched`, which only a good signature gives. Knows nothing of what the bytes mean.
 """
 
-from pfl_common.sealing.frame_cipher import ContentKey, unwrap, wrap
+from pfl_common.sealing.content_key import ContentKey, unwrap, wrap
 from pfl_common.sealing.frame_format import (
     CODES,
     FRAME,

@@ -19,7 +19,8 @@ from typing import BinaryIO
 
 from pfl_common.errors import StateError
 from pfl_common.files.write_all import write_at
-from pfl_common.sealing.frame_cipher import Buffer, ContentKey, Opener, Sealer
+from pfl_common.sealing.content_key import ContentKey
+from pfl_common.sealing.frame_cipher import Buffer, Opener, Sealer
 from pfl_common.sealing.frame_format import (
     FRAME,
     TAG,

@@ -22,8 +22,8 @@ from pfl_deploy.comparison.plan import Comparison, Contestant, Trial
 from pfl_deploy.comparison.worker import run_settings
 from pfl_deploy.simulation.simulate import find_sites, name_sites
 from pfl_server.decisions.model_choice import fits
-from pfl_server.run.freeze import freeze, versions
 from pfl_server.run.setting_checks import check_words
+from pfl_server.run.specification import freeze, versions
 from pfl_server.settings import ServerSettings
 
 

@@ -20,7 +20,7 @@ from pfl_deploy.operator.status_text import tell_names
 from pfl_deploy.report.formatting import moment
 from pfl_deploy.report.sources.coordinator import Record, read_record
 from pfl_deploy.simulation.simulate import Result, name_sites, simulate
-from pfl_server.run.freeze import versions
+from pfl_server.run.specification import versions
 from pfl_server.run.weights_source import digest_if_here
 from pfl_server.settings import ServerSettings
 

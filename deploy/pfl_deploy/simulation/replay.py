@@ -29,7 +29,7 @@ from pfl_deploy.operator.status_text import tell_names
 from pfl_deploy.simulation.recording import Copy, find_difference, take_copy
 from pfl_deploy.simulation.simulate import find_sites, open_host, play
 from pfl_server.decisions.sampling import Draw
-from pfl_server.run.freeze import versions
+from pfl_server.run.specification import versions
 from pfl_server.settings import ServerSettings
 from pfl_server.store import kept_weights
 from pfl_server.store.journal import Journal

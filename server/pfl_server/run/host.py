@@ -22,7 +22,7 @@ from pfl_server.envelopes import Envelopes
 from pfl_server.run.attempt import Script
 from pfl_server.run.counter_journal import CounterJournal
 from pfl_server.run.first_weights import check_weights
-from pfl_server.run.freeze import Beginning
+from pfl_server.run.specification import Beginning
 from pfl_server.run.start_warnings import warn_of_baselines, warn_of_classes
 from pfl_server.run.training import Training
 from pfl_server.settings import ServerSettings

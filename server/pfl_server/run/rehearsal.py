@@ -22,7 +22,7 @@ from pfl_common.methods import Method
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Json, Kind, RunSpec, Task, parcel_key
-from pfl_common.tensors import codec
+from pfl_common.tensors import pinning
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import flatten
@@ -84,15 +84,15 @@ def rehearse(method: Method, spec: RunSpec, template: Participant) -> dict[str, 
     quick: dict[str, Json] = {**spec.settings, "epochs": 1, "batch": 2}
     half = method.build_server(dataclasses.replace(spec, settings=quick))
     stage = _Stage(half, template, half.start(template, spec.seed), _made_up(spec), method.settle(quick))
-    manifests = {"init": codec.pin([State.of(template)])}
+    manifests = {"init": pinning.pin([State.of(template)])}
     with generators.scope(spec.seed, "rehearsal"):
         for phase, numbers in _played(method, spec):
             for number in numbers:
                 stage.play(Task(Kind.TRAIN, number, spec.rounds, phase=phase, since=number - 1))
             stage.send(Task(Kind.TRAIN, numbers[-1], spec.rounds, phase=phase, since=numbers[-1]))
             for kind in Kind:
-                manifests[parcel_key(kind, phase, "down")] = codec.pin(stage.down)
-            manifests[parcel_key(Kind.TRAIN, phase, "up")] = codec.pin(stage.up)
+                manifests[parcel_key(kind, phase, "down")] = pinning.pin(stage.down)
+            manifests[parcel_key(Kind.TRAIN, phase, "up")] = pinning.pin(stage.up)
             stage.down, stage.up = [], []
     return manifests
 

@@ -11,7 +11,7 @@ import torch
 
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Entry
-from pfl_common.tensors import codec
+from pfl_common.tensors import codec, pinning
 from pfl_common.tensors.check import check_finite, check_update
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 BOTH = State({"model.w": torch.ones(2), "extra.v": torch.ones(3)})
 ONE = State({"model.w": torch.ones(2)})
-MANIFEST = codec.pin([BOTH, ONE])
+MANIFEST = pinning.pin([BOTH, ONE])
 
 
 def to_bytes(state: State, manifest: tuple[Entry, ...]) -> tuple[bytearray, tuple[str, ...]]:
@@ -77,7 +77,7 @@ def update(**changed: torch.Tensor) -> State:
 
 
 def check(state: State, largest: float | None = None) -> Watched:
-    manifest = codec.pin([state])
+    manifest = pinning.pin([state])
     source = Watched(to_bytes(state, manifest)[0])
     check_update(source, manifest, (), largest=largest)
     return source
@@ -124,7 +124,7 @@ def test_what_would_spoil_a_sum_is_refused(code: str, state: State) -> None:
 def test_a_truth_value_of_two_is_refused() -> None:
     """It would be true in one place and false in another."""
     state = State({"show.mask": torch.tensor([True, False])})
-    raw, manifest = bytearray(b"\1\2"), codec.pin([state])
+    raw, manifest = bytearray(b"\1\2"), pinning.pin([state])
     with pytest.raises(Refused, match="neither 0 nor 1"):
         check_update(Held(raw), manifest, ())
 

@@ -9,7 +9,7 @@ import torch
 
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Entry
-from pfl_common.tensors import codec
+from pfl_common.tensors import codec, pinning
 from pfl_common.tensors.check import check_finite, check_update, find_infinite
 from pfl_common.tensors.fused import columns
 from pfl_common.tensors.layout import lay_out, stretches
@@ -31,7 +31,7 @@ def update(seed: int, weights: dict[str, torch.Tensor]) -> State:
 
 
 def parcel(state: State) -> tuple[Held, tuple[Entry, ...]]:
-    manifest, out = codec.pin([state]), io.BytesIO()
+    manifest, out = pinning.pin([state]), io.BytesIO()
     codec.encode(state, manifest, out)
     return Held(out.getvalue()), manifest
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pfl_common.spec.manifest import Manifest
-from pfl_common.tensors import codec, mapped, summing
+from pfl_common.tensors import codec, mapped, pinning, summing
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Up, Weighted, flatten
@@ -224,7 +224,7 @@ def test_a_parcel_adds_the_same_bits_as_its_terms(drawn: dict, seed: int, block:
 
 def write_parcel(up: Up) -> tuple[Held, Manifest, tuple[str, ...]]:
     state, out = flatten(up), io.BytesIO()
-    manifest = codec.pin([state])
+    manifest = pinning.pin([state])
     groups = codec.encode(state, manifest, out)
     return Held(out.getvalue()), manifest, groups
 
@@ -258,7 +258,7 @@ def test_a_parcel_whose_weights_do_not_fit_is_not_added() -> None:
             "weight.b": torch.ones(3),
         }
     )
-    manifest, out, total = codec.pin([state]), io.BytesIO(), Sum()
+    manifest, out, total = pinning.pin([state]), io.BytesIO(), Sum()
     codec.encode(state, manifest, out)
     with pytest.raises(ValueError, match="one per row"):
         total.add_parcel(Held(out.getvalue()), manifest, ())

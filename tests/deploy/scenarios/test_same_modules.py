@@ -54,6 +54,7 @@ SEALING = {
     "pfl_client.envelopes.sealed",
     "pfl_common.sealing",
     "pfl_common.sealing.calls",
+    "pfl_common.sealing.content_key",
     "pfl_common.sealing.frame_cipher",
     "pfl_common.sealing.parcels",
     "pfl_common.sealing.frame_format",

@@ -15,8 +15,8 @@ from pfl_common.errors import SettingError
 from pfl_common.spec.run import Description, RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.run.first_weights import read_pretrained, take_weights
-from pfl_server.run.freeze import begin, freeze
 from pfl_server.run.host import RunHost
+from pfl_server.run.specification import begin, freeze
 from pfl_server.settings import ServerSettings
 from pfl_server.store.state_folder import Runs
 from tests.server.support.federation import DESCRIPTION

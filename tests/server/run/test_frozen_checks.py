@@ -10,8 +10,8 @@ from pfl_common.errors import SettingError
 from pfl_common.learning.partition import inside
 from pfl_common.methods import fedavg
 from pfl_common.spec.run import RunSpec
-from pfl_server.run.freeze import freeze
 from pfl_server.run.frozen_checks import check_frozen_stays
+from pfl_server.run.specification import freeze
 from pfl_server.settings import ServerSettings
 from tests.server.support.federation import DESCRIPTION
 

@@ -9,9 +9,9 @@ from pfl_common.errors import Refused
 from pfl_common.spec.messages import Joined, Over
 from pfl_common.spec.run import Description
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from pfl_server.run.freeze import begin
 from pfl_server.run.host import RunHost
 from pfl_server.run.observer import describe
+from pfl_server.run.specification import begin
 from pfl_server.settings import ServerSettings
 from pfl_server.status.view import View
 

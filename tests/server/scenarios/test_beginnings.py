@@ -20,7 +20,7 @@ from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run import freeze as opening
-from pfl_server.run.freeze import begin, freeze
+from pfl_server.run.specification import begin, freeze
 from pfl_server.settings import ServerSettings
 from pfl_server.store.run_store import Books
 from pfl_server.store.state_folder import Runs

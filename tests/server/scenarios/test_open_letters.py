@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from structlog.testing import capture_logs
 
 from pfl_common.identity.cards import Card
-from pfl_common.sealing import frame_cipher
+from pfl_common.sealing import content_key
 from pfl_common.spec.messages import Offer
 from pfl_server.envelopes.sealed import SealedLetter
 from pfl_server.sites.assignment import SiteLost
@@ -39,8 +39,8 @@ class Counts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened, self.verified = Counter[bytes](), Counter[bytes]()
         self.raw_keys: set[bytes] = set()
-        self._suite, key_of = frame_cipher._SUITE, Card.verifier.fget
-        monkeypatch.setattr(frame_cipher, "_SUITE", self)
+        self._suite, key_of = content_key._SUITE, Card.verifier.fget
+        monkeypatch.setattr(content_key, "_SUITE", self)
         monkeypatch.setattr(Card, "verifier", property(lambda card: Verifier(key_of(card), self.verified)))
 
     def encrypt(self, *words: object) -> bytes:
@@ -207,7 +207,7 @@ async def test_no_key_of_an_upload_is_shown_or_written(scene: SealedScene, count
         await scene.send("a", offer, raw)
         update = scene.books.spool.open(await asked)
         said += [repr(update), repr(update.letter), repr(vars(scene.books.spool)), repr(lines)]
-    (key,) = (raw_key for raw_key in counts.raw_keys if len(raw_key) == frame_cipher.KEY_BYTES)
+    (key,) = (raw_key for raw_key in counts.raw_keys if len(raw_key) == content_key.KEY_BYTES)
     assert "SealedLetter(...)" == repr(update.letter)
     for form in (key.hex(), b64encode(key).decode(), repr(key)[2:-1]):
         assert not [words for words in said if form in words]

@@ -14,7 +14,7 @@ import torch
 from pfl_common.errors import SettingError, StateError
 from pfl_common.spec.run import Description
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from pfl_server.run.freeze import begin
+from pfl_server.run.specification import begin
 from pfl_server.settings import ServerSettings
 from pfl_server.store import begin_from, beginning_files
 from pfl_server.store.begin_from import find_source

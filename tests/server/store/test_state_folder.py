@@ -15,7 +15,7 @@ import pytest
 
 from pfl_common.errors import StateError
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from pfl_server.run.freeze import begin
+from pfl_server.run.specification import begin
 from pfl_server.settings import ServerSettings
 from pfl_server.store.state_folder import Runs
 from tests.server.support.federation import DESCRIPTION
