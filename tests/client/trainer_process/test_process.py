@@ -351,7 +351,7 @@ def test_an_end_is_put_into_words(code: int, words: str) -> None:
 async def test_a_trainer_on_a_shared_machine(tmp_path: Path) -> None:
     """It alone steps back, with each of its threads; its libraries are told how many threads they may have."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    running = await ipc._start(tmp_path, Pool(), Share(niceness=7, threads=3), seconds=60)
+    running = await ipc._start(tmp_path, Pool(), Share(niceness=7, threads=3), seconds=60, limit=0)
     try:
         pid = running.process.pid
         assert own + 7 == os.getpriority(os.PRIO_PROCESS, pid)

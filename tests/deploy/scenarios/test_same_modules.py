@@ -69,7 +69,6 @@ PROGRAMS = {
     "pfl_client.cli",
     "pfl_client.connection.clock_check",
     "pfl_client.daemon.exporter",
-    "pfl_client.settings",
     "pfl_client.process",
     "pfl_server.process",
     "pfl_common.spec.status_json",

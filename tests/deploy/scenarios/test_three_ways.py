@@ -23,8 +23,8 @@ from tests.deploy.support.processes import write_site
 
 A, B = "hospital_a", "hospital_b"
 ROUNDS, HIT = 3, 2
-KINDS = ("dualfed", "fedcac", "fedproto", "lgfedavg", "fedfomo")
-"""One method of each kind: sums and personal modules; single updates and replies; no model; phases; slots."""
+KINDS = ("dualfed", "lgfedavg", "fedfomo")
+"""One method of each kind: sums and personal modules; phases; single updates, replies and slots."""
 POINTS = {A: ("unsaved", "outbox", "received"), B: ("unsaved", "outbox"), "server": ("receipted",)}
 
 
@@ -47,7 +47,7 @@ def federation(method: str, tmp_path: Path) -> Iterator[Federation]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One method of each kind, or with `--every-method` all there are: half an hour instead of two minutes."""
+    """One method of each kind, or with `--every-method` all there are: half an hour instead of a minute."""
     chosen = methods.names() if metafunc.config.option.every_method else KINDS
     metafunc.parametrize("method", [name for name in chosen if name in methods.names()])
 

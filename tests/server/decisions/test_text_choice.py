@@ -19,7 +19,7 @@ from pfl_server.decisions.input_choice import Wish, explain
 from pfl_server.decisions.model_choice import agree, fits, odd_ones
 from pfl_server.decisions.site_check import check_site, judge
 from pfl_server.decisions.text_choice import LONGEST
-from pfl_server.run import freeze
+from pfl_server.run import specification
 from pfl_server.run.memory_estimate import estimate, explain_hunger
 from pfl_server.run.rehearsal import rehearse
 from pfl_server.settings import ServerSettings
@@ -189,12 +189,12 @@ def test_what_is_said_of_other_data_is_refused(one: Description, wish: Wish, opt
 def test_the_network_follows_the_kind(one: Description, backbone: str, tmp_path: Path) -> None:
     """And it is said, where nobody chose it and no picture did."""
     sites = {"a": one, "b": one}
-    chosen = freeze.freeze(ServerSettings(method="fedavg", state=tmp_path), sites, run="run-1")
+    chosen = specification.freeze(ServerSettings(method="fedavg", state=tmp_path), sites, run="run-1")
     assert backbone == chosen.model.backbone
     words = chosen.chosen.get("backbone", "")
     assert words.startswith(f"{backbone}, for ") if one is not PICTURES else not words
     named = ServerSettings(method="fedavg", state=tmp_path, backbone=backbone)
-    assert "backbone" not in freeze.freeze(named, sites, run="run-1").chosen
+    assert "backbone" not in specification.freeze(named, sites, run="run-1").chosen
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_a_network_that_does_not_fit_is_refused(one: Description, backbone: str,
     """Before anything is trained, naming it and what it was given."""
     settings = ServerSettings(method="fedavg", state=tmp_path, backbone=backbone)
     with pytest.raises(SettingError, match=rf"\b{backbone} got"):
-        freeze.freeze(settings, {"a": one, "b": one}, run="run-1")
+        specification.freeze(settings, {"a": one, "b": one}, run="run-1")
 
 
 @pytest.mark.parametrize("method", methods.names())
 def test_every_method_can_be_rehearsed_on_texts(method: str, tmp_path: Path) -> None:
     """The made-up samples are numbers of words, and the specification names the words."""
     sites = {"a": TEXTS, "b": OTHER}
-    spec = freeze.freeze(ServerSettings(method=method, state=tmp_path), sites, run="run-1")
+    spec = specification.freeze(ServerSettings(method=method, state=tmp_path), sites, run="run-1")
     assert ("ache", "cough", "fever") == spec.model.words
     assert spec == RunSpec.from_json(spec.to_json())
 
@@ -235,8 +235,10 @@ def test_made_up_texts_use_every_number(monkeypatch: pytest.MonkeyPatch, tmp_pat
         "learn",
         lambda self, data, task: (seen.append(data.train.x), learn(self, data, task))[1],
     )
-    spec = freeze.freeze(ServerSettings(method="fedavg", state=tmp_path), {"a": TEXTS, "b": TEXTS}, run="r")
-    assert rehearse(method, spec, freeze.build_template(spec)) == spec.manifests
+    spec = specification.freeze(
+        ServerSettings(method="fedavg", state=tmp_path), {"a": TEXTS, "b": TEXTS}, run="r"
+    )
+    assert rehearse(method, spec, specification.build_template(spec)) == spec.manifests
     assert all(not x.is_floating_point() for x in seen)
     assert {0, 1, 2, 3} == set(torch.cat(seen).flatten().tolist())
 

@@ -13,7 +13,7 @@ import torch
 from pfl_common import methods, models
 from pfl_common.errors import RunFailed
 from pfl_common.spec.run import Description, Model, RunSpec
-from pfl_server.run import freeze as opening
+from pfl_server.run import specification as opening
 from pfl_server.run.memory_estimate import NO_MEMORY, estimate, lacks_memory
 from pfl_server.run.rehearsal import count_samples
 from pfl_server.settings import ServerSettings

@@ -18,7 +18,7 @@ from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, Kind, RunSpec, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
-from pfl_server.run import freeze
+from pfl_server.run import specification
 from pfl_server.run.observer import describe
 from pfl_server.run.rehearsal import rehearse
 from pfl_server.settings import ServerSettings
@@ -101,16 +101,16 @@ def test_a_large_model_is_rehearsed_apart(tmp_path: Path, monkeypatch: pytest.Mo
     """In a process of its own, which takes its memory along, the shapes are found to be the same."""
     settings = ServerSettings(method="fedcac", backbone="mlp", state=tmp_path)
     sites = {"a": DESCRIPTION, "b": DESCRIPTION}
-    here = freeze.freeze(settings, sites, run="run-1")
-    monkeypatch.setattr(freeze, "REHEARSED_HERE", 0)
-    assert here == freeze.freeze(settings, sites, run="run-1")
+    here = specification.freeze(settings, sites, run="run-1")
+    monkeypatch.setattr(specification, "REHEARSED_HERE", 0)
+    assert here == specification.freeze(settings, sites, run="run-1")
 
 
 def test_a_run_is_pinned_to_its_data_and_to_the_code(tmp_path: Path) -> None:
     """The fingerprints of the sites that gave one, and the digest of the product's own files."""
     settings = ServerSettings(method="fedavg", backbone="mlp", state=tmp_path)
     sites = {"b": replace(DESCRIPTION, data="0b"), "a": replace(DESCRIPTION, data="0a"), "c": DESCRIPTION}
-    spec = freeze.freeze(settings, sites, run="run-1")
+    spec = specification.freeze(settings, sites, run="run-1")
     assert {"a": "0a", "b": "0b"} == spec.data
     assert code_digest.digest() == spec.versions["code"]
     assert spec == RunSpec.from_json(spec.to_json())
@@ -120,7 +120,7 @@ def test_what_was_chosen_by_the_data_is_a_fact_of_the_run(tmp_path: Path) -> Non
     """It stands in the specification, and among what people see of it."""
     picture = Description((3, 300, 400), ("a", "b"), 6, sizes=((300, 400, 6),), high=255)
     settings = ServerSettings(method="fedavg", backbone="mlp", state=tmp_path)
-    spec = freeze.freeze(settings, {"a": picture, "b": picture}, run="run-1")
+    spec = specification.freeze(settings, {"a": picture, "b": picture}, run="run-1")
     for size in ("168x224", "300x400"):
         assert size in spec.chosen["image size"]
     assert spec.chosen == describe(spec)["chosen"]
@@ -138,7 +138,9 @@ def test_what_was_chosen_by_the_data_is_a_fact_of_the_run(tmp_path: Path) -> Non
 def test_what_a_run_promises(rules: dict[str, Any], repeatable: bool) -> None:
     """Equal bits with one thread and in float32 alone; what travels has the same types in every precision."""
     sites = {name: Description((1, 6, 6), ("a", "b"), 24) for name in ("x", "y")}
-    plain = freeze.freeze(ServerSettings(method="fedproto", backbone="mlp"), sites, run="run-1")
-    spec = freeze.freeze(ServerSettings(method="fedproto", backbone="mlp", **rules), sites, run="run-1")
+    plain = specification.freeze(ServerSettings(method="fedproto", backbone="mlp"), sites, run="run-1")
+    spec = specification.freeze(
+        ServerSettings(method="fedproto", backbone="mlp", **rules), sites, run="run-1"
+    )
     assert repeatable == spec.repeatable
     assert plain.manifests == spec.manifests

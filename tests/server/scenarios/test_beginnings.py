@@ -19,7 +19,7 @@ from pfl_common.errors import StateError
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.decisions.sampling import Draw
-from pfl_server.run import freeze as opening
+from pfl_server.run import specification as opening
 from pfl_server.run.specification import begin, freeze
 from pfl_server.settings import ServerSettings
 from pfl_server.store.run_store import Books
@@ -74,8 +74,8 @@ def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
     monkeypatch.setattr(os, "fsync", lambda handle: FUSE.burn())
     frozen: list[RunSpec] = []
 
-    def freeze_once(*what: Any, run: str) -> RunSpec:
-        frozen.extend([] if frozen else [freeze(*what, run=run)])
+    def freeze_once(*what: Any, run: str, **more: Any) -> RunSpec:
+        frozen.extend([] if frozen else [freeze(*what, run=run, **more)])
         return replace(frozen[0], id=run)
 
     monkeypatch.setattr(opening, "freeze", freeze_once)
