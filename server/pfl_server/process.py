@@ -19,7 +19,7 @@ from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, 
 from pfl_common.identity.certificates import load_certificates
 from pfl_common.spec.run import ClientId
 from pfl_server.envelopes.sealed import call_book, seal_with
-from pfl_server.network.enrolment import EnrolmentServer
+from pfl_server.network.enrolment_port import EnrolmentServer
 from pfl_server.network.rpc import REFUSALS, Callers
 from pfl_server.network.server import GrpcServer
 from pfl_server.run.host import RunHost

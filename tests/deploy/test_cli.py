@@ -15,9 +15,9 @@ from rich.console import Console
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.cli import main
 from pfl_deploy.datasets import sources
-from pfl_deploy.datasets.archives import Pin
 from pfl_deploy.datasets.domains import Sizes
 from pfl_deploy.datasets.labelled import Source
+from pfl_deploy.datasets.npm_archives import Pin
 from pfl_deploy.datasets.split import OF_DIGITS, OF_LABELLED, PARTITIONS, SOURCES, Plan
 from pfl_deploy.simulation.tables import show_sites
 from tests.deploy.support.processes import write_site

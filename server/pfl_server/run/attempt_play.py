@@ -26,9 +26,9 @@ from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.sites.assignment import SiteLost
 from pfl_server.sites.downloads import Ahead
 from pfl_server.store.disk_wait import Room
-from pfl_server.store.fold import PlainTally
 from pfl_server.store.journal import Attempt
 from pfl_server.store.run_store import Books
+from pfl_server.store.spool import PlainTally
 from pfl_server.telemetry.counters import Spell
 
 log = structlog.get_logger("pfl.training")

@@ -6,8 +6,8 @@ from pfl_common.errors import StateError
 from pfl_common.spec.run import Kind
 from pfl_common.tensors.state import State
 from pfl_server.store.disk_wait import Room
-from pfl_server.store.fold import PlainTally
 from pfl_server.store.run_store import Books
+from pfl_server.store.spool import PlainTally
 
 
 async def load_newest(books: Books, room: Room) -> State:

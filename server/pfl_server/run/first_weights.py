@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_common.learning.pretrained import Fit, fit_weights
+from pfl_common.learning.weights_matching import Fit, fit_weights
 from pfl_common.models.torchvision_networks import PREFIX
 from pfl_common.models.weights_file import WeightsFile, read_weights
 from pfl_common.spec.run import Model, RunSpec, Weights

@@ -12,7 +12,7 @@ from torch import Tensor
 from pfl_common import methods
 from pfl_common.learning.freezing import align_copies
 from pfl_common.learning.method import Participant, ServerHalf
-from pfl_common.learning.pretrained import apply_weights
+from pfl_common.learning.weights_matching import apply_weights
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
 from pfl_common.spec.messages import header_of_init

@@ -1,4 +1,6 @@
-"""Verified updates on disk, as they came (sealed, if from another machine), until no checkpoint needs them."""
+"""Verified updates on disk, as they came (sealed, if from another machine), until no checkpoint needs them; and a
+round's tally, which hands them to the sum one at a time in site order.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pfl_common.errors import Refused
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
+from pfl_common.learning.method import Arrivals
 from pfl_common.spec.manifest import Manifest, manifest_hash
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId, Header, RunSpec, parcel_key
@@ -21,6 +24,7 @@ from pfl_common.tensors import codec
 from pfl_common.tensors.check import check_update
 from pfl_common.tensors.layout import Source
 from pfl_common.tensors.state import State
+from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import SHOW, Up, unflatten
 from pfl_server.envelopes import Envelopes, Letter
 
@@ -171,3 +175,29 @@ def upward(spec: RunSpec, header: Header) -> Manifest:
     if manifest is None:
         raise Refused("header", f"{header.sender} offers an upload of a {header.kind} task")
     return manifest
+
+
+class PlainTally:
+    """A round's sum in progress; its memory does not grow with the number of sites."""
+
+    def __init__(self, spool: Spool, total: Sum | None = None) -> None:
+        """With a `total` its memory is used again: the sum it held is over."""
+        self._spool, self._sum = spool, total or Sum()
+        self._sum.begin()
+        self._counted: dict[ClientId, Update] = {}
+
+    def add(self, client: ClientId, name: str) -> None:
+        """Add one update, block by block; the caller keeps site order."""
+        update = self._spool.open(name)
+        with update.source() as source:
+            self._sum.add_parcel(source, update.manifest, update.header.groups)
+        self._counted[client] = update
+
+    def arrivals(self) -> Arrivals:
+        """The counted updates; single ones are read from the spool only if the method asks for them."""
+        return Arrivals(self._sum, dict(self._counted))
+
+    def close(self) -> None:
+        """The round is over: let go of its updates, and with them of their keys, counted or not."""
+        self._counted.clear()
+        self._spool.let_letters_go()

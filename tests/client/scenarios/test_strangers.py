@@ -13,7 +13,7 @@ import pytest
 from pfl_client.connection.channel import Stranger
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import Traffic, Unreachable
-from pfl_server.network.enrolment import EnrolmentServer
+from pfl_server.network.enrolment_port import EnrolmentServer
 from tests.network.federation import HASTY, Federation
 
 SAID = "something else answers in the coordinator's place"

@@ -14,8 +14,8 @@ from PIL import Image
 
 from pfl_common.errors import DataError
 from pfl_deploy.datasets import sources
-from pfl_deploy.datasets.archives import Pin
 from pfl_deploy.datasets.labelled import Labelled
+from pfl_deploy.datasets.npm_archives import Pin
 from pfl_deploy.datasets.sources import Stock, idx
 
 

@@ -40,7 +40,7 @@ TRANSPORT = {
     "pfl_server.network",
     "pfl_server.network.bulk",
     "pfl_server.network.rpc",
-    "pfl_server.network.enrolment",
+    "pfl_server.network.enrolment_port",
     "pfl_server.network.server",
 }
 IPC = {
@@ -113,7 +113,6 @@ CORE = {
     "pfl_server.decisions.round",
     "pfl_server.decisions.sampling",
     "pfl_server.store.spool",
-    "pfl_server.store.fold",
     "pfl_server.run.training",
 }
 """Where a run happens: without these on both sides the comparison would say nothing."""

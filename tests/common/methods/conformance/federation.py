@@ -31,8 +31,7 @@ from pfl_common.tensors.update import Up, Weighted, flatten, unflatten
 from pfl_server.decisions.round import Abandon, Arrived, Close, Event, Fold, Lost, Round
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run.rehearsal import rehearse
-from pfl_server.store.fold import PlainTally
-from pfl_server.store.spool import Spool
+from pfl_server.store.spool import PlainTally, Spool
 from tests.common.support.held import Held
 
 from .schedule import (

