@@ -102,3 +102,19 @@ def test_a_class_of_one_group_stays_in_training(groups: list[str]) -> None:
     """Held back, nobody would learn it."""
     labels = [0, 0, 0, 1, 1, 1]
     assert ([0, 1, 2, 3, 4, 5], []) == divide_groups(labels, groups)
+
+
+def test_a_small_site_with_groups_keeps_all_where_the_small_are_spared() -> None:
+    """The least counts whole groups too; with enough samples patients are held back whole."""
+    for patients, held in ((10, False), (40, True)):
+        labels = [number % 2 for number in range(4 * patients)]
+        groups = [f"p{place // 4}" for place in range(4 * patients)]
+        found = hold_out(
+            make_parts(labels), 0.15, site="a", classes=("x", "y"), groups=groups, spare_small=True
+        )
+        places = found["validation"].x.flatten().int().tolist()
+        assert held == bool(places)
+        assert all(places.count(place) == 1 for place in places)
+        taken = {groups[place] for place in places}
+        assert len(places) == 4 * len(taken)
+        assert not places or len(places) >= LEAST

@@ -132,3 +132,12 @@ def test_no_name_lies_in_the_cache(site: DataFolder) -> None:
     said = b"".join(path.read_bytes() for path in site.cache.glob("*.json"))
     assert b"png" not in said
     assert str(site.path).encode() not in said
+
+
+def test_another_window_has_rows_of_its_own(site: DataFolder, decoded: list[str]) -> None:
+    """What DICOM files show depends on it: rows of the last window are never taken for those of this one."""
+    (site.path / "data.json").write_text('{"dicom_window": [40, 400]}')
+    data.load(site, RUN)
+    (site.path / "data.json").write_text('{"dicom_window": [50, 80]}')
+    data.load(site, RUN)
+    assert 24 == len(decoded)

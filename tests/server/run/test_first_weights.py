@@ -167,3 +167,16 @@ def test_preprocessing_is_pinned_for_pictures_alone(tmp_path: Path) -> None:
     with capture_logs():
         model = freeze(settings, {"a": pictures}, run="run-1").model
     assert ((1, 4, 4), 1) == (model.shape, len(model.pixel_mean))
+
+
+def test_a_scaling_that_is_named_takes_the_place_of_the_weights(tmp_path: Path) -> None:
+    """The weights' own holds where the operator names none; their picture size holds either way."""
+    pictures = Description((1, 2, 1), ("cat", "dog"), 10, "image", high=255)
+    wide = write(tmp_path / "wide.safetensors", {"fc1.weight": torch.ones(1000, 16)})
+    like = {"weights_like": "ResNet18_Weights.IMAGENET1K_V1", "backbone": "mlp", "image_size": 4}
+    means = []
+    for named in ("none", "half"):
+        with capture_logs():
+            spec = freeze(choose(tmp_path, wide, normalise=named, **like), {"a": pictures}, run="run-1")
+        means.append(spec.model.pixel_mean)
+    assert ((0.485 + 0.456 + 0.406) / 3, 0.5) == pytest.approx([mean for (mean,) in means])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from pfl_common.errors import SettingError, StateError
 from pfl_common.spec.run import Description
@@ -136,3 +137,22 @@ def test_who_is_new_and_whose_data_are_others_is_said(
         facts["missing_sites"],
     )
     assert json.dumps(facts)
+
+
+def test_weights_and_what_stands_still_go_on(tmp_path: Path, runs: Runs) -> None:
+    """The next run begins with the models, not with the file again; what stood still goes on doing so, and no other."""
+    file = tmp_path / "w.safetensors"
+    save_file({"encoder.1.weight": torch.full((3, 2), 5.0), "encoder.1.bias": torch.ones(3)}, file)
+    words = {"method": "fedavg", "weights": str(file), "freeze": ("encoder.1.bias",)}
+    before = play(runs, settings(tmp_path, **words))
+    file.unlink()
+    asked = settings(tmp_path, method="fedavg", begin_from=before.spec.id)
+    now = begin(runs, asked, SITES)
+    now.journal.close()
+    assert (None, ("encoder.1.bias",)) == (now.spec.weights, now.spec.frozen)
+    assert before.init.blob == now.init.blob
+    assert "encoder.1.bias" not in now.first
+    assert torch.equal(now.first["encoder.1.weight"], torch.full((3, 2), 7.0))
+    other = settings(tmp_path, method="fedavg", begin_from=before.spec.id, freeze=("head",))
+    with pytest.raises(SettingError, match="--freeze was"):
+        find_source(tmp_path / "runs", before.spec.id).check_settings(other)
