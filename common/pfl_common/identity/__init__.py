@@ -18,7 +18,7 @@ from pfl_common.identity.errors import (
     UnknownSite,
     WrongProof,
 )
-from pfl_common.identity.invitations import Ledger
+from pfl_common.identity.invitation_ledger import Ledger
 from pfl_common.identity.join_file import (
     Addresses,
     Invitation,

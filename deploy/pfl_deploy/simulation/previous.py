@@ -21,7 +21,7 @@ from pfl_deploy.report.formatting import moment
 from pfl_deploy.report.sources.coordinator import Record, read_record
 from pfl_deploy.simulation.simulate import Result, name_sites, simulate
 from pfl_server.run.specification import versions
-from pfl_server.run.weights_source import digest_if_here
+from pfl_server.run.weights_fetching import digest_if_here
 from pfl_server.settings import ServerSettings
 
 DECIDING = {"code": "the product's code", "torch": "torch"}

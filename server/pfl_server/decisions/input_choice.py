@@ -1,4 +1,5 @@
-"""Chooses how raw samples become a network's input, alike at all sites: one size, one range, one standardisation.
+"""Chooses how raw samples become a network's input, alike at all sites: one range, one standardisation; how large
+pictures are is chosen by `picture_size`.
 
 Each follows from the descriptions alone, summed in site order: who came first changes nothing.
 """
@@ -7,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -16,11 +16,9 @@ from pfl_common.errors import SettingError, nearest
 from pfl_common.spec.augmentation import Steps
 from pfl_common.spec.data_description import FEWEST_SUMMED
 from pfl_common.spec.run import NOT_SUMMED, ClientId, Description, Moments
-from pfl_server.decisions import text_choice
+from pfl_server.decisions import picture_size, text_choice
 from pfl_server.decisions.weights_preprocessing import Prepared
 
-LONGEST_SIDE = 224
-"""Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
 SAME_NUMBER = 1e-14
 """Of the square of its mean: a feature of smaller variance is one number over and over, up to rounding."""
 LOST = 16
@@ -82,42 +80,6 @@ def parse_range(text: str) -> Range | None:
     )
 
 
-def choose_size(sites: Sites, wish: Wish) -> tuple[int, int]:
-    """Height and width of the run's pictures: as wished, else as for the weights, else the most common size over all
-    sites, capped.
-    """
-    if wish.image_size:
-        return wish.image_size, wish.image_size
-    if wish.prepared is not None:
-        return wish.prepared.size
-    return cap(most_common(count_sizes(sites)))
-
-
-def count_sizes(sites: Sites) -> Counter[tuple[int, int]]:
-    """The number of pictures of each size at all sites."""
-    counts: Counter[tuple[int, int]] = Counter()
-    for description in sites.values():
-        # An older site does not count them: all of its pictures are taken to have the size it names.
-        height, width = description.shape[-2:]
-        for high, wide, count in description.sizes or ((height, width, description.samples or 1),):
-            counts[high, wide] += count
-    return counts
-
-
-def most_common(counts: Counter[tuple[int, int]]) -> tuple[int, int]:
-    """The size most pictures have; of equally common ones the smaller, which costs less and invents nothing."""
-    return min(counts, key=lambda size: (-counts[size], math.prod(size), size))
-
-
-def cap(size: tuple[int, int]) -> tuple[int, int]:
-    """The same shape of picture, at most `LONGEST_SIDE` long."""
-    longest = max(size)
-    if longest <= LONGEST_SIDE:
-        return size
-    height, width = (max(1, round(side * LONGEST_SIDE / longest)) for side in size)
-    return height, width
-
-
 def choose_range(sites: Sites, wish: Wish) -> Range:
     """Which raw values are black and white: of 16 bits and floats only, pictures in bytes say it themselves."""
     values = {description.values for description in sites.values()}
@@ -161,7 +123,9 @@ def explain(sites: Sites, wish: Wish, *, shape: tuple[int, ...], features: int) 
     """The choice and its reasons, in words for operator and sites."""
     told = {}
     if all(description.kind == "image" for description in sites.values()):
-        told["image size"] = _explain_size(sites, wish, shape[1:])
+        told["image size"] = picture_size.explain(
+            sites, shape[1:], side=wish.image_size, prepared=wish.prepared
+        )
         if words := _explain_range(sites, wish):
             told["pixel range"] = words
     if all(description.kind == "tokens" for description in sites.values()):
@@ -169,23 +133,6 @@ def explain(sites: Sites, wish: Wish, *, shape: tuple[int, ...], features: int) 
     if words := _explain_standardising(sites, wish, features):
         told["standardise"] = words
     return told
-
-
-def _explain_size(sites: Sites, wish: Wish, size: tuple[int, ...]) -> str:
-    chosen = f"{size[0]}x{size[1]} (height x width)"
-    if wish.image_size:
-        return f"{chosen}, as --image-size says"
-    if wish.prepared is not None:
-        return f"{chosen}, as for {wish.prepared.source}; --image-size N chooses another"
-    counts = count_sizes(sites)
-    common = most_common(counts)
-    share = f"the most common size, {counts[common]} of {counts.total()} pictures have it"
-    if common == size:
-        return f"{chosen}, {share}; --image-size N chooses another"
-    return (
-        f"{chosen}: {common[0]}x{common[1]} is {share}, and the longer side is brought to {LONGEST_SIDE}; "
-        "--image-size N chooses another"
-    )
 
 
 def _explain_range(sites: Sites, wish: Wish) -> str:

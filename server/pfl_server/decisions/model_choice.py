@@ -12,7 +12,7 @@ from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.spec.data_description import alike, kind_of
 from pfl_common.spec.run import ClientId, Description, InputKind, Model, Values
 from pfl_common.spec.table_schema import Column, count_width
-from pfl_server.decisions import input_choice, pixel_choice, table_choice, text_choice
+from pfl_server.decisions import channel_scaling, input_choice, picture_size, table_choice, text_choice
 from pfl_server.decisions.class_names import common_classes, show_name
 from pfl_server.decisions.input_choice import Range, Wish
 
@@ -60,7 +60,7 @@ def agree(sites: Mapping[ClientId, Description], wish: Wish) -> Model:
     if hindrance := text_choice.tell_hindrance(sites, wish.words, wish.fewest_sites):
         raise DataError(hindrance)
     scale, (mean, deviation) = input_choice.choose_range(sites, wish), _standards(sites, wish)
-    pixels = pixel_choice.choose_scaling(sites, wish, shape[0])
+    pixels = channel_scaling.choose_scaling(sites, wish, shape[0])
     words, table = text_choice.choose_words(sites, wish.words, wish.fewest_sites), _table(sites, wish)
     return Model(
         wish.backbone or default_backbone(shape, kind),
@@ -214,7 +214,8 @@ def _shape(sites: Mapping[ClientId, Description], wish: Wish) -> tuple[int, ...]
     images = all(len(shape) == 3 for shape in shapes) and next(iter(sites.values())).kind == "image"
     if images:
         # Colour wins over grey, as grey can be replicated.
-        return max(shape[0] for shape in shapes), *input_choice.choose_size(sites, wish)
+        size = picture_size.choose_size(sites, side=wish.image_size, prepared=wish.prepared)
+        return max(shape[0] for shape in shapes), *size
     if next(iter(sites.values())).kind == "tokens":
         return (text_choice.choose_length(sites, wish.length),)
     if table := _table(sites, wish):

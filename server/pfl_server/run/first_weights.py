@@ -18,7 +18,7 @@ from pfl_common.models.weights_file import WeightsFile, read_weights
 from pfl_common.spec.run import Model, RunSpec, Weights
 from pfl_server.decisions.weights_preprocessing import Prepared
 from pfl_server.run.frozen_checks import explain_frozen
-from pfl_server.run.weights_source import Source, find_source, have_file
+from pfl_server.run.weights_fetching import Source, find_source, have_file
 from pfl_server.settings import ServerSettings
 from pfl_server.store.kept_weights import digest_of
 

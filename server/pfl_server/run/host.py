@@ -17,7 +17,7 @@ from pfl_common.randomness import generators
 from pfl_common.spec.messages import Level, Over, RunStatus
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_common.tensors import mapped
-from pfl_server.decisions import pixel_choice
+from pfl_server.decisions import channel_scaling
 from pfl_server.envelopes import Envelopes
 from pfl_server.run.attempt import Script
 from pfl_server.run.counter_journal import CounterJournal
@@ -191,7 +191,7 @@ def _set_rules(settings: ServerSettings, source: Source | None, *, all_here: boo
             settings.classes,
             settings.vocabulary,
             settings.fewest_sites,
-            sums=settings.normalise == pixel_choice.AGREED,
+            sums=settings.normalise == channel_scaling.AGREED,
             all_here=all_here,
         )
     model = source.spec.model

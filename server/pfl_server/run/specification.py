@@ -18,7 +18,7 @@ from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, Model, RunSpec
-from pfl_server.decisions import input_choice, pixel_choice, table_choice, weights_preprocessing
+from pfl_server.decisions import channel_scaling, input_choice, table_choice, weights_preprocessing
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
 from pfl_server.decisions.weights_preprocessing import Prepared, standardise_as
@@ -105,7 +105,7 @@ def freeze(
         data={site: sites[site].data for site in sorted(sites) if sites[site].data},
         packages=plugins.pin(method.name, model.backbone),
         frozen=tuple(sorted(set(settings.freeze))) if source is None else source.spec.frozen,
-        augment=pixel_choice.choose_steps(sites, wish, model),
+        augment=channel_scaling.choose_steps(sites, wish, model),
         begins_from=None if source is None else source.beginning,
     )
     spec = explain_frozen(spec)
@@ -149,7 +149,7 @@ def _explain(model: Model, wish: Wish, sites: Mapping[ClientId, Description]) ->
         explain_backbone(model, wish)
         | input_choice.explain(sites, wish, shape=model.shape, features=len(model.mean))
         | weights_preprocessing.explain(wish.prepared, model)
-        | pixel_choice.explain(sites, wish, model)
+        | channel_scaling.explain(sites, wish, model)
         | table_choice.explain(sites, model.table, standardise=wish.standardise == "agreed")
     )
 

@@ -13,7 +13,7 @@ import structlog
 import torch
 
 from pfl_common.errors import SettingError
-from pfl_common.models.torchvision_weights import Published, find_published, is_name
+from pfl_common.models.torchvision_weight_names import Published, find_published, is_name
 from pfl_common.models.weights_file import SAVED_BY_TORCH, digest
 from pfl_server.settings import ServerSettings
 

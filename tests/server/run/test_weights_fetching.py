@@ -11,7 +11,7 @@ import torch
 from structlog.testing import capture_logs
 
 from pfl_common.errors import SettingError
-from pfl_server.run.weights_source import digest_if_here, find_source, have_file
+from pfl_server.run.weights_fetching import digest_if_here, find_source, have_file
 from pfl_server.settings import ServerSettings
 
 NAME = "ResNet18_Weights.IMAGENET1K_V1"

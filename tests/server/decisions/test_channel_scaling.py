@@ -10,9 +10,9 @@ import pytest
 from pfl_common.errors import DataError, SettingError
 from pfl_common.spec.augmentation import PRESETS, Crop, Flip, Rotate
 from pfl_common.spec.run import NOT_SUMMED, Description, Model, Moments
+from pfl_server.decisions.channel_scaling import choose_steps, explain
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree
-from pfl_server.decisions.pixel_choice import choose_steps, explain
 
 COLOUR = Description((3, 32, 32), ("a", "b"), samples=100, low=0, high=255)
 GREY = replace(COLOUR, shape=(1, 32, 32))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pfl_common.errors import SettingError
-from pfl_common.models.torchvision_weights import find_published, is_name
+from pfl_common.models.torchvision_weight_names import find_published, is_name
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
