@@ -1,14 +1,8 @@
-"""Texts from files of rows: cuts them into words, by one rule at every site, and numbers the words as the run does.
-
-The rule: accents in one spelling (NFC), lower case; every run of letters, digits and underscores, of any script, is a
-word, and all else stands between words. Of a word the first 64 letters count.
-"""
+"""Describes and numbers texts from files of rows: what a site tells of its words, and words as the run numbers them."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -19,25 +13,19 @@ from pfl_client.data.declaration import FILE, Declared, Hashed
 from pfl_client.data.labelled_rows import LabelledRows
 from pfl_client.data.layout import PARTS
 from pfl_client.data.row_kind import TEXT
+from pfl_client.data.text_cutting import cut_words
 from pfl_client.data.vocabulary import Numbers, hash_word
 from pfl_client.data.warnings import number_classes
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 from pfl_common.learning.method import Samples
-from pfl_common.spec.data_description import LONGEST_TEXT, LONGEST_WORD
+from pfl_common.spec.data_description import LONGEST_TEXT
 from pfl_common.spec.run import FIRST_WORD, PADDING, UNKNOWN, Description, Model, Numbering, RunSpec
 
 log = structlog.get_logger(__name__)
 
 HASHED = 16_384
 """Numbers that words are hashed to, unless data.json says otherwise: two words of one number cannot be told apart."""
-_WORD = re.compile(r"\w+")
-
-
-def cut_words(text: str) -> Iterator[str]:
-    """The words of a text."""
-    for found in _WORD.finditer(unicodedata.normalize("NFC", text).lower()):
-        yield found[0][:LONGEST_WORD]
 
 
 def describe(rows: LabelledRows, declared: Declared) -> Description:

@@ -1,4 +1,4 @@
-"""Texts from files of rows: one rule that cuts them into words, hashed unless the site tells the frequent ones."""
+"""Texts from files of rows: words are hashed unless the site tells the frequent ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pfl_client import data
-from pfl_client.data.texts import HASHED, TextEncoder, cut_words
+from pfl_client.data.texts import HASHED, TextEncoder
 from pfl_client.data.vocabulary import hash_word
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
@@ -36,12 +36,6 @@ def site(folder: Path, said: object = None, *, name: str = "csv") -> DataFolder:
 
 def agreed(*folders: DataFolder, wish: Wish = Wish()) -> RunSpec:  # noqa: B008  # frozen
     return replace(spec(), model=agree({one.site: data.describe(one) for one in folders}, wish))
-
-
-def test_the_rule_that_cuts_words() -> None:
-    """Lower case, one spelling of accents, letters and digits of any script; of a word 64 letters."""
-    assert ["café", "3", "mg", "тест", "b_12"] == list(cut_words("Cafe\u0301: 3-mg\n«Тест» b_12"))
-    assert ["x" * 64] == list(cut_words("X" * 70))
 
 
 def test_words_are_hashed_and_none_is_told(tmp_path: Path) -> None:
