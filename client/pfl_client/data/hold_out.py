@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pfl_common.learning.method import Samples
-from pfl_common.randomness import hashed
+from pfl_common.randomness import seeded_draws
 
 LEAST = 10
 """Held back samples of a site: with fewer one sample would be more than a tenth of the accuracy, and training loses
@@ -71,7 +71,7 @@ def _draw_samples(y: Tensor, wanted: Mapping[int, int], site: str, classes: Sequ
 
 
 def _draw(count: int, wanted: int, *words: str) -> list[int]:
-    ranked = sorted(range(count), key=lambda place: hashed.derive("hold out", *words, place))
+    ranked = sorted(range(count), key=lambda place: seeded_draws.derive("hold out", *words, place))
     return ranked[:wanted]
 
 
@@ -82,7 +82,7 @@ def _draw_groups(
     sizes: dict[str, Counter[int]] = defaultdict(Counter)
     for number, group in zip(y, groups, strict=True):
         sizes[group][number] += 1
-    ranked = sorted(sizes, key=lambda group: (hashed.derive("hold out", site, "group", group), group))
+    ranked = sorted(sizes, key=lambda group: (seeded_draws.derive("hold out", site, "group", group), group))
     counts, have = Counter(y), Counter[int]()
     held: set[str] = set()
     # The rarest class first: its few groups are chosen while all of them are free.

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from pfl_common.randomness import hashed
+from pfl_common.randomness import seeded_draws
 
 TEST_SHARE = 0.25
 
@@ -56,7 +56,7 @@ def _hold_files(pictures: Sequence[T], site: str) -> set[T]:
 
 
 def _draw(site: str, label: str, name: str) -> float:
-    return hashed.uniform(site, "split", label, _writable(name))
+    return seeded_draws.uniform(site, "split", label, _writable(name))
 
 
 def _writable(name: str) -> str:
@@ -80,7 +80,7 @@ def _hold_groups(pictures: Sequence[T], site: str) -> set[T]:
     for one in pictures:
         classes[one.label].add(one.unit)
     units = sorted(set().union(*classes.values()))
-    drawn = {unit: hashed.uniform(site, "split by groups", _writable(unit)) for unit in units}
+    drawn = {unit: seeded_draws.uniform(site, "split by groups", _writable(unit)) for unit in units}
     held = {unit for unit, draw in drawn.items() if draw < TEST_SHARE}
     for own in _in_order(classes, drawn):
         if held >= set(own):

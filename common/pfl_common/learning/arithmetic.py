@@ -7,14 +7,15 @@ numbers or take exponentials of distances say `in_float32`: with 8 bits of preci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import ParamSpec, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from pfl_common.learning.halved_batch import in_parts
 from pfl_common.spec.rules import Precision
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -46,20 +47,8 @@ class Arithmetic:
     def gradients(
         self, loss: Loss, parameters: Sequence[Tensor], x: Tensor, y: Tensor
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """A batch's loss and its gradient by each parameter; None by one that it does not depend on.
-
-        In several parts it is the sum of the parts' losses, each weighted by its share of the samples: the same number
-        and gradient for a loss that is a mean over samples, with the memory of one part.
-        """
-        if self.parts == 1 or len(y) == 1:
-            return self._differentiate(loss, parameters, x, y)
-        value, slopes = torch.zeros((), device=x.device), list[Tensor | None]([None] * len(parameters))
-        for part_x, part_y in _cut(x, y, self.parts):
-            share = len(part_y) / len(y)
-            part, own = self._differentiate(loss, parameters, part_x, part_y)
-            value = value + share * part.detach()
-            slopes = [_add(total, slope, share) for total, slope in zip(slopes, own, strict=True)]
-        return value, slopes
+        """A batch's loss and its gradient by each parameter; None by one that it does not depend on."""
+        return in_parts(partial(self._differentiate, loss, parameters), x, y, self.parts)
 
     def _differentiate(
         self, loss: Loss, parameters: Sequence[Tensor], x: Tensor, y: Tensor
@@ -115,18 +104,6 @@ def widen(value: Tensor) -> Tensor:
 def in_double(value: Tensor) -> Tensor:
     """The same numbers in float64, for sums over many; on the processor where their own device (MPS) has no float64."""
     return value.cpu().double() if value.device.type == "mps" else value.double()
-
-
-def _cut(x: Tensor, y: Tensor, parts: int) -> Iterator[tuple[Tensor, Tensor]]:
-    size = -(-len(y) // parts)
-    for start in range(0, len(y), size):
-        yield x[start : start + size], y[start : start + size]
-
-
-def _add(total: Tensor | None, slope: Tensor | None, share: float) -> Tensor | None:
-    if slope is None:
-        return total
-    return share * slope if total is None else total.add_(slope, alpha=share)
 
 
 def _are_finite(slopes: Sequence[Tensor | None]) -> bool:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from pfl_common.randomness.hashed import derive
+from pfl_common.randomness.seeded_draws import derive
 
 
 def generator(*words: int | str) -> torch.Generator:

@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image
 
 from pfl_common.errors import SettingError, nearest
-from pfl_common.randomness.hashed import derive
+from pfl_common.randomness.seeded_draws import derive
 from pfl_deploy.datasets import drawing, fonts, sources
 from pfl_deploy.datasets.drawing import SIDE, Brush, Picture
 from pfl_deploy.datasets.labelled import ClientData, Form, Indices, Labelled, Labels, Source

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pfl_common.errors import SettingError
-from pfl_common.randomness.hashed import derive
+from pfl_common.randomness.seeded_draws import derive
 from pfl_deploy.datasets.labelled import Indices, Labels, Source
 
 Parts: TypeAlias = list[Indices]

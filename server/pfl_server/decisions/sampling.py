@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pfl_common.errors import RunFailed
-from pfl_common.randomness.hashed import choose, uniform, whole
+from pfl_common.randomness.seeded_draws import choose, uniform, whole
 from pfl_common.spec.participation import Participation
 from pfl_common.spec.rules import MAJORITY, Quorum
 from pfl_common.spec.run import ClientId

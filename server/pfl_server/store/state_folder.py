@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pfl_common.errors import StateError
 from pfl_common.files import atomic, locks
-from pfl_common.randomness.hashed import derive
+from pfl_common.randomness.seeded_draws import derive
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_common.randomness.hashed import choose, derive, uniform, whole
+from pfl_common.randomness.seeded_draws import choose, derive, uniform, whole
 
 SITES = [f"site-{letter}" for letter in "abcdef"]
 

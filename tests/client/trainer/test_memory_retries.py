@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl_client.trainer.halved_batches import Parts, train_within_memory
+from pfl_client.trainer.memory_retries import Parts, train_within_memory
 from pfl_client.trainer_process.api import Done
 from pfl_client.trainer_process.task_errors import OutOfMemory
 
