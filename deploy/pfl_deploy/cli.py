@@ -219,9 +219,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare methods: settings chosen on validation data, several seeds, differences with intervals."""
-    from pfl_deploy.comparison.story import Asked
-    from pfl_deploy.comparison.story import compare as play
-    from pfl_deploy.comparison.table import as_markdown
+    from pfl_deploy.comparison.compare import Asked
+    from pfl_deploy.comparison.compare import compare as play
+    from pfl_deploy.comparison.markdown import as_markdown
 
     configure(level="warning")
     # What is said on the way goes to the other stream where the result is for a program.

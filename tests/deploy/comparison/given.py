@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pfl_deploy.comparison import story
+from pfl_deploy.comparison import compare
 from pfl_deploy.comparison.checks import check
 from pfl_deploy.comparison.kept import Kept
 from pfl_deploy.comparison.outcome import Outcome
@@ -80,7 +80,7 @@ class Played:
 
         progress = Progress(console, runs=8, rounds=12, jobs=1)
         self.runner = Trials(self.plan.common, data, kept=self.kept, progress=progress, play=play)
-        self.found: Compared = story.run(self.plan, checked, self.runner, jobs=1, skip=progress.skip)
+        self.found: Compared = compare.run(self.plan, checked, self.runner, jobs=1, skip=progress.skip)
 
     @property
     def said(self) -> str:

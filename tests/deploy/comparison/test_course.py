@@ -10,9 +10,9 @@ import pytest
 
 from pfl_deploy.comparison import worker
 from pfl_deploy.comparison.course import follow, gather
+from pfl_deploy.comparison.markdown import as_markdown
 from pfl_deploy.comparison.outcome import Outcome
 from pfl_deploy.comparison.plan import Comparison
-from pfl_deploy.comparison.table import as_markdown
 from pfl_deploy.report.averages import Reading
 from tests.deploy.comparison.given import PLAN, Played, by_rule, write_plan
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pfl_deploy.cli import main
+from pfl_deploy.comparison.markdown import as_markdown
 from pfl_deploy.comparison.outcome import Outcome
 from pfl_deploy.comparison.plan import CHOOSING_SEED
-from pfl_deploy.comparison.table import as_markdown
 from tests.deploy.comparison.given import PLAN, Played, by_rule, write_data, write_plan
 from tests.words import check_clear, speak
 
