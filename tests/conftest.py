@@ -26,7 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a session be run again in the same order."""
     parser.addoption("--order", type=int, metavar="SEED", help="repeat the order that a session printed")
     parser.addoption(
-        "--every-method", action="store_true", help="long tests play all methods, not one of each kind"
+        "--long",
+        action="store_true",
+        help="long forms too: all methods, not one of each kind, and every fault",
     )
 
 
@@ -58,4 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Two workers print a set in two orders, and then do not agree on what there is to run.
     if unordered := [item.nodeid for item in items if _SET.search(item.name)]:
         raise pytest.UsageError(f"a set in a test's name: {unordered[0]}; give it ids of its own")
+    if not config.option.long:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     items.sort(key=lambda item: (rank(item.nodeid.partition("::")[0]), rank(item.nodeid)))

@@ -28,8 +28,8 @@ NEXT_ROUNDS = 3
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The late site alone, of one method; with `--every-method` the next run too, of one method of each kind."""
-    every = metafunc.config.option.every_method
+    """The late site alone, of one method; with `--long` the next run too, of one method of each kind."""
+    every = metafunc.config.option.long
     metafunc.parametrize(("method", "whole"), [(m, True) for m in KINDS] if every else [(KINDS[0], False)])
 
 

@@ -114,6 +114,7 @@ def found(tmp_path: Path) -> Iterator[Callable[..., Federation]]:
         federation.machine.end_all()
 
 
+@pytest.mark.long  # test_three_ways.py kills at named lines, test_transfers.py in mid-transfer
 def test_killed_at_every_turn(found: Callable[..., Federation], tmp_path: Path) -> None:
     """A site is killed in training and before its upload, the coordinator in mid-round: nothing differs in the end."""
     federation = found("--rounds", "4", "--quorum", "1")
@@ -147,7 +148,7 @@ def test_killed_at_every_turn(found: Callable[..., Federation], tmp_path: Path) 
 
 def test_a_site_that_is_gone(found: Callable[..., Federation]) -> None:
     """Its lease ends, the run goes on without it; when it comes back after the end, it gets its model."""
-    federation = found("--rounds", "3", "--lease-seconds", "10", "--quorum", "0.5")
+    federation = found("--rounds", "3", "--lease-seconds", "5", "--quorum", "0.5")
     federation.wait_for_training(B, 2)
     federation.kill(federation.clients.pop(B))
     assert [0] == federation.end()

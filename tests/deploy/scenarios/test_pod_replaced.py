@@ -167,22 +167,20 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         cluster.remove()
 
 
-def test_the_coordinators_pod_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
-    """SIGTERM in mid-round: it ends with 0 in its grace period, and its successor goes on with the same attempt."""
-    cluster.assert_open()
-    assert 0 == cluster.coordinator.end(GRACE["coordinator"])
-    cluster.assert_open()
-    cluster.place_coordinator()
-    assert_nothing_was_lost(cluster, tmp_path)
-
-
-def test_a_sites_pod_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
-    """SIGTERM in mid-training: it ends with 0 in its grace period, and its successor does the same task again."""
+def test_pods_are_replaced(cluster: Cluster, tmp_path: Path) -> None:
+    """SIGTERM to a site in mid-training, then to the coordinator in the same round: each ends with 0 in its grace
+    period; its successor does the same task again, or goes on with the same attempt.
+    """
     cluster.assert_open()
     assert 0 == cluster.sites[B].end(GRACE["site"])
     cluster.assert_open()
     assert [] == cluster.ask(f"select site from receipt where round = {HIT} and site = '{B}'")
     cluster.place_site(B)
+    cluster.wait_for_training(B)
+    cluster.assert_open()
+    assert 0 == cluster.coordinator.end(GRACE["coordinator"])
+    cluster.assert_open()
+    cluster.place_coordinator()
     assert_nothing_was_lost(cluster, tmp_path)
 
 

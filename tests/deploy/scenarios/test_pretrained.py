@@ -21,8 +21,8 @@ STILL = "encoder.network.layer4"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One method; all three with `--every-method`."""
-    metafunc.parametrize("method", METHODS if metafunc.config.option.every_method else METHODS[:1])
+    """One method; all three with `--long`."""
+    metafunc.parametrize("method", METHODS if metafunc.config.option.long else METHODS[:1])
 
 
 @pytest.fixture

@@ -1,6 +1,11 @@
-"""One specification, over the network and in one process: the same bytes everywhere."""
+"""One specification, over the network and simulated: the same bytes everywhere.
 
-from collections.abc import Iterator
+Every method is played over real sockets, with mutual TLS and seals, coordinator and sites in the process of the test;
+some of them, and with `--long` all, by programs of their own with trainers of their own. What is killed and
+resumed, `test_three_ways.py` compares, for further methods.
+"""
+
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,10 +15,13 @@ from pfl_common.app.config import settle
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.simulate import simulate
 from pfl_server.settings import ServerSettings
+from tests.deploy.support.in_one_process import Neighbours
 from tests.deploy.support.personal import WORDS, assert_personal_state_is_real
 from tests.deploy.support.processes import Machine, write_site
 
 ROUNDS = 3
+ALONE = ("fedcac", "fedproto", "lgfedavg")
+"""One method of each kind that `test_three_ways.py` does not play: masks and single replies, rows, phases."""
 
 
 @pytest.fixture
@@ -33,8 +41,14 @@ def folders(tmp_path: Path) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("method", methods.names())
-def test_network_and_simulator_end_in_the_same_bytes(
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Programs of their own take ten seconds a method."""
+    if "method" in metafunc.fixturenames:
+        alone = "machine" in metafunc.fixturenames and not metafunc.config.option.long
+        metafunc.parametrize("method", ALONE if alone else methods.names())
+
+
+def test_processes_and_simulator_end_in_the_same_bytes(
     method: str, machine: Machine, folders: list[Path], tmp_path: Path
 ) -> None:
     """Real processes, mutual TLS, ZeroMQ and files on one side; loopback on the other; every tensor is equal."""
@@ -45,12 +59,28 @@ def test_network_and_simulator_end_in_the_same_bytes(
     assert 0 == machine.stop(server)
     run = next((machine.home / "pfl-state" / "runs").iterdir())
     sites = {f.name: next(machine.home.glob(f"state/pfl/sites/*/{f.name}/runs/*")) for f in folders}
-    spec = RunSpec.from_json((sites["hospital_a"] / "spec.json").read_text())
+    assert_simulator_equals(method, run, sites, folders, tmp_path)
 
+
+def test_network_and_simulator_end_in_the_same_bytes(
+    method: str, folders: list[Path], tmp_path: Path
+) -> None:
+    """Mutual TLS, signed calls and seals on one side; loopback on the other; every tensor is equal."""
+    own = dict(word.split("=") for word in WORDS.get(method, ()) if "=" in word)
+    given = {"method": method, "rounds": ROUNDS, "backbone": "resnet8", "state": tmp_path / "coordinator"}
+    given["set"] = {name: int(value) for name, value in own.items()}
+    run, sites = Neighbours(settle(ServerSettings, given, what="test"), folders, tmp_path / "sites").play()
+    assert_simulator_equals(method, run, sites, folders, tmp_path)
+
+
+def assert_simulator_equals(
+    method: str, run: Path, sites: Mapping[str, Path], folders: list[Path], tmp_path: Path
+) -> None:
+    """Play the same specification without a network: what coordinator and sites keep is equal, byte for byte."""
+    spec = RunSpec.from_json((sites["hospital_a"] / "spec.json").read_text())
     given = {"method": method, "sites": 2, "state": tmp_path / "alone" / "coordinator"}
     settings = settle(ServerSettings, given, what="test")
     alone = simulate(settings, folders, tmp_path / "alone" / "sites", pinned=spec)
-
     assert_equal_files(run / "checkpoints", alone.coordinator / "checkpoints", expected=2)
     for name, folder in sites.items():
         assert_equal_files(folder / "generations", alone.sites[name] / "generations", expected=2)

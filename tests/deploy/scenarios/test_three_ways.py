@@ -1,7 +1,7 @@
 """One specification three ways, the third: killed at named lines and started again, it ends in the simulator's bytes.
 
 That the undisturbed federation ends in them too is `test_same_bytes.py`, for every method. Here one method of each kind
-is played; `--every-method` plays all.
+is played; `--long` plays all.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.deploy.support.processes import write_site
 
 A, B = "hospital_a", "hospital_b"
 ROUNDS, HIT = 3, 2
-KINDS = ("dualfed", "lgfedavg", "fedfomo")
-"""One method of each kind: sums and personal modules; phases; single updates, replies and slots."""
+KINDS = ("dualfed", "fedfomo")
+"""One method of each kind: sums and personal modules; single updates, replies and slots."""
 POINTS = {A: ("unsaved", "outbox", "received"), B: ("unsaved", "outbox"), "server": ("receipted",)}
 
 
@@ -47,8 +47,8 @@ def federation(method: str, tmp_path: Path) -> Iterator[Federation]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One method of each kind, or with `--every-method` all there are: half an hour instead of a minute."""
-    chosen = methods.names() if metafunc.config.option.every_method else KINDS
+    """One method of each kind, or with `--long` all there are: half an hour instead of a minute."""
+    chosen = methods.names() if metafunc.config.option.long else KINDS
     metafunc.parametrize("method", [name for name in chosen if name in methods.names()])
 
 

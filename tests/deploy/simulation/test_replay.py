@@ -33,7 +33,7 @@ RULE = Participation.parse("0.5..1.0", drop=0.4)
 QUORUM = 0.5
 WORDS = (
     *("--method", "fedcac", "--backbone", "resnet8", "--sites", "3", "--rounds", str(LATEST)),
-    *("--participation", "0.5..1.0", "--drop", "0.4", "--quorum", str(QUORUM), "--lease-seconds", "5"),
+    *("--participation", "0.5..1.0", "--drop", "0.4", "--quorum", str(QUORUM), "--lease-seconds", "3"),
     *("--evaluate-every", "4"),
 )
 
