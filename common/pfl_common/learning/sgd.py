@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import (  # Any: torch's parameter groups hold tensors and numbers under one roof
-    TYPE_CHECKING,
-    Any,
-    TypeAlias,
-)
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from pfl_common.learning.arithmetic import Loss as Loss  # methods take it from here
 from pfl_common.learning.arithmetic import in_double
+from pfl_common.learning.descent import Descent
+from pfl_common.learning.descent import Groups as Groups
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.spec.run import Task
 
 if TYPE_CHECKING:
     from pfl_common.learning.method import Batch, LocalData, Participant, Tail
-
-Groups: TypeAlias = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
-"""What is trained: parameters, or torch's groups of them (`{"params": …, "lr": …, "weight_decay": …}`), of which each
-may have numbers of its own instead of the settings'.
-"""
 
 
 def train(  # noqa: PLR0913  # two words more for methods with a second loop; each call names them
@@ -43,22 +36,16 @@ def train(  # noqa: PLR0913  # two words more for methods with a second loop; ea
     that are not named are not touched: their gradients are switched off while the loop runs.
     """
     settings = participant.settings
-    # Where all of them are frozen there is nothing to move: the loss is measured all the same.
-    chosen: list[Any] = list(parameters) or [{"params": []}]
-    optimizer = torch.optim.SGD(
-        chosen, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+    descent = Descent(
+        parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
-
-    moving = [p for group in optimizer.param_groups for p in group["params"]]
+    moving = descent.parameters
 
     def step(x: Tensor, y: Tensor) -> Tensor:
-        if not moving:  # all of it is frozen
+        if not moving:  # all of it is frozen: the loss is measured all the same
             return loss(x, y)
-        optimizer.zero_grad(set_to_none=True)
         value, slopes = participant.arithmetic.gradients(loss, moving, x, y)
-        for parameter, slope in zip(moving, slopes, strict=True):
-            parameter.grad = slope
-        optimizer.step()
+        descent.step(slopes)
         return value
 
     with only(participant, moving):

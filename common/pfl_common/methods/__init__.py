@@ -9,8 +9,6 @@ from importlib import import_module
 from math import isfinite
 from types import ModuleType
 
-import torch
-
 from pfl_common import models
 from pfl_common.app import plugins
 from pfl_common.app.config import settle
@@ -19,6 +17,7 @@ from pfl_common.learning.arithmetic import Arithmetic
 from pfl_common.learning.method import Arrivals, Closed, Participant, ServerHalf, Settings
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.models import Backbone, ProjectorShape
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.packages import Package
 from pfl_common.spec.run import Json, RunSpec, Task
 from pfl_common.tensors.state import State
@@ -165,7 +164,7 @@ def count_charged(spec: RunSpec) -> int:
     method = load(spec.method)
     if method.accounted_bytes is _as_sent:
         return 0
-    with torch.device("meta"):
+    with without_numbers():
         return method.accounted_bytes(build_participant(spec), 0)
 
 

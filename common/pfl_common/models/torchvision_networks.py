@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pfl_common.errors import SettingError
 from pfl_common.models.backbone import Backbone, image_shape
 from pfl_common.models.torchvision_import import import_torchvision
+from pfl_common.models.without_numbers import without_numbers
 
 PREFIX = "torchvision:"
 LARGEST_SIDE = 512
@@ -146,7 +147,7 @@ def _widen(network: nn.Module, channels: int) -> None:
 @cache
 def _fits(plan: _Plan) -> bool:
     """Whether one sample passes through the network, tried without numbers."""
-    with torch.device("meta"):
+    with without_numbers():
         try:
             network, features, _ = _cut(plan)
             made = network.eval()(torch.empty(1, plan.fed, plan.height, plan.width))

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from pfl_client import data as site_data
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common import methods
 from pfl_common.app.config import dump, settle
 from pfl_common.errors import DataError, Refused, RunFailed, SettingError, UserError, nearest
 from pfl_common.learning.method import LocalData
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import ClientId, Description, RunSpec
 from pfl_deploy.comparison.kept import Circumstances
 from pfl_deploy.comparison.plan import Comparison, Contestant, Trial
@@ -176,6 +175,6 @@ def _settle(plan: Comparison, trial: Trial, sites: Mapping[ClientId, Description
 
 def _build(spec: RunSpec) -> None:
     """Both halves, without their numbers."""
-    with torch.device("meta"):
+    with without_numbers():
         methods.build_participant(spec)
     methods.load(spec.method).build_server(spec)

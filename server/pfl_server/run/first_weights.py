@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
-import torch
 from torch import Tensor
 
 from pfl_common import methods
@@ -15,6 +14,7 @@ from pfl_common.errors import SettingError
 from pfl_common.learning.weights_matching import Fit, fit_weights
 from pfl_common.models.torchvision_networks import PREFIX
 from pfl_common.models.weights_file import WeightsFile, read_weights
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import Model, RunSpec, Weights
 from pfl_server.decisions.weights_preprocessing import Prepared
 from pfl_server.run.frozen_checks import explain_frozen
@@ -130,7 +130,7 @@ def explain(pretrained: Pretrained, fit: Fit) -> str:
 
 
 def _fit(pretrained: Pretrained, spec: RunSpec) -> Fit:
-    with torch.device("meta"):
+    with without_numbers():
         participant = methods.build_participant(spec)
     trained = pretrained.trained
     # Of other classes a head knows nothing, even if there are as many.

@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-
 from pfl_common import methods
 from pfl_common.errors import SettingError
 from pfl_common.learning.freezing import find_frozen
 from pfl_common.learning.method import Participant
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import RunSpec
 
 
@@ -48,7 +47,7 @@ def check_frozen_stays(spec: RunSpec) -> None:
 
 
 def _build(spec: RunSpec) -> Participant:
-    with torch.device("meta"):
+    with without_numbers():
         return methods.build_participant(spec)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -11,12 +12,15 @@ from torch import Tensor, nn
 
 from pfl_common import methods
 from pfl_common.errors import RunFailed
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import RunSpec
 
 COPIES = 5
 """Of the model while it trains: the first one, the copy that trains, gradients, what is sent, what is summed."""
 PASSES = 2
 """Each layer's output is held for the way back, and its gradient beside it."""
+SMALL = 64 << 20
+"""Bytes of a model with which a pass is really made: without numbers torch loads its compiler, a second's work."""
 NO_MEMORY = 71
 """How a rehearsal's own process ends when it is refused memory; one that the system ends is ended by SIGKILL."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, NO_MEMORY)
@@ -35,22 +39,25 @@ class Appetite:
 
 
 def estimate(spec: RunSpec) -> Appetite:
-    """By a pass of one sample through a network that has shapes and no numbers."""
-    with torch.device("meta"):
+    """By a pass of one sample, whose outcome is of no matter: only the layers' outputs are measured."""
+    sample = 4 * math.prod(spec.model.shape)
+    with without_numbers():
         participant = methods.build_participant(spec).eval()
-        model = sum(value.nbytes for value in participant.state_dict().values())
-        outputs = [4 * math.prod(spec.model.shape)]
+    model = sum(value.nbytes for value in participant.state_dict().values())
+    if small := model <= SMALL and sample <= SMALL // 16:
+        participant = methods.build_participant(spec).eval()
+    outputs = [sample]
 
-        def note(_layer: nn.Module, _given: object, made: object) -> None:
-            if isinstance(made, Tensor):
-                outputs.append(made.nbytes)
+    def note(_layer: nn.Module, _given: object, made: object) -> None:
+        if isinstance(made, Tensor):
+            outputs.append(made.nbytes)
 
-        layers = [layer for layer in participant.encoder.modules() if not list(layer.children())]
-        hooks = [layer.register_forward_hook(note) for layer in layers]
-        numbers = torch.int64 if spec.model.tokens else torch.float32
-        participant.encoder(torch.empty((1, *spec.model.shape), dtype=numbers))
-        for hook in hooks:
-            hook.remove()
+    for layer in participant.encoder.modules():
+        if not list(layer.children()):
+            layer.register_forward_hook(note)
+    numbers = torch.int64 if spec.model.tokens else torch.float32
+    with nullcontext() if small else without_numbers(), torch.no_grad():
+        participant.encoder(torch.zeros((1, *spec.model.shape), dtype=numbers))
     return Appetite(model, sum(outputs))
 
 

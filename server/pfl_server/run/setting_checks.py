@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any  # settings before they are checked are of any type
 
-import torch
-
 from pfl_common import methods, models
 from pfl_common.app.config import parse_pairs
 from pfl_common.errors import SettingError, nearest
 from pfl_common.learning.method import Settings
+from pfl_common.models.without_numbers import without_numbers
 from pfl_server.decisions.input_choice import parse_range
 from pfl_server.settings import ServerSettings
 
@@ -63,7 +62,7 @@ def _check_size(side: int, backbone: str) -> None:
             )
         return
     try:
-        with torch.device("meta"):
+        with without_numbers():
             models.build(backbone, shape=(3, side, side), classes=2)
     except SettingError as error:
         raise SettingError(
