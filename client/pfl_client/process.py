@@ -263,4 +263,8 @@ def _in_words(refusal: NotAdmitted) -> PflError:
     """Why this site is not in the run, with the exit code that goes with it."""
     if refusal.code == "run_failed":
         return RunFailed(f"the coordinator has ended the run: {refusal}")
-    return DataError(str(refusal)) if refusal.code in ("classes", "shape") else UserError(str(refusal))
+    return (
+        DataError(str(refusal))
+        if refusal.code in ("classes", "shape", "unprintable")
+        else UserError(str(refusal))
+    )

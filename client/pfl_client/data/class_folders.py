@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pfl_client.data.picture import Picture
 from pfl_common.errors import DataError
+from pfl_common.printable import is_printable, printable
 
 SYSTEM_FILES = ("thumbs.db", "desktop.ini")
 _ESCAPES = dict(zip("\a\b\f\n\r\t\v \\", (rf"\{sign}" for sign in "abfnrtv \\"), strict=True))
@@ -67,11 +68,18 @@ def _sorted(path: Path, wanted: Callable[[Path], bool]) -> list[tuple[str, Path]
 
 
 def _check_text(name: str) -> None:
-    """A class is agreed by its name, which has to be text."""
+    """A class is agreed by its name, which has to be text that is shown and not obeyed."""
     if name.encode(errors="replace").decode() != name:
         raise DataError(
             f"the name of a class folder is not UTF-8: {os.fsencode(name)!r}",
             expected="names of classes in UTF-8: they are compared with other sites'",
+            advice=f"rename the folder that ls -b shows as {_escape(name)}, at every site alike",
+        )
+    if not is_printable(name):
+        raise DataError(
+            f"the name of a class folder holds signs that a terminal obeys instead of showing them: {printable(name)}",
+            expected="names without control characters, signs that turn the direction of writing, and signs without "
+            "width",
             advice=f"rename the folder that ls -b shows as {_escape(name)}, at every site alike",
         )
 

@@ -12,6 +12,7 @@ import numpy as np
 from pfl_client.data.declaration import FILE, Declared, Hashed
 from pfl_client.data.records import is_missing, plain_name, plain_text, read_numbers, show_column
 from pfl_common.errors import DataError
+from pfl_common.printable import is_printable
 from pfl_common.spec.data_description import FEWEST_SUMMED, LONGEST_CATEGORY, MOST_CATEGORIES
 from pfl_common.spec.table_schema import SeenColumn
 
@@ -112,7 +113,7 @@ class Categories:
 
 
 def _tellable(name: str) -> bool:
-    return len(name) <= LONGEST_CATEGORY and name.isprintable()
+    return len(name) <= LONGEST_CATEGORY and is_printable(name)
 
 
 def conclude(

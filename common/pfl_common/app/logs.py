@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Literal, TextIO, cast
 
 from pfl_common.app.terminal import takes_colours
 from pfl_common.errors import SettingError, nearest
+from pfl_common.printable import printable
 
 # structlog loads rich and pygments for coloured tracebacks, which no log of ours shows: 3 MB of an idle site daemon.
 _modules = cast("dict[str, ModuleType | None]", sys.modules)
@@ -104,7 +106,7 @@ def can_show() -> bool:
 def show(text: str) -> None:
     """Show a line below the log that each call replaces; an empty one goes. Nothing where there is no terminal."""
     if _screen is not None:
-        _screen.show(text)
+        _screen.show(printable(text))
 
 
 def configure_from(word: str) -> None:
@@ -141,6 +143,8 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info", s
         renderer = structlog.processors.JSONRenderer(sort_keys=True)
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=coloured, pad_event_to=0)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Formatter())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -148,6 +152,7 @@ def configure(style: Literal["text", "json"] = "text", *, level: str = "info", s
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt=ON_A_TERMINAL if terminal else "iso"),
             structlog.processors.format_exc_info,
+            _show_signs,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -165,3 +170,42 @@ def _hide_names(logger: object, method: str, event: structlog.typing.EventDict) 
     del logger, method  # as structlog calls it
     event.pop(HERE_ALONE, None)
     return event
+
+
+def _show_signs(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The one place where everything that is logged goes through: peers' words are shown, and never obeyed."""
+    del logger, method  # as structlog calls it
+    shown = {printable(str(name)): _clean(value) for name, value in event.items() if name != _TRACEBACK}
+    if _TRACEBACK in event:
+        shown[_TRACEBACK] = clean_traceback(str(event[_TRACEBACK]))
+    return shown
+
+
+_TRACEBACK = "exception"
+"""What structlog calls the lines of a traceback."""
+
+
+def clean_traceback(text: str) -> str:
+    """Lines of a traceback; all but the first are set in, so that none of them looks like a line of the log."""
+    return printable(text, keep="\n").replace("\n", "\n  ")
+
+
+def _clean(value: object) -> object:
+    """Words wherever they stand; what is neither words nor a heap of them is shown by its repr, which is printable."""
+    match value:
+        case str():
+            return printable(value)
+        case Mapping():
+            return {printable(str(name)): _clean(inner) for name, inner in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_clean(inner) for inner in value]
+        case _:
+            return value
+
+
+class _Formatter(logging.Formatter):
+    """For what a library says by the standard's own log: it goes to standard error as well."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One message, its traceback below it."""
+        return clean_traceback(super().format(record))

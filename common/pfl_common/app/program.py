@@ -6,8 +6,10 @@ import ctypes
 import os
 import platform
 import sys
+import traceback
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
 from typing import Annotated, TypeAlias
 
 import typer
@@ -15,6 +17,7 @@ import typer
 from pfl_common import exit_codes
 from pfl_common.app.usage_errors import WrongUsage, words_of
 from pfl_common.errors import PflError
+from pfl_common.printable import printable
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of glibc's mallopt."""
@@ -61,11 +64,17 @@ def keep_frames_warm() -> None:
             libc.mallopt(_ARENA_MAX, 2)
 
 
+def show_fault(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of a fault of ours. Its last line may repeat a peer's words."""
+    sys.stderr.write(printable("".join(traceback.format_exception(kind, fault, trace)), keep="\n"))
+
+
 def run(program: str, command: typer.Typer) -> None:
     """Run a command; a wrong word, or what it raises on purpose, is printed without a traceback."""
     # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     keep_frames_warm()
+    sys.excepthook = show_fault
     try:
         code = command(standalone_mode=False, prog_name=program)
     except WrongUsage as wrong:

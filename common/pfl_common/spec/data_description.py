@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from pfl_common.errors import Refused
+from pfl_common.printable import is_printable, printable
 from pfl_common.spec.run import NOT_SUMMED, Description, InputKind, Model, Moments
 from pfl_common.spec.table_schema import SeenColumn
 
@@ -40,7 +41,7 @@ WHITEST = 65535
 """The largest number of a picture of 16 bits."""
 
 _AXES = {"windows": ("channels", "time"), "tokens": ("words",), "table": ("columns",)}
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SHOWN = 100
 _ROUNDING = 1e-6
 """Sums of floats in another order differ by less than this share."""
 
@@ -73,6 +74,7 @@ def _check_names(description: Description) -> None:
     longest = max(map(len, classes), default=0)
     _expect(longest <= LONGEST_CLASS, f"a class name of {longest} letters", f"at most {LONGEST_CLASS}")
     _expect(len(set(classes)) == len(classes), "a class that is named twice", "each class once")
+    check_printable(classes, "class")
     _expect(len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings", f"at most {MOST_WARNINGS}")
     longest = max(map(len, warnings), default=0)
     _expect(longest <= LONGEST_WARNING, f"a warning of {longest} letters", f"at most {LONGEST_WARNING}")
@@ -170,9 +172,22 @@ def check_words(words: Sequence[str]) -> None:
     _expect(longest <= LONGEST_WORD, f"a word of {longest} letters", f"at most {LONGEST_WORD}")
     _expect(len(set(words)) == len(words), "a word that is listed twice", "each word once")
     _expect(all(words), "an empty word", "letters")
-    # Written as JSON each of them takes six times its room, and terminals obey some.
-    unseen = sum(_CONTROL.search(word) is not None for word in words)
-    _expect(not unseen, f"{unseen} words with control characters", "letters")
+    check_printable(words, "word")
+
+
+def check_printable(names: Sequence[str], what: str) -> None:
+    """Refuse names that a terminal, a log or a page would obey, or of which two may look alike. The name that is seen
+    here is written so that it can be shown.
+    """
+    odd = [name for name in names if not is_printable(name)]
+    if odd:
+        more = f" and {len(odd) - 1} more of that kind" if len(odd) > 1 else ""
+        raise Refused(
+            "unprintable",
+            f"a description of data with the {what} {printable(odd[0])[:_SHOWN]!r}{more}; "
+            "expected: names without control characters, signs that turn the direction of writing, and signs without "
+            "width",
+        )
 
 
 def _check_columns(description: Description) -> None:
@@ -187,6 +202,7 @@ def _check_columns(description: Description) -> None:
     longest = max(map(len, names))
     _expect(longest <= LONGEST_COLUMN, f"a column's name of {longest} letters", f"at most {LONGEST_COLUMN}")
     _expect(len(set(names)) == len(names), "a column that is named twice", "each column once")
+    check_printable(names, "column")
 
 
 def _check_table(description: Description) -> None:
@@ -211,15 +227,14 @@ def _check_table(description: Description) -> None:
 def _check_column(column: SeenColumn, samples: int) -> None:
     length, names = len(column.name), column.categories
     _expect(1 <= length <= LONGEST_COLUMN, f"a column's name of {length} letters", f"1 to {LONGEST_COLUMN}")
-    _expect(_CONTROL.search(column.name) is None, "a column's name with control characters", "letters")
+    check_printable([column.name], "column")
     _expect(column.categorical or not (names or column.hashed), "categories in a column of numbers", "none")
     _expect(not column.categorical or not column.count, "sums over categories", "none")
     _expect(len(names) <= MOST_CATEGORIES, f"{len(names)} categories", f"at most {MOST_CATEGORIES}")
     longest = max(map(len, names), default=1)
     _expect(longest <= LONGEST_CATEGORY, f"a category of {longest} letters", f"at most {LONGEST_CATEGORY}")
     _expect(len(set(names)) == len(names) and all(names), "a category that is told twice", "each once")
-    unseen = sum(_CONTROL.search(name) is not None for name in names)
-    _expect(not unseen, f"{unseen} categories with control characters", "letters")
+    check_printable(names, "category")
     hashed = not column.hashed or (2 <= column.hashed <= MOST_HASHED and not names)
     _expect(hashed, f"{column.hashed} places for hashes", f"2 to {MOST_HASHED}, and no category told")
     _check_sums(column, samples)

@@ -5,6 +5,7 @@ Torch-free. A site is never asked who it is: the transport knows it from the cer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,6 +13,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from pfl_common.printable import printable
 from pfl_common.spec.manifest import manifest_hash
 from pfl_common.spec.run import ClientId, Header, Kind, RunSpec, Task
 
@@ -39,14 +41,17 @@ OPENING = "opening"
 
 MOST_SENTENCES, LONGEST_SENTENCE = 16, 1000
 """What sites and coordinator tell each other's people beside what they do."""
+_BREAK = re.compile(r"[\r\n\t\v\f\x85\u2028\u2029]+")
 
 
 def shorten(words: Iterable[str]) -> tuple[str, ...]:
-    """A peer's sentences for people: not too many, not too long, each one line without control characters."""
-    return tuple(
-        "".join(sign if sign.isprintable() else " " for sign in line[:LONGEST_SENTENCE])
-        for line in islice(words, MOST_SENTENCES)
-    )
+    """A peer's sentences for people: not too many, not too long, each one line without signs that are obeyed."""
+    return tuple(one_line(line) for line in islice(words, MOST_SENTENCES))
+
+
+def one_line(words: str, most: int = LONGEST_SENTENCE) -> str:
+    """A peer's sentence for people."""
+    return printable(_BREAK.sub(" ", words[:most]))
 
 
 @dataclass(frozen=True)

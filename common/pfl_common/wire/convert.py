@@ -25,6 +25,7 @@ from pfl_common.spec.messages import (
     Receipt,
     Scores,
     Visited,
+    one_line,
     shorten,
 )
 from pfl_common.spec.run import Description, InputKind, Kind
@@ -56,6 +57,7 @@ FINAL_REASONS = frozenset(
         "shape",
         "too_late_to_join",
         "no_newcomers",
+        "unprintable",
     }
 )
 """After these, trying again does not help: a person has to act."""
@@ -89,9 +91,10 @@ def hear_refusal(content: bytes) -> Refused:
         refusal = refusal_pb2.Refusal.FromString(content)
     known = refusal.reason in refusal_pb2.Reason.values()
     code = refusal_pb2.Reason.Name(refusal.reason) if known else "other"
+    words = one_line(refusal.words, _LONGEST_WORDS)
     if refusal.session:
-        return NoSession(refusal.words, session=refusal.session, card=refusal.card)
-    return Refused(code.removeprefix("REASON_").lower(), refusal.words)
+        return NoSession(words, session=refusal.session, card=refusal.card)
+    return Refused(code.removeprefix("REASON_").lower(), words)
 
 
 def say_signed(signed: SignedCall) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar, get_args
 
-from pfl_common.spec.messages import Over, Seal
+from pfl_common.spec.messages import Over, Seal, one_line
 from pfl_common.spec.run import (
     Description,
     Direction,
@@ -37,7 +37,7 @@ Word = TypeVar("Word", bound=str)
 def hear_over(said: pb.Over) -> Over:
     """The end of a run."""
     counted = said.counted if said.HasField("counted") else None
-    return Over(word(pb.Ending.Name(said.ending), "ENDING_"), said.words, counted)
+    return Over(word(pb.Ending.Name(said.ending), "ENDING_"), one_line(said.words), counted)
 
 
 def choose(word: str, known: tuple[Word, ...]) -> Word:

@@ -16,6 +16,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_TOO_LATE_TO_JOIN: _ClassVar[Reason]
     REASON_OTHER_KEYS: _ClassVar[Reason]
     REASON_NO_NEWCOMERS: _ClassVar[Reason]
+    REASON_UNPRINTABLE: _ClassVar[Reason]
     REASON_BAD_REQUEST: _ClassVar[Reason]
     REASON_NOT_JOINED: _ClassVar[Reason]
     REASON_LATE: _ClassVar[Reason]
@@ -57,6 +58,7 @@ REASON_SHAPE: Reason
 REASON_TOO_LATE_TO_JOIN: Reason
 REASON_OTHER_KEYS: Reason
 REASON_NO_NEWCOMERS: Reason
+REASON_UNPRINTABLE: Reason
 REASON_BAD_REQUEST: Reason
 REASON_NOT_JOINED: Reason
 REASON_LATE: Reason

@@ -9,6 +9,7 @@ from time import perf_counter
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pfl_common import exit_codes
 from pfl_common.errors import PflError, RunFailed
@@ -106,6 +107,6 @@ def show(findings: Findings, console: Console) -> None:
         console.print(SHIFTED)
 
 
-def _row(values: list[float]) -> list[str]:
+def _row(values: list[float]) -> list[Text]:
     best = max(values)
-    return [f"[b]{100 * value:.1f}[/b]" if value == best else f"{100 * value:.1f}" for value in values]
+    return [Text(f"{100 * value:.1f}", "bold" if value == best else "") for value in values]

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pfl_client.settings import ClientSettings
+from pfl_common.printable import printable
 from pfl_deploy.doctor import coordinator_state, machine, reaching, sites
 from pfl_deploy.doctor.recognition import recognise
 from pfl_deploy.doctor.result import Check, error, exit_code, guarded
@@ -88,20 +89,14 @@ def report(asked: Asked, console: Console, *, as_json: bool) -> int:
 def show(check: Check, console: Console) -> None:
     """A line of the findings, and below it what to do."""
     width = min(_WIDEST, max(40, console.width))
-    said = _printable(f"{check.about}: {check.words}")
+    said = printable(f"{check.about}: {check.words}")
     lines = textwrap.wrap(said, width - 8, break_long_words=False, break_on_hyphens=False)
     level = (f"{check.level:<8}", _COLOURS[check.level])
     console.print(Text.assemble(level, "\n        ".join(lines)))
     for line in textwrap.wrap(
-        _printable(f"-> {check.advice}") if check.advice else "", width - 8, break_long_words=False
+        printable(f"-> {check.advice}") if check.advice else "", width - 8, break_long_words=False
     ):
         console.print(Text(f"        {line}"))
-
-
-def _printable(text: str) -> str:
-    """Bytes of a file's name that are no text, and what would move a terminal's cursor, as their numbers."""
-    shown = text.encode(errors="backslashreplace").decode()
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in shown)
 
 
 def conclude(found: Sequence[Check]) -> str:

@@ -15,6 +15,7 @@ from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.connection.operator_link import OperatorLink
 from pfl_common.errors import SettingError, Unavailable, UserError, nearest
 from pfl_common.identity import Authority, Found, Ledger, check_site_name, discovery, write_join_file
+from pfl_common.printable import printable
 from pfl_common.spec import status_json
 from pfl_common.spec.messages import RunStatus
 from pfl_deploy.operator.status_text import (
@@ -158,5 +159,5 @@ def show(status: RunStatus, console: Console) -> None:
 
 
 def _plain(words: str, style: str = "") -> Text:
-    # A peer's own words are among them: never a markup, and no control characters, which a terminal would obey.
-    return Text("".join(sign if sign.isprintable() or sign == "\n" else " " for sign in words), style)
+    # A peer's own words are among them: never a markup, and nothing that a terminal would obey.
+    return Text(printable(words, keep="\n"), style)

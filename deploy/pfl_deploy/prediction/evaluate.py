@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from pfl_client import data
@@ -227,7 +228,7 @@ def _tabulate(found: Evaluated) -> Table:
     for name, one in zip(found.predictor.classes, found.scored.class_facts(), strict=True):
         rates = (one.precision, one.recall, one.f1, one.auc)
         # A name is no markup.
-        classes.add_row(name.replace("[", r"\["), str(one.samples), str(one.predicted), *map(_words, rates))
+        classes.add_row(Text(name), str(one.samples), str(one.predicted), *map(_words, rates))
     return classes
 
 

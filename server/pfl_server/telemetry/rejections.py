@@ -16,6 +16,7 @@ from typing import TypeAlias
 import structlog
 
 from pfl_common.errors import Refused
+from pfl_common.printable import printable
 from pfl_common.spec.messages import Event
 
 log = structlog.get_logger("pfl.refusals")
@@ -120,7 +121,7 @@ def readable(words: str) -> str:
     """A peer's words may be among it: made one short line, for a terminal and a page."""
     # Cut first: a peer's words may be long, and this runs in the event loop.
     lines = (line.strip() for line in words[:LONGEST_WORDS].splitlines())
-    return "".join(sign if sign.isprintable() else " " for sign in "; ".join(lines))[:LONGEST_WORDS]
+    return printable("; ".join(lines))[:LONGEST_WORDS]
 
 
 def _key(refused: Refused, caller: Caller) -> _Key:

@@ -15,6 +15,7 @@ import structlog
 
 from pfl_common.app import logs
 from pfl_common.errors import SettingError
+from tests.common.support.terminal_attacks import ATTACKS, list_obeyed
 
 
 class Full(io.StringIO):
@@ -151,3 +152,66 @@ def test_no_live_line(monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], 
     logs.show("training")
     assert "" == stream.getvalue()
     structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("word", ["text", "json"])
+def test_a_peers_words_are_shown_and_not_obeyed(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    """Wherever they stand in a line: event, value, name, list, mapping, traceback; a line is one line and no other."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.configure_from(word)
+    log, hostile = structlog.get_logger("pfl.test"), "".join(ATTACKS.values())
+    log.warning(hostile, why=hostile, inner={hostile: [hostile, (hostile, 1)]}, **{hostile: 1})
+    try:
+        raise ValueError(hostile)
+    except ValueError:
+        log.exception("a fault")
+    structlog.reset_defaults()
+    said = stream.getvalue()
+    assert [] == list_obeyed(said)
+    for line in said.splitlines() if word == "json" else ():
+        assert [] == list_obeyed("".join(_strings(json.loads(line))))
+    starts = [line for line in said.splitlines() if re.match(r"\{|\S*\d{4}-\d\d-\d\dT", line)]
+    assert 2 == len(starts)
+
+
+def _strings(value: object) -> list[str]:
+    """All words in a value read from JSON, as another program would show them; a traceback's lines are ends of lines."""
+    if isinstance(value, dict):
+        return [word for name, one in value.items() for word in (name, *_strings(one))]
+    if isinstance(value, list):
+        return [word for one in value for word in _strings(one)]
+    return [value] if isinstance(value, str) else []
+
+
+ENDS = """
+import sys
+from pfl_common.app import logs, program
+from pfl_common.errors import DataError
+from tests.common.support.terminal_attacks import ATTACKS
+import logging, structlog
+
+hostile = "".join(ATTACKS.values())
+app = program.make_app()
+
+@app.command()
+def end(way: str) -> None:
+    logs.configure_from("text")
+    structlog.get_logger("pfl").error("why", words=hostile)
+    logging.getLogger("library").warning(hostile)
+    if way == "error":
+        raise DataError(hostile, expected=hostile, advice=hostile)
+    raise RuntimeError(hostile)
+
+program.run("ends", app)
+"""
+
+
+@pytest.mark.parametrize(("way", "code"), [("error", 3), ("fault", 1)])
+def test_a_program_ends_in_words_that_no_terminal_obeys(way: str, code: int) -> None:
+    """Log, a library's own log, error and traceback, as they come out of a real process."""
+    done = subprocess.run([sys.executable, "-c", ENDS, way], capture_output=True, check=False)
+    said = done.stderr.decode(errors="surrogateescape")
+    assert code == done.returncode
+    assert [] == list_obeyed(said)
+    assert 3 <= said.count("gpj.exe")

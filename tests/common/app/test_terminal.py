@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 import structlog
+from rich.table import Table
+from rich.text import Text
 
 from pfl_common.app import logs
 from pfl_common.app.terminal import console, takes_colours
+from tests.common.support.terminal_attacks import ATTACKS, list_obeyed
 
 
 class Terminal(io.StringIO):
@@ -63,3 +67,19 @@ def test_plain_words_for_who_asks_for_them(
 def test_a_file_is_no_terminal(screen: Terminal) -> None:
     """What is redirected is read by programs."""
     assert "\x1b" not in say(io.StringIO())
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_a_console_shows_and_does_not_obey(kind: type[io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words, cells and headings of a peer; the console's own colours stay. Brackets are no markup."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    hostile = "".join(ATTACKS.values())
+    for printed in (hostile, Text(hostile, "red"), "[/b][link=http://elsewhere.example]x"):
+        table = Table(hostile)
+        table.add_row(printed)
+        with redirect_stdout(kind()) as shown:
+            console().print(printed)
+            console().print(table)
+        plain = re.sub(r"\x1b\[[\d;]*m", "", shown.getvalue())
+        assert [] == list_obeyed(plain)
+        assert ("[/b]" in plain) == (printed not in (hostile, table) and isinstance(printed, str))

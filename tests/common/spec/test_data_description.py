@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from pfl_common.errors import Refused
 from pfl_common.spec.data_description import check
 from pfl_common.spec.run import NOT_SUMMED, Description, Moments
 from pfl_common.spec.table_schema import SeenColumn
+from tests.common.support.terminal_attacks import ATTACKS
 
 PICTURES = Description(
     (3, 40, 48), ("cat", "dog"), 7, sizes=((40, 48, 5), (100, 200, 2)), low=0, high=255, data="ab" * 32
@@ -180,3 +182,27 @@ def test_a_lie_is_refused_in_words(lie: Description, seen: str) -> None:
         check(lie)
     assert "bad_request" == refused.value.code
     assert "expected: " in refused.value.words
+
+
+@pytest.mark.parametrize("name", ATTACKS.values(), ids=ATTACKS)
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda name: replace(PICTURES, classes=("cat", name)),
+        lambda name: replace(TEXTS, words=("cough", name)),
+        lambda name: replace(TABLE, columns=("age", name)),
+        lambda name: replace(ROWS, table=(replace(AGE, name=name), WARD)),
+        lambda name: replace(ROWS, table=(AGE, replace(WARD, categories=("a", name)))),
+    ],
+    ids=["class", "word", "column", "table", "category"],
+)
+def test_a_name_that_a_terminal_obeys(name: str, named: Callable[[str], Description]) -> None:
+    """It is refused with a code of its own, in words that can be shown."""
+    with pytest.raises(Refused) as refused:
+        check(named(name.replace("\ud800", "\u202e")))
+    assert ("unprintable", True) == (refused.value.code, refused.value.words.isprintable())
+
+
+def test_a_name_in_another_script() -> None:
+    """Names are people's own words, in any script."""
+    check(replace(PICTURES, classes=("猫", "می\u200cخواهم", "stage\u00a0II")))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from html import escape
 
+from pfl_common.printable import printable
+
 MOST_ROWS, FEW_ROWS = 40, 12
 """Rows of a table that grows with rounds or sites: of more than a few it is folded, the JSON beside it has all."""
 KINDS = {
@@ -104,13 +106,16 @@ footer {{ margin-top: 56px; border-top: 1px solid var(--edge); padding-top: 14px
 
 
 def page(title: str, sections: list[str]) -> str:
-    """The whole document."""
-    return (
+    """The whole document. Names of classes and words of peers stand in it: what would turn the direction of writing,
+    or is not seen at all, is shown as its number.
+    """
+    return printable(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(sections)
-        + "\n</main>\n</body>\n</html>\n"
+        + "\n</main>\n</body>\n</html>\n",
+        keep="\n",
     )
 
 

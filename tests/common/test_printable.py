@@ -1,0 +1,48 @@
+"""What a terminal would obey is shown as its number; what people write with stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl_common.printable import is_printable, printable
+from tests.common.support.terminal_attacks import ATTACKS, list_obeyed
+
+
+@pytest.mark.parametrize("words", ATTACKS.values(), ids=ATTACKS)
+def test_an_attack_is_seen_and_shown(words: str) -> None:
+    """It is no printable text; shown, it is one, which does not change by being shown again."""
+    shown = printable(words)
+    assert (False, True, []) == (is_printable(words), is_printable(shown), list_obeyed(shown))
+    assert "\n" not in shown
+    assert shown == printable(shown)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "stage II [b]",
+        "Straße",
+        "猫\u3000犬",
+        "قلب",
+        "می\u200cخواهم",
+        "क\u094d\u200dष",
+        "❤\ufe0f",
+        "a\u00a0b",
+        "e\u0301",
+    ],
+)
+def test_what_people_write_stays(words: str) -> None:
+    """Letters of all scripts, with the joiners that some cannot be written without."""
+    assert (True, words) == (is_printable(words), printable(words))
+
+
+@pytest.mark.parametrize("words", ["\u200c", "a\u200cb", "\u200cم", "م\u200c", "a\u200db"])
+def test_a_joiner_where_nothing_is_joined(words: str) -> None:
+    """Elsewhere it only makes two equal names of two."""
+    assert not is_printable(words)
+
+
+def test_some_signs_are_kept_when_asked() -> None:
+    """An error has lines; nothing else in it is obeyed."""
+    assert "a\nb\\x1bc" == printable("a\nb\x1bc", keep="\n")
