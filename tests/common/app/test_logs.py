@@ -176,7 +176,7 @@ def test_a_peers_words_are_shown_and_not_obeyed(monkeypatch: pytest.MonkeyPatch,
 
 
 def _strings(value: object) -> list[str]:
-    """All words in a value read from JSON, as another program would show them; a traceback's lines are ends of lines."""
+    """All words in a value read from JSON, as another program would show them."""
     if isinstance(value, dict):
         return [word for name, one in value.items() for word in (name, *_strings(one))]
     if isinstance(value, list):

@@ -205,4 +205,6 @@ def test_a_name_that_a_terminal_obeys(name: str, named: Callable[[str], Descript
 
 def test_a_name_in_another_script() -> None:
     """Names are people's own words, in any script."""
-    check(replace(PICTURES, classes=("猫", "می\u200cخواهم", "stage\u00a0II")))
+    check(
+        replace(PICTURES, classes=("猫", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "stage\u00a0II"))
+    )
