@@ -43,6 +43,9 @@ MostBad: TypeAlias = Annotated[
         help="The share of picture files that may be unreadable, 0 to 1; beyond it that is an error."
     ),
 ]
+FollowLinks: TypeAlias = Annotated[
+    bool | None, typer.Option("--follow-links", help="Read what links in the data folder lead to.")
+]
 PersonalizeOnly: TypeAlias = Annotated[
     bool | None,
     typer.Option(
@@ -83,6 +86,7 @@ def serve(
     personalize_only: PersonalizeOnly = None,
     tell_diagnostics: TellDiagnostics = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
+    follow_links: FollowLinks = None,
     most_bad: MostBad = None,
     http_host: Annotated[str | None, typer.Option(help="Address of metrics and health.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Their port; 0 takes a free one.")] = None,

@@ -139,6 +139,7 @@ class Site:
             threads=settings.threads,
             validation=settings.validation,
             most_bad=settings.most_bad,
+            follow_links=settings.follow_links,
         )
         if settings.cache_bytes:
             # Read whole an array takes several times its bytes for a moment.

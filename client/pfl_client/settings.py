@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from pfl_common.app.config import STRICT, Port, Why
+from pfl_common.app.config import STRICT, Port, Why, layered, settle
 from pfl_common.errors import SettingError
 
 WAIT_SECONDS = 60.0
@@ -90,6 +90,8 @@ class ClientSettings:
     """
     strict_data: bool = False
     """Take odd data (images of mixed size, one class only) for an error."""
+    follow_links: bool = False
+    """Read what links in the data folder lead to, in it or elsewhere; without it a link is an error."""
     most_bad: Annotated[float, Field(ge=0, le=1), Why("it is a share of the files")] = MOST_BAD
     """The share of picture files, rounded up, that may be unreadable and are left out; with more of them the site takes
     no part.
@@ -134,3 +136,12 @@ class ClientSettings:
         given = os.environ.get("XDG_STATE_HOME", "")
         base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
         return base / "pfl" / "sites"
+
+
+def follows_links() -> bool:
+    """What PFL_FOLLOW_LINKS says, for programs that read data folders without a site's other settings: `pfl simulate`,
+    `pfl compare`, `pfl evaluate`, `pfl doctor`.
+    """
+    name = "follow_links"
+    said = layered(ClientSettings, {}, None, prefix="PFL_")
+    return settle(ClientSettings, {name: said[name]} if name in said else {}, what="pfl").follow_links

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +16,13 @@ from typing import IO, Protocol, cast
 
 import numpy as np
 
+from pfl_client.data.array_bounds import check_archive, check_single, unreadable
+from pfl_client.data.array_bounds import read_outline as read_outline_of
 from pfl_client.data.forms import Column
-from pfl_common.errors import DataError
 
 BLOCK_BYTES = 32 << 20
 LARGEST_ROW = 1 << 30
 """Bytes of one sample: a file that claims more is damaged."""
-_HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[np.generic]]]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 
 class _Source(Protocol):
@@ -47,15 +44,24 @@ def read_rows(path: Path, *, labelled: bool, most: int) -> Iterator[Rows]:
     """The rows of a file in blocks of at most `most` samples, and of about 32 MiB."""
     try:
         with ExitStack() as stack:
+            _check(path)
             sources, count, row = _open(path, stack, labelled=labelled)
             step = max(1, min(most, BLOCK_BYTES // max(1, row)))
             for start in range(0, count, step):
                 taken = {name: source.take(min(step, count - start)) for name, source in sources.items()}
                 yield Rows(start + 1, taken["x"], taken.get("y"))
     except PermissionError:
-        raise _unreadable("it may not be read: Permission denied") from None
+        raise unreadable("it may not be read: Permission denied") from None
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise _unreadable(f"it cannot be read as arrays: {type(error).__name__}") from None
+        raise unreadable(f"it cannot be read as arrays: {type(error).__name__}") from None
+
+
+def _check(path: Path) -> None:
+    """The sizes that a file claims, in words that do not name it."""
+    if path.suffix == ".npy":
+        check_single(path)
+    else:
+        check_archive(path)
 
 
 def read_outline(path: Path) -> Column:
@@ -69,20 +75,20 @@ def _open(path: Path, stack: ExitStack, *, labelled: bool) -> tuple[dict[str, _S
     """The sources of x and y, the number of samples, and the bytes of one."""
     if path.suffix == ".npy":
         if labelled:
-            raise _unreadable("a single array has no labels: x and y in an .npz have")
+            raise unreadable("a single array has no labels: x and y in an .npz have")
         members: dict[str, IO[bytes]] = {"x": stack.enter_context(path.open("rb"))}
     else:
         archive = stack.enter_context(zipfile.ZipFile(path))
         wanted = ("x", "y") if labelled else ("x",)
         if missing := [name for name in wanted if f"{name}.npy" not in archive.namelist()]:
-            raise _unreadable(f"it holds no array {missing[0]!r}")
+            raise unreadable(f"it holds no array {missing[0]!r}")
         members = {name: stack.enter_context(archive.open(f"{name}.npy")) for name in wanted}
     opened = {name: _Stream.of(stream) for name, stream in members.items()}
     x, y = opened["x"], opened.get("y")
     if y is not None and (y.count != x.count or y.dtype.kind not in "iu" or y.shape):
-        raise _unreadable(f"y is {y.dtype} of {y.count} rows beside {x.count} samples, not a class for each")
+        raise unreadable(f"y is {y.dtype} of {y.count} rows beside {x.count} samples, not a class for each")
     if x.row > LARGEST_ROW:
-        raise _unreadable(f"a sample would have {x.row} bytes")
+        raise unreadable(f"a sample would have {x.row} bytes")
     # A column-major array has its rows scattered over the whole file.
     sources: dict[str, _Source] = {name: _Whole(s) if s.turned else s for name, s in opened.items()}
     return sources, x.count, x.row
@@ -100,14 +106,12 @@ class _Stream:
 
     @classmethod
     def of(cls, stream: IO[bytes]) -> _Stream:
-        version = np.lib.format.read_magic(stream)
-        if version not in _HEADERS:
-            raise _unreadable(f"its arrays are of version {version[0]}.{version[1]}")
-        shape, turned, dtype = _HEADERS[version](stream)
+        found = read_outline_of(stream)
+        shape = found.shape
         # A pickled object inside would run its writer's code.
-        if dtype.hasobject or not shape:
-            raise _unreadable("it holds Python objects or a single number, not rows of numbers")
-        return cls(stream, shape[0], shape[1:], dtype, turned and len(shape) > 1)
+        if found.dtype.hasobject or not shape:
+            raise unreadable("it holds Python objects or a single number, not rows of numbers")
+        return cls(stream, shape[0], shape[1:], found.dtype, found.turned and len(shape) > 1)
 
     @property
     def row(self) -> int:
@@ -118,7 +122,7 @@ class _Stream:
         while len(content) < rows * self.row:
             piece = self.stream.read(rows * self.row - len(content))
             if not piece:
-                raise _unreadable("it is cut short")
+                raise unreadable("it is cut short")
             content += piece
         return cast(Column, np.frombuffer(content, self.dtype).reshape(rows, *self.shape))
 
@@ -135,11 +139,3 @@ class _Whole:
         """The next rows."""
         self._next += rows
         return self._rows[self._next - rows : self._next]
-
-
-def _unreadable(why: str) -> DataError:
-    return DataError(
-        why,
-        expected="an .npz with an array x of samples (and y of classes, to evaluate), or an .npy of samples",
-        advice="write it with numpy.savez(file, x=...), with plain arrays of numbers",
-    )

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
-import zipfile
-import zlib
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_client.data import forms, image_decoding, leakage, picture_sums, scaling, vocabulary
+from pfl_client.data import array_bounds, forms, image_decoding, leakage, picture_sums, scaling, vocabulary
 from pfl_client.data.array_file import read_outline
 from pfl_client.data.array_rows import ArrayRows, is_mapped
 from pfl_client.data.declaration import Declared
 from pfl_client.data.findings import KIND_OF_VALUES
 from pfl_client.data.forms import Column, Form
+from pfl_client.data.json_file import read_json
 from pfl_client.data.layout import PARTS, SHIFTED, ArrayFiles
 from pfl_client.data.scaling import Floats, Scale, Wide
 from pfl_client.data.value_spread import Spread
@@ -29,7 +27,7 @@ from pfl_client.data.warnings import number_classes, remark
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 from pfl_common.learning.method import Samples
-from pfl_common.spec.data_description import FEWEST_SUMMED, alike, kind_of
+from pfl_common.spec.data_description import FEWEST_SUMMED, MOST_CLASSES, alike, kind_of
 from pfl_common.spec.run import NOT_SUMMED, Description, Moments, RunSpec
 
 
@@ -289,29 +287,27 @@ def _read_part(path: Path, *, large: bool) -> Part:
 
 def _open(path: Path, *, large: bool = False) -> tuple[Column, Column]:
     """The samples, of a large file their outline alone, and the labels."""
-    try:
-        with path.open("rb") as stream:
+    with array_bounds.reading(path.name), path.open("rb") as stream:
+        held = ["a single array"]
+        if not _is_single(stream):
+            array_bounds.check_archive(path)
             # A pickled object inside would run its writer's code.
             file = np.load(stream, allow_pickle=False)
-            if isinstance(file, np.lib.npyio.NpzFile) and {"x", "y"} <= set(file.files):
+            held = list(file.files)
+            if {"x", "y"} <= set(held):
                 return read_outline(path) if large else file["x"], file["y"]
-    except PermissionError:
-        raise DataError(
-            f"{path.name} may not be read: Permission denied",
-            expected="files that the user of this program may read",
-            advice="look at ls -l, or start the program as a user who may read it",
-        ) from None
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path.name} cannot be read as arrays: {type(error).__name__}",
-            expected="a file written by numpy.savez, without Python objects in it",
-            advice="write it again, with plain arrays of numbers",
-        ) from None
     raise DataError(
-        f"{path.name} holds {', '.join(getattr(file, 'files', ['a single array'])) or 'nothing'}",
+        f"{path.name} holds {', '.join(held) or 'nothing'}",
         expected="two arrays, x and y",
         advice=f"write it with numpy.savez({path.name!r}, x=..., y=...)",
     )
+
+
+def _is_single(stream: IO[bytes]) -> bool:
+    """Whether a file is an .npy by its first bytes; it is left at its beginning."""
+    begins = stream.read(len(np.lib.format.MAGIC_PREFIX))
+    stream.seek(0)
+    return begins == np.lib.format.MAGIC_PREFIX
 
 
 def _read_names(path: Path | None, parts: dict[str, Part]) -> tuple[str, ...]:
@@ -323,6 +319,14 @@ def _read_names(path: Path | None, parts: dict[str, Part]) -> tuple[str, ...]:
                 advice="number the classes from 0; remove samples that have no class",
             )
     highest = {part: int(samples.y.max()) for part, samples in parts.items() if len(samples)}
+    for part, label in highest.items():
+        # Before there is a name, or a place in a table, for each number up to it.
+        if label >= MOST_CLASSES:
+            raise DataError(
+                f"{part}.npz has the label {label}",
+                expected=f"labels 0 to {MOST_CLASSES - 1}",
+                advice="number the classes from 0 without gaps; codes of another system go into classes.json",
+            )
     if path is None:
         return tuple(str(label) for label in range(max(highest.values()) + 1))
     names = read_names(path)
@@ -339,13 +343,19 @@ def _read_names(path: Path | None, parts: dict[str, Part]) -> tuple[str, ...]:
 def read_names(path: Path) -> tuple[str, ...]:
     """The names in a `classes.json`, in the order of the labels."""
     try:
-        names = json.loads(path.read_text(encoding="utf-8"))
+        names = read_json(path)
     except (OSError, ValueError) as error:
         names = type(error).__name__
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and n for n in names):
         raise DataError(
             "classes.json is no list of names",
             expected='for example ["cat", "dog"], in the order of the labels',
+            advice="write it again",
+        )
+    if len(names) > MOST_CLASSES:
+        raise DataError(
+            f"classes.json names {len(names)} classes",
+            expected=f"at most {MOST_CLASSES}",
             advice="write it again",
         )
     if len(set(names)) < len(names):

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+from pfl_client.data import links
+from pfl_client.data.links import places
 from pfl_client.data.picture import Picture
 from pfl_common.errors import DataError
 from pfl_common.printable import is_printable, printable
@@ -15,14 +17,20 @@ SYSTEM_FILES = ("thumbs.db", "desktop.ini")
 _ESCAPES = dict(zip("\a\b\f\n\r\t\v \\", (rf"\{sign}" for sign in "abfnrtv \\"), strict=True))
 
 
-def list_classes(path: Path, *, part: str = "", grouped: bool = False) -> tuple[list[Picture], list[str]]:
-    """The pictures of each class folder, in the order of names, and the classes that have none."""
+def list_classes(
+    path: Path, *, part: str = "", grouped: bool = False, follow: bool = False
+) -> tuple[list[Picture], list[str]]:
+    """The pictures of each class folder, in the order of names, and the classes that have none.
+
+    A link is an error, unless links are to be followed.
+    """
     pictures: list[Picture] = []
     empty: list[str] = []
-    for label, inside in _sorted(path, Path.is_dir):
+    listing = _list_groups if grouped else _list_files
+    for label, inside in _sorted(path, Path.is_dir, part or "the data folder", follow=follow):
         _check_text(inside.name)
         where = f"{part}/{label}" if part else label
-        own = _list_groups(inside, label, where) if grouped else _list_files(inside, label, where)
+        own = listing(inside, label, where, follow=follow)
         pictures += own
         if not own:
             empty.append(where)
@@ -34,37 +42,43 @@ def has_folders(path: Path) -> bool:
     return any(entry.is_dir() for inside in path.iterdir() if inside.is_dir() for entry in inside.iterdir())
 
 
-def _list_groups(path: Path, label: str, where: str) -> list[Picture]:
+def _list_groups(path: Path, label: str, where: str, *, follow: bool) -> list[Picture]:
     """The files of each folder in a class. Its name is a patient's, so its position says only which it is."""
-    if loose := _sorted(path, Path.is_file):
+    if loose := _sorted(path, Path.is_file, where, follow=follow):
         raise DataError(
             f"{where} holds {len(loose)} files beside its folders, and data.json says that folders are groups",
             expected="<class>/<group>/<picture>",
             advice="put each picture into the folder of what it belongs to, such as a patient",
         )
-    places = _places(path)
+    place = places(path)
     pictures: list[Picture] = []
-    for group, inside in _sorted(path, Path.is_dir):
-        pictures += _list_files(inside, label, f"folder {places[inside]} of {where}", group=group)
+    for group, inside in _sorted(path, Path.is_dir, where, follow=follow):
+        within = f"folder {place[inside]} of {where}"
+        pictures += _list_files(inside, label, within, group=group, follow=follow)
     return pictures
 
 
-def _list_files(path: Path, label: str, where: str, *, group: str = "") -> list[Picture]:
-    places = _places(path)
+def _list_files(path: Path, label: str, where: str, *, follow: bool, group: str = "") -> list[Picture]:
+    place = places(path)
     return [
-        Picture(f"file {places[file]} of {where}", label, file, file.name, group)
-        for _, file in _sorted(path, Path.is_file)
+        Picture(f"file {place[file]} of {where}", label, file, file.name, group)
+        for _, file in _sorted(path, Path.is_file, where, follow=follow)
     ]
 
 
-def _sorted(path: Path, wanted: Callable[[Path], bool]) -> list[tuple[str, Path]]:
+def _sorted(
+    path: Path, wanted: Callable[[Path], bool], where: str, *, follow: bool
+) -> list[tuple[str, Path]]:
     """Entries by name, without the system's. One spelling of accents: macOS writes them as two letters."""
     named = [(unicodedata.normalize("NFC", entry.name), entry) for entry in path.iterdir()]
-    return sorted(
+    found = sorted(
         (name, entry)
         for name, entry in named
         if not name.startswith(".") and name.lower() not in SYSTEM_FILES and wanted(entry)
     )
+    for _, entry in found:
+        links.check(entry, where, follow=follow)
+    return found
 
 
 def _check_text(name: str) -> None:
@@ -91,12 +105,3 @@ def _escape(name: str) -> str:
 
 def _escape_sign(sign: str) -> str:
     return sign if sign.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(sign))
-
-
-def _places(folder: Path) -> dict[Path, int]:
-    """Each entry's place in what `ls` shows, whatever it is."""
-    seen = sorted((os.fsencode(entry.name), entry) for entry in folder.iterdir())
-    return {
-        entry: place
-        for place, (_, entry) in enumerate((e for e in seen if not e[0].startswith(b".")), start=1)
-    }

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from pfl_client.data.json_file import read_json
 from pfl_common.errors import DataError, nearest
 from pfl_common.spec.data_description import MOST_HASHED, MOST_TOKENS
 from pfl_common.spec.run import InputKind, Values
@@ -122,7 +123,7 @@ def read_declared(folder: Path) -> Declared:
     if not path.is_file():
         return Declared()
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = read_json(path)
     except (OSError, ValueError) as error:
         raise _wrong(f"cannot be read: {type(error).__name__}", "JSON in UTF-8") from None
     if not isinstance(said, dict):

@@ -124,6 +124,7 @@ def _to_grey(stored: npt.NDArray[np.integer], found: Dataset, window: Window | N
 
 def _read(file: BinaryIO, tags: tuple[str, ...], *, most: int, pixels: bool) -> Dataset:
     pydicom = _import()
+    _check_unpacked(file)
     found: Dataset = pydicom.dcmread(file, specific_tags=list(tags), stop_before_pixels=not pixels)
     if not all(found.get(tag) for tag in ("Rows", "Columns", "PhotometricInterpretation", "BitsAllocated")):
         raise Unusable("it is a DICOM file without a picture")
@@ -137,6 +138,15 @@ def _read(file: BinaryIO, tags: tuple[str, ...], *, most: int, pixels: bool) -> 
     if pixels and "PixelData" not in found:
         raise Unusable("it is a DICOM file without whole numbers as pixels")
     return found
+
+
+def _check_unpacked(file: BinaryIO) -> None:
+    """Refuse a file whose tags are packed as a whole: the library would unpack it at once, whatever it becomes."""
+    from pydicom.filereader import read_file_meta_info
+    from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+    if read_file_meta_info(file.name).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
+        raise Unusable("it is a DICOM file that is deflated as a whole; save it with another transfer syntax")
 
 
 def _check_decoder(found: Dataset) -> None:

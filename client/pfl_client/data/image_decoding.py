@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -38,6 +41,15 @@ DRAFT = 2
 wanted. Its decoder leaves out frequencies then, by whole numbers: the same file gives the same bytes, in an eighth of
 the memory.
 """
+
+
+FORMATS = ("PNG", "JPEG", "MPO", "TIFF", "WEBP", "AVIF", "JPEG2000", "BMP", "GIF", "PPM")
+"""The pictures that are opened, by what their first bytes say and never by their names. Each is decoded in this
+process; of the others that Pillow knows some hand the file to another program (EPS to Ghostscript), and some are found
+in any bytes.
+"""
+LARGEST_FILE = 2 << 30
+"""Bytes: more than the most pixels take unpacked, in 16 bits and three colours. Some decoders read a file whole."""
 
 
 class Unreadable(Exception):
@@ -79,6 +91,7 @@ class Target:
 def look(path: Path) -> Look:
     """Read an image's header; its pixels are not read."""
     with _explained(), path.open("rb") as file:
+        _check_head(file)
         if dicom.is_dicom(file):
             head = dicom.read_head(file, most=_most_pixels())
             return Look(head.shape, windowless=head.windowless)
@@ -154,10 +167,11 @@ def _opened(path: Path, window: Window | None = None) -> Iterator[Image.Image]:
     # Given a name in place of a stream, Pillow maps an uncompressed TIFF into memory, and mixes up the rows of one that
     # EXIF turns by a quarter.
     with _explained(), path.open("rb") as file:
+        _check_head(file)
         if dicom.is_dicom(file):
             yield Image.fromarray(dicom.read(file, most=_most_pixels(), window=window))
             return
-        with Image.open(file) as image:
+        with Image.open(file, formats=_formats()) as image:
             if image.mode in NO_BYTES:
                 raise Unreadable(f"its pixels have 32 bits (mode {image.mode}), 8 or 16 can be read")
             yield image
@@ -180,13 +194,35 @@ def _explained() -> Iterator[None]:
         raise Unreadable(_REASONS.get(type(error).__name__, type(error).__name__)) from None
 
 
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those of our list that this Pillow can read: AVIF and WEBP need libraries of their own."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _check_head(file: BinaryIO) -> None:
+    """Refuse, before any decoder sees it, a file that is too large to hold one picture, and a canvas that WEBP's
+    decoder would lay out in memory before anybody asked how large it is. The file is left at its beginning.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size > LARGEST_FILE:
+        raise Unreadable(f"the file has {size / 1e9:.1f} GB; a picture has at most {LARGEST_FILE / 1e9:.1f}")
+    head = file.read(30)
+    file.seek(0)
+    if head[:4] == b"RIFF" and head[8:16] == b"WEBPVP8X":
+        wide, high = (1 + int.from_bytes(head[place : place + 3], "little") for place in (24, 27))
+        if wide * high > _most_pixels():
+            raise Unreadable(f"it has more than {_most_pixels() // 10**6} million pixels")
+
+
 def _most_pixels() -> int:
     """Where the decoder takes a picture for an attack on memory."""
     return 2 * (Image.MAX_IMAGE_PIXELS or 0)
 
 
 _REASONS = {
-    "UnidentifiedImageError": "its format is not known",
+    "UnidentifiedImageError": f"its first bytes are of none of {', '.join(FORMATS)} and DICOM",
     "FileNotFoundError": "it has gone, or is a link to nothing",
     "SyntaxError": "it is damaged",
     "OSError": "it is damaged or cut short",

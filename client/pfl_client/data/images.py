@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
@@ -121,7 +121,7 @@ def load(
 ) -> tuple[dict[str, Samples], tuple[str, ...]]:
     """All images in the run's size and colours, as bytes; and the groups of the training part, if there are any."""
     check_run(folder, spec)
-    labels = {picture.label for part in found.parts.values() for picture in part}
+    labels = _list_classes(found, folder, known=frozenset(spec.model.classes))
     numbers, bad = number_classes(labels, folder, spec), list[BadFile]()
     target = target_of(spec, declared)
     with _rows(found.total, folder, spec, target) as rows:
@@ -140,6 +140,17 @@ def load(
         raise bad_files.nothing_readable(bad, folder)
     bad_files.check_share(bad, found.total, folder)
     return parts, tuple(one.unit for one in read["train"]) if found.grouped else ()
+
+
+def _list_classes(found: PictureFolders, folder: DataFolder, *, known: frozenset[str]) -> set[str]:
+    """The classes of a folder, as the site described it: one whose files are all unreadable is none. Only those that
+    the run does not know are looked into.
+    """
+    of_run = {one.label for part in found.parts.values() for one in part if one.label in known}
+    others = {part: tuple(one for one in own if one.label not in known) for part, own in found.parts.items()}
+    lenient = replace(folder, strict=False)
+    counts = inspect(replace(found, parts=others), lenient).counts if any(others.values()) else {}
+    return of_run.union(*counts.values())
 
 
 def _rows(most: int, folder: DataFolder, spec: RunSpec, target: Target) -> PictureRows:

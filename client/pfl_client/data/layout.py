@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pfl_client.data import class_folders, picture_list
-from pfl_client.data.declaration import Declared, read_declared
+from pfl_client.data import class_folders, links, picture_list
+from pfl_client.data.declaration import FILE, Declared, read_declared
 from pfl_client.data.findings import show
 from pfl_client.data.picture import Picture
-from pfl_client.data.row_files import RowFiles, find_rows
+from pfl_client.data.record_file import SUFFIXES
+from pfl_client.data.row_files import UNDIVIDED, RowFiles, find_rows
 from pfl_client.data.split import divide
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
@@ -29,6 +30,15 @@ from pfl_common.errors import DataError
 SHIFTED = "shifted"
 """A second test: nothing of the run is chosen by it."""
 PARTS = ("train", "validation", "test", SHIFTED)
+_KNOWN = (
+    *(
+        f"{name}{suffix}"
+        for name in (*PARTS, UNDIVIDED, picture_list.WHOLE)
+        for suffix in (".npz", *SUFFIXES)
+    ),
+    *(FILE, "classes.json", "vocabulary.json"),
+)
+"""Files that are read wherever they lie in the data folder."""
 FORMATS = (
     "train.npz and test.npz, or train.csv and test.csv, or data.csv alone (also .parquet, .jsonl), or folders of "
     "images or recordings as train/<class>/ and test/<class>/, or <class>/ alone"
@@ -98,6 +108,7 @@ def find(folder: DataFolder) -> Found:
 def _find(folder: DataFolder) -> Found:
     path = folder.path
     _check_folder(path)
+    _check_links(folder)
     declared = read_declared(path)
     lists = None if declared.kind not in (None, "image") else picture_list.find(path, PARTS)
     if lists is not None:
@@ -125,7 +136,15 @@ def _find(folder: DataFolder) -> Found:
         classes, words = path / "classes.json", path / "vocabulary.json"
         return ArrayFiles(files, classes if classes.is_file() else None, words if words.is_file() else None)
     grouped = _is_grouped(declared)
-    return _list_parts(folders, grouped=grouped) if folders else _divide(folder, grouped=grouped)
+    if not folders:
+        return _divide(folder, grouped=grouped)
+    return _list_parts(folders, grouped=grouped, follow=folder.follow_links)
+
+
+def _check_links(folder: DataFolder) -> None:
+    """Each file that is known by its name, and the folders of the parts; class folders look at their own."""
+    for name in (*PARTS, *_KNOWN):
+        links.check(folder.path / name, "the data folder", follow=folder.follow_links)
 
 
 def _is_grouped(declared: Declared) -> bool:
@@ -154,11 +173,11 @@ def _check_folder(path: Path) -> None:
         )
 
 
-def _list_parts(folders: dict[str, Path], *, grouped: bool) -> PictureFolders:
+def _list_parts(folders: dict[str, Path], *, grouped: bool, follow: bool) -> PictureFolders:
     parts: dict[str, list[Picture]] = {}
     empty: list[str] = []
     for part, path in folders.items():
-        parts[part], without = class_folders.list_classes(path, part=part, grouped=grouped)
+        parts[part], without = class_folders.list_classes(path, part=part, grouped=grouped, follow=follow)
         empty += without
     if not parts["train"]:
         raise DataError(
@@ -171,7 +190,7 @@ def _list_parts(folders: dict[str, Path], *, grouped: bool) -> PictureFolders:
 
 
 def _divide(folder: DataFolder, *, grouped: bool) -> PictureFolders:
-    every, empty = class_folders.list_classes(folder.path, grouped=grouped)
+    every, empty = class_folders.list_classes(folder.path, grouped=grouped, follow=folder.follow_links)
     if not every:
         raise DataError(
             "the data folder holds nothing this program can read",

@@ -10,7 +10,7 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".parquet", ".jsonl")
 BLOCK_ROWS = 4096
+BLOCK_LETTERS = 64 << 20
+"""Of a block's cells together: of rows that are long a block has fewer."""
 LONGEST_LINE = 8 << 20
 """Letters of a line: what is no text at all may be a single one."""
 
 Rows: TypeAlias = Iterator[tuple[int, int, list[str]]]
 """Place, line and cells of each."""
-_Lines: TypeAlias = Iterator[tuple[int, list[str]]]
+_Numbered: TypeAlias = Iterator[tuple[int, list[str]]]
+"""Line and cells of each."""
 
 
 class RecordFile:
@@ -119,23 +122,51 @@ def _refuse(_: int, why: str) -> None:
     raise Unreadable(why)
 
 
-def _bounded(stream: IO[str]) -> Iterator[str]:
-    while line := stream.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
-            raise Unreadable(f"a line has more than {LONGEST_LINE} letters")
-        yield line
+class _Lines:
+    """The lines of a file, none of them too long, nor too many together: quotation marks join lines to one row."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream, self._row = stream, 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(LONGEST_LINE + 1)
+        if not line:
+            raise StopIteration
+        self._row += len(line)
+        if self._row > LONGEST_LINE:
+            raise Unreadable(f"a line, or a row of several, has more than {LONGEST_LINE} letters")
+        return line
+
+    def begin_row(self) -> None:
+        """What follows belongs to another row."""
+        self._row = 0
 
 
 def _gather(rows: Rows, names: Sequence[str], most: int) -> Iterator[Records]:
-    """Rows as blocks of columns."""
-    while block := list(islice(rows, most)):
-        places, lines, cells = zip(*block, strict=True)
-        yield Records(places, lines, dict(zip(names, zip(*cells, strict=True), strict=True)))
+    """Rows as blocks of columns, of long rows fewer at a time."""
+    block, letters = list[tuple[int, int, list[str]]](), 0
+    for row in rows:
+        block.append(row)
+        letters += sum(map(len, row[2]))
+        if len(block) == most or letters >= BLOCK_LETTERS:
+            yield _turn(block, names)
+            block, letters = [], 0
+    if block:
+        yield _turn(block, names)
 
 
-def _read_csv(stream: IO[str], *, headless: bool) -> tuple[tuple[str, ...], _Lines]:
+def _turn(block: Sequence[tuple[int, int, list[str]]], names: Sequence[str]) -> Records:
+    places, lines, cells = zip(*block, strict=True)
+    return Records(places, lines, dict(zip(names, zip(*cells, strict=True), strict=True)))
+
+
+def _read_csv(stream: IO[str], *, headless: bool) -> tuple[tuple[str, ...], _Numbered]:
     """The names, and the lines below them."""
-    lines = _csv_lines(csv.reader(_bounded(stream), strict=True))
+    bounded = _Lines(stream)
+    lines = _csv_lines(csv.reader(bounded, strict=True), bounded)
     first = next(lines, None)
     if first is None:
         raise Unreadable("it is empty")
@@ -147,8 +178,9 @@ def _read_csv(stream: IO[str], *, headless: bool) -> tuple[tuple[str, ...], _Lin
     return check_names(cells), lines
 
 
-def _csv_lines(reader: Reader) -> _Lines:
+def _csv_lines(reader: Reader, bounded: _Lines) -> _Numbered:
     while True:
+        bounded.begin_row()
         try:
             cells = next(reader)
         except StopIteration:
@@ -161,7 +193,7 @@ def _csv_lines(reader: Reader) -> _Lines:
             yield reader.line_num, cells
 
 
-def _pick(lines: _Lines, columns: Sequence[int], width: int, bad: Bad) -> Rows:
+def _pick(lines: _Numbered, columns: Sequence[int], width: int, bad: Bad) -> Rows:
     for place, (line, cells) in enumerate(lines, start=1):
         if len(cells) == width:
             yield place, line, [plain_cell(cells[column]) for column in columns]
@@ -179,7 +211,9 @@ def _is_number(cell: str) -> bool:
 
 def _json_lines(stream: IO[str]) -> Iterator[tuple[int, object]]:
     """The content of each line that is not empty; None of one that is no JSON."""
-    for line, text in enumerate(_bounded(stream), start=1):
+    bounded = _Lines(stream)
+    for line, text in enumerate(bounded, start=1):
+        bounded.begin_row()
         if text.strip():
             try:
                 yield line, json.loads(text)

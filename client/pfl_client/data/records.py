@@ -57,6 +57,8 @@ def as_text(value: object) -> str:
         case str():
             if len(value) > LONGEST_CELL:
                 raise ValueError(f"has more than {LONGEST_CELL} letters")
+            if not _is_text(value):
+                raise ValueError("holds half a sign")
             return plain_cell(value)
         case bool():
             return "true" if value else "false"
@@ -68,6 +70,11 @@ def as_text(value: object) -> str:
             return str(value)
         case _:
             raise ValueError("is neither a number nor a text")
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written: JSON can name halves of signs that no file holds."""
+    return value.isascii() or value.encode(errors="replace").decode() == value
 
 
 def plain_cell(text: str) -> str:
@@ -127,6 +134,8 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     plain = tuple(map(plain_name, names))
     if max(map(len, plain)) > LONGEST_COLUMN:
         raise Unreadable(f"a column has a name of more than {LONGEST_COLUMN} letters")
+    if not all(map(_is_text, plain)):
+        raise Unreadable("a column has a name that holds half a sign")
     name, times = Counter(plain).most_common(1)[0]
     if times > 1:
         raise Unreadable(f"it has two columns {show_column(name)}")

@@ -7,7 +7,6 @@ the list has the number 2; a list that itself begins with "<pad>" and "<unk>" is
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from pfl_client.data import array_bounds
 from pfl_client.data.declaration import Declared, Hashed
+from pfl_client.data.json_file import read_json
 from pfl_client.data.layout import ArrayFiles
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
@@ -186,7 +187,7 @@ def _find_words(found: ArrayFiles) -> tuple[str, ...] | None:
             advice="remove one of them",
         )
     try:
-        words = json.loads(found.vocabulary.read_text(encoding="utf-8"))
+        words = read_json(found.vocabulary)
     except (OSError, ValueError):
         words = None
     return _settle(words)
@@ -195,6 +196,7 @@ def _find_words(found: ArrayFiles) -> tuple[str, ...] | None:
 def _words_inside(train: Path) -> list[str] | None:
     """An array of strings beside x and y; what is wrong with the file itself is told by who reads those."""
     try:
+        array_bounds.check_archive(train)
         # A pickled object inside would run its writer's code.
         with np.load(train, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile) or "vocabulary" not in file.files:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from pfl_client.settings import MOST_BAD
+from pfl_client.settings import MOST_BAD, follows_links
 from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import Description, Task
 
@@ -46,6 +46,8 @@ class DataFolder:
     """How much room they may take there."""
     in_memory: int = 256 << 20
     """Arrays of more bytes are read into the cache."""
+    follow_links: bool = field(default_factory=follows_links)
+    """Read what links in the folder lead to; without it they are an error."""
     sums: bool = False
     """Sum the training pictures too when they are described, which reads each of them whole: the run asks for it."""
 

@@ -162,7 +162,7 @@ def kind_of(model: Model, own: InputKind) -> InputKind:
 
 def check_words(words: Sequence[str]) -> None:
     """Refuse a list of words that is too long, has too long ones, or one twice."""
-    size = sum(len(word.encode()) for word in words)
+    size = sum(len(word.encode(errors="surrogatepass")) for word in words)
     _expect(
         len(words) <= MOST_WORDS and size <= MOST_WORD_BYTES,
         f"{len(words)} words of {size} bytes",

@@ -199,3 +199,10 @@ def test_wrong_names_have_a_clear_end(tmp_path: Path, text: str, words: str) -> 
     folder = save(tmp_path, x=X, y=Y)
     (tmp_path / "classes.json").write_text(text)
     assert words in fail(folder).seen
+
+
+@pytest.mark.parametrize("label", [20_000, 10**8, 2**62])
+def test_a_label_that_would_name_millions_of_classes(tmp_path: Path, label: int) -> None:
+    """One label of 100,000,000 took 6 GB: nothing is made for each number up to it."""
+    folder = save(tmp_path, x=np.zeros((2, 6, 6), np.uint8), y=np.array([0, label]))
+    assert f"train.npz has the label {label}" == fail(folder).seen

@@ -18,11 +18,11 @@ from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate
 from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 from pydicom.sequence import Sequence
-from pydicom.uid import JPEG2000Lossless, JPEGLosslessSV1, RLELossless
+from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEG2000Lossless, JPEGLosslessSV1, RLELossless
 from structlog.testing import capture_logs
 
 from pfl_client import data
-from pfl_client.data import dicom
+from pfl_client.data import dicom, image_decoding
 from pfl_client.data.dicom import Head, Unusable, Window
 from pfl_common.errors import DataError
 from tests.client.data.drawn import halves, write_dicom
@@ -258,3 +258,13 @@ def test_nothing_said_of_a_patient_is_ever_told(
     assert 4 <= sum("left out" in str(line) for line in lines), "the bad ones were met"
     everything = "\n".join([*told, *map(str, lines), caplog.text, *(str(w.message) for w in recwarn)])
     assert "canary" not in everything.lower()
+
+
+def test_a_file_that_is_packed_as_a_whole(tmp_path: Path) -> None:
+    """The library would unpack all of it at once: zeros of a few kilobytes become megabytes, of megabytes gigabytes."""
+    path = write_dicom(tmp_path / "p.dcm", halves(0, 200, side=512).astype(np.uint8))
+    found = pydicom.dcmread(path)
+    found.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    found.save_as(path, enforce_file_format=True)
+    with pytest.raises(image_decoding.Unreadable, match="deflated as a whole"):
+        image_decoding.look(path)

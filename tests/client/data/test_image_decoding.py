@@ -87,3 +87,56 @@ def test_a_window_is_said_for_all(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"dicom_window": [1000, 4001]}')
     assert not any("no window" in words for words in data.describe(folder(tmp_path)).warnings)
     assert [64, 128] == data.load(folder(tmp_path), run).train.x[0, 0, 0, [0, -1]].tolist()
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def test_a_file_that_another_program_would_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EPS under a picture's name: it is no picture here, and Ghostscript is not started."""
+    started = tmp_path / "bin" / "started"
+    started.parent.mkdir()
+    (tmp_path / "bin" / "gs").write_text(f"#!/bin/sh\ntouch {started}\nexit 1\n")
+    (tmp_path / "bin" / "gs").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    (tmp_path / "e.png").write_bytes(EPS)
+    for read in (
+        lambda: image_decoding.look(tmp_path / "e.png"),
+        lambda: image_decoding.read(tmp_path / "e.png", Target((1, 4, 4))),
+    ):
+        with pytest.raises(image_decoding.Unreadable, match="of none of PNG, JPEG"):
+            read()
+    assert not started.exists()
+
+
+def test_the_formats_that_are_opened_are_decoded_here() -> None:
+    """A new release of Pillow adds none by itself."""
+    assert {"PNG", "JPEG", "TIFF", "WEBP"} <= set(image_decoding._formats()) <= set(image_decoding.FORMATS)
+    assert "EPS" in Image.OPEN
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x01\x00\x00\x00\x01\x00\x00\x08\x00\x00\x00\x00\xd7\x85\x69\xdd",
+        b"GIF89a\xff\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\xff\xff\xff\xff\x00\x02\x00;",
+        b"P5 65535 65535 255\n",
+        b"RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x10\x00\x00\x00\xfe\x3f\x00\xfe\x3f\x00" + bytes(9),
+    ],
+    ids=["png", "gif", "pgm", "webp"],
+)
+def test_a_picture_that_claims_too_many_pixels(tmp_path: Path, content: bytes) -> None:
+    """A few bytes that say 65,536 x 65,536: refused by what they say, before a canvas is laid out."""
+    (tmp_path / "p.png").write_bytes(content)
+    with pytest.raises(image_decoding.Unreadable, match=r"more than \d+ million pixels"):
+        image_decoding.read(tmp_path / "p.png", Target((1, 4, 4)))
+
+
+def test_a_file_too_large_for_a_picture(tmp_path: Path) -> None:
+    """Some decoders read a file whole: one of gigabytes is not handed to any."""
+    with (tmp_path / "p.webp").open("wb") as file:
+        file.write(b"RIFF\x00\x00\x00\x00WEBPVP8 ")
+        file.truncate(image_decoding.LARGEST_FILE + 1)
+    with pytest.raises(image_decoding.Unreadable, match=r"the file has 2\.1 GB"):
+        image_decoding.look(tmp_path / "p.webp")

@@ -244,3 +244,27 @@ def test_files_of_the_system_are_no_samples(small: Path) -> None:
     (small / "train" / "cat" / ".DS_Store").write_text("x")
     (small / "train" / "cat" / "Thumbs.db").write_text("x")
     assert () == data.describe(folder(small)).warnings
+
+
+@pytest.mark.parametrize("content", [b"no picture", b""])
+def test_a_class_of_unreadable_files_is_none_for_both_readers(small: Path, content: bytes) -> None:
+    """The site does not tell of it when it joins, so the run does not know it: reading for the run does not either."""
+    for part in ("train", "test"):
+        (small / part / "owl").mkdir()
+        (small / part / "owl" / "1.png").write_bytes(content)
+    lenient = folder(small, most_bad=1.0)
+    assert ("cat", "dog") == data.describe(lenient).classes
+    read = data.load(lenient, spec())
+    assert (6, 2) == (len(read.train), len(read.test))
+    assert ("cat", "dog") == data.look_through(small).description.classes
+
+
+def test_a_class_with_one_readable_file_is_one_for_both_readers(small: Path) -> None:
+    """Then a run without it is not this site's."""
+    draw(small / "train" / "owl" / "2.png", colour=77)
+    (small / "train" / "owl" / "1.png").write_bytes(b"no picture")
+    lenient = folder(small, most_bad=1.0)
+    assert ("cat", "dog", "owl") == data.describe(lenient).classes
+    assert 7 == len(data.load(lenient, spec(classes=("cat", "dog", "owl"))).train)
+    with pytest.raises(DataError, match="has class 'owl' the run does not know"):
+        data.load(lenient, spec())

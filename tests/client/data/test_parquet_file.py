@@ -26,7 +26,7 @@ def test_types_that_text_has_no_form_for(tmp_path: Path) -> None:
 def test_a_cell_of_another_type_is_named_by_its_place(tmp_path: Path) -> None:
     """And not shown."""
     path = write_rows(tmp_path / "t.parquet", [{"a": ["secret"]}])
-    with pytest.raises(Unreadable, match="row 1: the cell in column 'a' is neither") as error:
+    with pytest.raises(Unreadable, match="the column 'a' holds lists") as error:
         list(parquet_file.read(path, ["a"], most=9))
     assert "secret" not in str(error.value)
 
@@ -37,3 +37,27 @@ def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: py
     with pytest.raises(DataError) as error:
         RecordFile(tmp_path / "train.parquet")
     assert "pip install 'pfl-net[parquet]'" in error.value.advice
+
+
+def test_one_long_cell_that_stands_in_every_row(tmp_path: Path) -> None:
+    """A few hundred bytes that would become gigabytes: the cell is looked at before it is copied."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    long = arrow.DictionaryArray.from_arrays(
+        arrow.array([0] * 4096, arrow.int32()), arrow.array(["z" * 3_000_000])
+    )
+    parquet.write_table(arrow.table({"label": long}), tmp_path / "t.parquet", compression="zstd")
+    assert (tmp_path / "t.parquet").stat().st_size < 10_000
+    with pytest.raises(Unreadable, match="a cell in column 'label' has more than"):
+        list(parquet_file.read(tmp_path / "t.parquet", ["label"], most=4096))
+
+
+def test_what_a_file_claims_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size unpacked, and its rows."""
+    path = write_rows(tmp_path / "t.parquet", [{"a": 1}] * 300)
+    monkeypatch.setattr(parquet_file, "MOST_ROWS", 299)
+    with pytest.raises(Unreadable, match="it says that it has 300 rows; at most 299"):
+        parquet_file.name_columns(path)
+    monkeypatch.setattr(parquet_file, "SMALL", 9)
+    monkeypatch.setattr(parquet_file, "MOST_EXPANDED", 0)
+    with pytest.raises(Unreadable, match="would become"):
+        parquet_file.name_columns(path)

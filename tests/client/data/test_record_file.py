@@ -127,3 +127,32 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch:
 
     with pytest.raises(DataError, match="more than 10 letters"):
         list(RecordFile(path).read())
+
+
+@pytest.mark.parametrize("open_end", ['"', '"a\n","b', "x" * 99], ids=["one cell", "many cells", "a line"])
+def test_a_row_without_end(open_end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotation marks join lines to one row: it is bounded as a line is."""
+    monkeypatch.setattr("pfl_client.data.record_file.LONGEST_LINE", 4096)
+    path = tmp_path / "t.csv"
+    path.write_text("age,sex\n1,f\n" + '"a\n",' * 2000 + open_end)
+    with pytest.raises(DataError, match="more than 4096 letters"):
+        list(RecordFile(path).read())
+
+
+def test_long_rows_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block is bounded by its letters too."""
+    monkeypatch.setattr("pfl_client.data.record_file.BLOCK_LETTERS", 100)
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + f"{'x' * 30},{'y' * 30}\n" * 5)
+    assert [(1, 2), (3, 4), (5,)] == [block.places for block in RecordFile(path).read()]
+
+
+def test_half_a_sign_in_json(tmp_path: Path) -> None:
+    """JSON can name what no file can hold: it is told by its place, in a cell and in a name."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": "\\ud800"}\n')
+    with pytest.raises(DataError, match="line 1: the cell in column 'a' holds half a sign"):
+        list(RecordFile(path).read())
+    path.write_text('{"\\ud800": 1}\n')
+    with pytest.raises(DataError, match="a name that holds half a sign"):
+        RecordFile(path)
