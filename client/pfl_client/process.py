@@ -23,6 +23,7 @@ from pfl_client.connection.link import NotAdmitted, Traffic
 from pfl_client.daemon.exporter import HealthServer, SiteMetrics, Surroundings
 from pfl_client.daemon.loop import Daemon
 from pfl_client.daemon.newcomer import Newcomer
+from pfl_client.daemon.run_door import ADVICE
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.onboarding import preflight
 from pfl_client.onboarding.admission import Admission, Admitted, find_data
@@ -31,7 +32,16 @@ from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.settings import ClientSettings
 from pfl_client.trainer_process.api import DataFolder, TrainerLost
 from pfl_client.trainer_process.process import Share, TrainerProcess
-from pfl_common.errors import DataError, PflError, Refused, RunFailed, StateError, Unavailable, UserError
+from pfl_common.errors import (
+    DataError,
+    Distrusted,
+    PflError,
+    Refused,
+    RunFailed,
+    StateError,
+    Unavailable,
+    UserError,
+)
 from pfl_common.files import private
 from pfl_common.files.full import is_full
 from pfl_common.identity import IdentityError, Keyring, discovery
@@ -70,6 +80,8 @@ class Site:
             return await story if story.done() else None
         except NotAdmitted as refusal:
             raise _in_words(refusal) from None
+        except Refused as refused:
+            raise _not_understood(refused) from None
         except UserError as error:
             raise await self._reconsider(error) from None
         except OSError as error:
@@ -257,6 +269,15 @@ def _lacks_room(error: OSError, folder: Path) -> Exception:
         f"no room is left on the disk of {folder}",
         expected="room for the site's keys, the model and one upload",
         advice="make room, or name another folder with --state, then start pfl-client again",
+    )
+
+
+def _not_understood(refused: Refused) -> Distrusted:
+    """One side did not take what the other said, and trying again would not help."""
+    return Distrusted(
+        f"site and coordinator do not understand each other: {refused}",
+        expected="calls and answers of one release",
+        advice=ADVICE,
     )
 
 

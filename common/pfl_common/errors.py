@@ -6,6 +6,7 @@ PflError
 │   ├── DataError      the data folder or what lies in it
 │   ├── TooFewSamples  a site has too few training samples for what the method does
 │   ├── StateError     the state folder: of another run, damaged, in use, full
+│   ├── Distrusted     the other side said what no program of ours would say
 │   ├── IdentityError  a name, a key, a certificate, an invitation, or a private file
 │   └── Unavailable    what is needed is not there now and may come by itself: worth another try
 ├── Refused            a peer sent something we do not take; carries a code from a fixed list
@@ -61,6 +62,10 @@ class StateError(UserError):
     """The state folder cannot be used as it is."""
 
     exit_code = exit_codes.STATE_FOLDER
+
+
+class Distrusted(UserError):
+    """The other side says what no program of ours would say: of another release, damaged, or not to be trusted."""
 
 
 class IdentityError(UserError):

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar, cast
 
 import grpc
 import structlog
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from pfl_client.connection.link import CALLS, NotAdmitted, Traffic, Unreachable
@@ -165,7 +165,7 @@ class Line:
         self.traffic.carry("down", len(said) + len(word), parcel=convert.weigh_parcel(said, answer))
         if self.signer is not None and signed is not None:
             self.signer.check(name, asked=signed, body=said, signature=word)
-        return answer.FromString(said)
+        return _read(name, said, answer)
 
     def sign(self, call: str, body: bytes) -> Metadata:
         """The metadata of a call that is a stream."""
@@ -245,6 +245,16 @@ class Line:
                 advice="compare the port with the join file, and the two versions",
             )
         return None
+
+
+def _read(call: str, said: bytes, answer: type[Answer]) -> Answer:
+    try:
+        return answer.FromString(said)
+    except DecodeError:
+        raise Refused(
+            "bad_request",
+            f"an answer to {call} that cannot be read; expected one of this release: compare the versions",
+        ) from None
 
 
 def _say_why(code: grpc.StatusCode, details: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Self
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from pfl_client.connection.channel import Answer, Line, Patience, open_channel
-from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
@@ -43,13 +42,7 @@ class OperatorLink:
         await self._ask("Stop", pb.StopRequest(), pb.Done)
 
     async def _ask(self, call: str, request: Message, answer: type[Answer]) -> Answer:
-        try:
-            return await self._line.ask(f"{convert.OPERATOR}/{call}", request, answer, seconds=self._seconds)
-        except DecodeError:
-            words = (
-                f"an answer to {call} that cannot be read; expected one of this release: compare the versions"
-            )
-            raise Refused("bad_request", words) from None
+        return await self._line.ask(f"{convert.OPERATOR}/{call}", request, answer, seconds=self._seconds)
 
 
 def _no_check() -> None:

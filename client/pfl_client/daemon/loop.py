@@ -18,6 +18,7 @@ from pfl_client.daemon.fetching import Fetching
 from pfl_client.daemon.heartbeat import Heart
 from pfl_client.daemon.progress import SiteProgress, tell_joined
 from pfl_client.daemon.retry import Retry
+from pfl_client.daemon.run_door import hear_run
 from pfl_client.daemon.run_summary import tell_end, tell_hindrances
 from pfl_client.daemon.site_data import SiteData
 from pfl_client.daemon.status import Watch
@@ -74,7 +75,9 @@ class Daemon:
             description = await self._data.describe(self._bench, self._envelopes, self._retry)
             while over is None:
                 joined = await self._join(description)
-                over = await self._take_part(joined, RunSpec.from_json(joined.spec))
+                over = await self._take_part(joined, hear_run(joined))
+                if over is None:
+                    await self._retry.calm(0.0)
             return over
         finally:
             # A goodbye is a courtesy: a coordinator that does not hear it in time notices the silence.
@@ -131,13 +134,16 @@ class Daemon:
         # A site that rests only looks whether there is another run.
         self.watch.doing = "over" if self.watch.doing == "over" else "joining"
         while not isinstance(joined, Joined):
+            asked = clock()
             try:
                 joined = await self._retry.until_answered(partial(self._link.join, description))
                 self.watch.doing = "joining"
-                if isinstance(joined, Gathering) and joined.sums and description.moments is None:
+                if self._lacks_sums(joined, description):
                     description = await self._data.sum_up(self._bench, self._envelopes, self._retry)
                     continue
                 said = tell_hindrances(joined, said)
+                if not isinstance(joined, Joined):
+                    await self._retry.calm(clock() - asked)
                 if joined is None and clock() - told >= SAY_WAITING_SECONDS:
                     log.info("let in, waiting for the run to begin")
                     told = clock()
@@ -149,6 +155,11 @@ class Daemon:
                 self.watch.doing, failed = "over", True
                 await asyncio.sleep(self._retry.longest)
         return joined
+
+    def _lacks_sums(self, joined: Joined | Gathering | None, description: Description) -> bool:
+        """Whether the coordinator waits for sums over the pictures; they are made once, however often it asks."""
+        asked = isinstance(joined, Gathering) and joined.sums
+        return asked and description.moments is None and not self._data.folder.sums
 
     async def _enter(self, folder: RunFolder, spec: RunSpec, joined: Joined, *, key: str) -> None:
         """Get everything ready for the first task, or for the one with this key."""
@@ -186,10 +197,13 @@ class Daemon:
                 return answer.key if answer else OPENING
 
     async def _ask_for_work(self, folder: RunFolder) -> Assignment | Over:
-        answer = None
+        answer, clock = None, asyncio.get_running_loop().time
         with self.watch.phase("wait"):
             while answer is None:
+                asked = clock()
                 answer = await self._retry.until_answered(lambda: self._link.next_task(*folder.marks()))
+                if answer is None:
+                    await self._retry.calm(clock() - asked)
         return answer
 
     async def _take(self, folder: RunFolder, assignment: Assignment) -> None:
@@ -202,7 +216,9 @@ class Daemon:
             ours, theirs = {"this_site_was_at_round": newest}, {"goes_on_from_round": task.since}
             log.warning("the coordinator was brought back from an older copy", **ours, **theirs)
         try:
-            if not folder.has_answer(assignment.key, task):
+            if folder.has_answer(assignment.key, task):
+                await self._retry.calm(0.0)
+            else:
                 await self._work(folder, assignment)
             await self._answer(folder, assignment)
             self.progress.end(task, folder.measurements.report(assignment.key))

@@ -16,6 +16,7 @@ from pfl_client.connection.link import Link, Traffic
 from pfl_client.daemon.fetching import Fetching
 from pfl_client.daemon.progress import AFTER, BEFORE, SiteProgress
 from pfl_client.daemon.retry import Retry
+from pfl_client.daemon.run_door import hear_run
 from pfl_client.daemon.site_data import SiteData
 from pfl_client.daemon.status import Watch
 from pfl_client.envelopes import Envelopes
@@ -93,7 +94,7 @@ class Newcomer:
 
     async def _take(self, visited: Visited) -> None:
         """Everything after the answer: the first model, the state, the fit, the model in service."""
-        joined, last, spec = visited.joined, visited.last, RunSpec.from_json(visited.joined.spec)
+        joined, last, spec = visited.joined, visited.last, hear_run(visited.joined)
         _check_kind(last)
         plugins.check_pinned(spec)
         self._envelopes.meet(joined.card)

@@ -21,6 +21,12 @@ Answer = TypeVar("Answer")
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
+SHORTEST_PAUSE = 0.05
+"""However short a lease a coordinator names."""
+QUICK_SECONDS, MOST_QUICK = 0.2, 20
+"""A coordinator holds a call that brings nothing. One that answers so quickly, so many times in a row, would keep its
+sites asking all the time: from then on they pause, longer each time.
+"""
 SAY_AGAIN_SECONDS = 60.0
 """How often a coordinator that is away for long is worth a line."""
 
@@ -33,11 +39,12 @@ class Retry:
         self._watch, self._state = watch, state
         self.longest = LONGEST_PAUSE
         self._in_vain = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._calm, self._quick = BackOff(FIRST_PAUSE, LONGEST_PAUSE), 0
 
     def fit(self, lease_seconds: float) -> None:
         """Limit pauses to half a lease."""
         # A restarted coordinator waits a lease's time for its sites: none of them may sleep through it.
-        self.longest = self._in_vain.longest = min(LONGEST_PAUSE, lease_seconds / 2)
+        self.longest = self._in_vain.longest = max(SHORTEST_PAUSE, min(LONGEST_PAUSE, lease_seconds / 2))
 
     async def pause_in_vain(self) -> None:
         """Pause after a task that failed, longer each time: a round that keeps failing is not retried at once."""
@@ -47,6 +54,16 @@ class Retry:
     def went_well(self) -> None:
         """A task is done: after the next that fails the pause is the first one again."""
         self._in_vain.begin_again()
+
+    async def calm(self, took: float) -> None:
+        """After an answer that brought nothing and took so many seconds: pause, if too many came at once."""
+        if took >= QUICK_SECONDS:
+            self._quick = 0
+            self._calm.begin_again()
+            return
+        self._quick += 1
+        if self._quick > MOST_QUICK:
+            await asyncio.sleep(self._calm.take())
 
     async def until_answered(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call until the coordinator answers: a line that is down is no reason to give up, only to wait longer."""

@@ -21,6 +21,7 @@ from pfl_client.trainer_process.task_errors import Tampered, disk_full
 from pfl_common.errors import Refused
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
+from pfl_common.spec.manifest import Manifest, full_size
 from pfl_common.spec.messages import Assignment, Blob, Seal
 from pfl_common.spec.run import Header
 
@@ -82,6 +83,16 @@ class Downloads:
     def opened_size(self, blob: Blob) -> int:
         """The bytes of its content."""
         return self._envelopes.plain(blob.size)
+
+    def check_size(self, blob: Blob, manifest: Manifest) -> None:
+        """Refuse a download that says it is larger than all its tensors: no room is made, or waited for, on its word."""
+        size, most = self.opened_size(blob), full_size(manifest)
+        if size > most:
+            raise Tampered(
+                f"a download would have {size} bytes, and its tensors have {most}",
+                expected="no more than the run's own tensors",
+                advice="tell the operator: this coordinator is not to be trusted, or of another release",
+            )
 
     def lacking(self, blob: Blob) -> int:
         """The bytes still to be fetched."""

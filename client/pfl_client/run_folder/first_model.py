@@ -29,7 +29,9 @@ class FirstModel:
         """Verify who sent it, before its first byte; None: it is here already."""
         if self.file.exists() and self._note.exists() and self._note.read_bytes() == _note_of(joined):
             return None
-        return self._downloads.accept(header_of_init(self._spec), joined.init, joined.seal)
+        letter = self._downloads.accept(header_of_init(self._spec), joined.init, joined.seal)
+        self._downloads.check_size(joined.init, self._spec.init_manifest)
+        return letter
 
     def check_room(self, joined: Joined) -> None:
         """Refuse to begin what the model, as it comes and opened, has no room for."""

@@ -105,6 +105,7 @@ class RunFolder:
                 advice="tell the operator: something between coordinator and site mixes parcels up",
             )
         letter = self.downloads.accept(said, assignment.blob, assignment.seal)
+        self.downloads.check_size(assignment.blob, self._spec.manifest(task.kind, task.phase, "down"))
         # Another task is asked for: what went up for the last one has been counted, or never will be.
         self._outbox.sweep({assignment.key})
         self.downloads.keep_word(assignment)

@@ -28,6 +28,7 @@ from pfl_common.learning.pixels import Pixels
 from pfl_common.models import Backbone
 from pfl_common.randomness import generators
 from pfl_common.spec.run import ClientId, Json, RunSpec, Task
+from pfl_common.spec.run_bounds import MOST_BATCH, MOST_EPOCHS
 from pfl_common.tensors.state import Kept, State, load_into
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Up, Weighted
@@ -53,9 +54,9 @@ Momentum: TypeAlias = Annotated[float, Field(ge=0, lt=1), Why("from 1 on old ste
 class Settings:
     """The settings of every method; a method's Config adds its own symbols and defaults."""
 
-    epochs: Annotated[int, Field(ge=1, le=1_000_000), Why("a round without a pass trains nothing")] = 1
+    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS), Why("a round without a pass trains nothing")] = 1
     """E: passes over the site's training data in one round."""
-    batch: Annotated[int, Field(ge=1, le=65_536), Why("a step holds all its samples in memory")] = 32
+    batch: Annotated[int, Field(ge=1, le=MOST_BATCH), Why("a step holds all its samples in memory")] = 32
     """B: samples in one step."""
     lr: Annotated[float, Field(gt=0, le=1_000_000), Why("0 learns nothing, 1 is a large step")] = 0.1
     """eta: step size of SGD. One value for all methods, with which each learns small pictures in 30 rounds; what a

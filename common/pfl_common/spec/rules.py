@@ -10,9 +10,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import Field as RuleField
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast  # Any: a rule's value may be of any type
+from functools import cache
+from typing import (  # Any: a rule's value may be of any type
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_type_hints,
+)
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from pfl_common.spec.participation import Participation
 
@@ -164,3 +173,25 @@ def leave_out_unsaid(plain: Mapping[str, Any], kind: type[RoundRules] = RoundRul
     """
     unsaid = {one.name: one.default for one in fields(kind) if one.name not in ALWAYS_WRITTEN}
     return {name: value for name, value in plain.items() if name not in unsaid or value != unsaid[name]}
+
+
+def find_out_of_bounds(rules: RoundRules) -> tuple[str, object, str] | None:
+    """The first rule that has a value nobody could have asked for: its name, the value, what was expected."""
+    for name, bounded in _bounds().items():
+        value = getattr(rules, name)
+        try:
+            bounded.validate_python(value)
+        except ValidationError as error:
+            expected = error.errors(include_url=False)[0]["msg"]
+            return name, value, expected.removeprefix("Input should be ").removeprefix("Value error, ")
+    return None
+
+
+@cache
+def _bounds() -> Mapping[str, TypeAdapter[Any]]:
+    hints = get_type_hints(RoundRules, include_extras=True)
+    return {one.name: TypeAdapter(_bounded(hints[one.name], terms_of(one))) for one in fields(RoundRules)}
+
+
+def _bounded(kind: Any, terms: Terms) -> Any:
+    return kind if terms.check is None else Annotated[kind, terms.check]
