@@ -85,7 +85,7 @@ class Downloads:
         return self._envelopes.plain(blob.size)
 
     def check_size(self, blob: Blob, manifest: Manifest) -> None:
-        """Refuse a download that says it is larger than all its tensors: no room is made, or waited for, on its word."""
+        """Refuse a download that says it is larger than all its tensors, before room is made, or waited for."""
         size, most = self.opened_size(blob), full_size(manifest)
         if size > most:
             raise Tampered(

@@ -27,6 +27,9 @@ from pfl_common.files.recycler import Blanks
 from pfl_common.spec.messages import Assignment, Mark, Offer, Receipt, header_down, header_up
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task, parcel_key
 
+MOST_ATTEMPTS = 10_000
+"""Of one round: a coordinator gives a run up long before, unless it is started again and again."""
+
 
 class RunFolder:
     """Opened when the run admits the site, closed when the run is over."""
@@ -96,6 +99,7 @@ class RunFolder:
     def letter(self, assignment: Assignment) -> Letter:
         """Who vouches for a download, checked before its first byte: it must be for this task and this site."""
         task, said = assignment.task, assignment.header
+        self._check_task(task)
         known = parcel_key(task.kind, task.phase, "down") in self._spec.manifests
         header = header_down(self._spec, task, state=said.state) if known else None
         if header is None or said != replace(header, groups=said.groups):
@@ -110,6 +114,15 @@ class RunFolder:
         self._outbox.sweep({assignment.key})
         self.downloads.keep_word(assignment)
         return letter
+
+    def _check_task(self, task: Task) -> None:
+        """The specification said how many rounds there are: that many this site trains, and no others."""
+        if task.round > self._spec.rounds or task.attempt > MOST_ATTEMPTS:
+            raise Tampered(
+                f"the coordinator gives the task {task.key} in a run of {self._spec.rounds} rounds",
+                expected=f"rounds of the run, each tried at most {MOST_ATTEMPTS} times",
+                advice="tell the operator: this coordinator is not to be trusted, or of another release",
+            )
 
     def job(self, assignment: Assignment, down: Parcel) -> Job:
         """The trainer's input for the task."""

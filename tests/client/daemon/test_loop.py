@@ -45,7 +45,7 @@ from pfl_deploy.simulation.loopback import OpenEnvelopes
 
 SITE = "hospital-a"
 DESCRIPTION = Description((1, 4, 4), ("a", "b"), 8, warnings=("something is odd",))
-MANIFEST = (Entry("encoder.weight", "float32", (1,)),)
+MANIFEST = (Entry("encoder.weight", "float32", (2,)),)
 SCORES: Scores = {"pre/test/combined": [3.0, 4.0, 0.75, 0.5625, 0.5]}
 TOLD: Scores = {"told/loss": [1.0, 1.0, 1.0]}
 BYTES = b"download"
@@ -53,7 +53,7 @@ FINISHED = Over("finished")
 
 
 def pin(run: str = "run-1") -> RunSpec:
-    """A run whose parcels have one tensor."""
+    """A run whose parcels have one tensor, as long as the bytes of a download here."""
     manifests = {f"{kind}/train/down": MANIFEST for kind in Kind} | {
         "init": MANIFEST,
         "train/train/up": MANIFEST,
