@@ -8,8 +8,10 @@ import grpc
 import pytest
 from grpc import aio
 
+from pfl_client.connection import channel
 from pfl_client.connection.channel import Line, open_channel
 from pfl_client.connection.link import Unreachable
+from pfl_common.errors import Refused
 from pfl_common.wire import coordinator_pb2 as wire
 
 LAST = "failed to connect to all addresses; last error: UNKNOWN: ipv4:192.0.2.1:7443: "
@@ -35,8 +37,8 @@ UNAVAILABLE, LATE = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEED
 )
 async def test_why_nobody_answers_is_said_in_words(code: grpc.StatusCode, details: str, words: str) -> None:
     """What is known is said in words; the rest is handed on, without what says nothing."""
-    async with aio.insecure_channel("pfl.invalid:7443") as channel:
-        line = Line(channel, "pfl.invalid:7443", lambda: None)
+    async with aio.insecure_channel("pfl.invalid:7443") as dialled:
+        line = Line(dialled, "pfl.invalid:7443", lambda: None)
         nothing = aio.Metadata()
         why = line.explain(aio.AioRpcError(code, nothing, nothing, details=details))
     assert isinstance(why, Unreachable)
@@ -51,7 +53,15 @@ async def test_a_port_where_nothing_listens() -> None:
         # Bound and not listening: nobody else can take this port while we dial it.
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
-        async with open_channel(address, grpc.ssl_channel_credentials()) as channel:
-            line = Line(channel, address, lambda: None)
+        async with open_channel(address, grpc.ssl_channel_credentials()) as dialled:
+            line = Line(dialled, address, lambda: None)
             with pytest.raises(Unreachable, match=r"connection refused, nothing listens there$"):
                 await line.ask("pfl.Desk/Renew", wire.RenewRequest(), wire.RenewAnswer, seconds=20)
+
+
+def test_an_answer_that_is_no_message() -> None:
+    """Bytes that are nothing of ours end in words, and not in the decoder's traceback."""
+    with pytest.raises(Refused) as refused:
+        channel._read("Join", b"\xff" * 9, wire.JoinAnswer)
+    assert "bad_request" == refused.value.code
+    assert "compare the versions" in refused.value.words

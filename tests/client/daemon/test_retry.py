@@ -88,3 +88,24 @@ async def test_pauses_after_tasks_that_failed(site: Retry, pauses: list[float]) 
     site.went_well()
     await site.pause_in_vain()
     assert ([0.5, 1.0, 2.0, 2.0, 0.5], "waiting") == (pauses, site._watch.doing)
+
+
+async def test_answers_that_come_at_once_and_bring_nothing(site: Retry, pauses: list[float]) -> None:
+    """A few are nothing odd; after many in a row the site pauses, longer each time, until one took its time."""
+    for _ in range(retry.MOST_QUICK):
+        await site.calm(0.0)
+    assert [] == pauses
+    for _ in range(3):
+        await site.calm(0.0)
+    assert 3 == len(pauses)
+    assert retry.FIRST_PAUSE <= pauses[0] < pauses[1] < pauses[2]
+    await site.calm(retry.QUICK_SECONDS)
+    await site.calm(0.0)
+    assert 3 == len(pauses)
+
+
+@pytest.mark.parametrize("lease", [1e-300, 1e-9, 0.05])
+async def test_however_short_a_lease_is_a_site_does_not_spin(site: Retry, lease: float) -> None:
+    """Half of it would be no pause at all."""
+    site.fit(lease)
+    assert site.longest >= retry.SHORTEST_PAUSE

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.run_folder.folder import RunFolder
+from pfl_client.run_folder.folder import MOST_ATTEMPTS, RunFolder
 from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_client.trainer_process.api import Done, Measured
+from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common.errors import StateError
-from pfl_common.spec.messages import Mark
+from pfl_common.spec.messages import Blob, Joined, Mark, header_down
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from tests.client.daemon.test_loop import SITE, assign, pin
@@ -104,4 +105,30 @@ def test_the_best_model_is_for_runs_that_keep_it(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, pin(), SITE, envelopes=OpenEnvelopes())
     assert None is folder.job(assign(), b"").best
     assert not (tmp_path / "best").exists()
+    folder.close()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"round": 4}, {"round": 10**9}, {"attempt": MOST_ATTEMPTS + 1}],
+    ids=["next", "far", "attempts"],
+)
+def test_a_task_beyond_the_runs_rounds(tmp_path: Path, changed: dict[str, int]) -> None:
+    """The specification said three: no more are trained, whatever the coordinator asks for."""
+    folder, honest = live(tmp_path), assign(number=3)
+    folder.letter(honest)
+    task = replace(honest.task, **changed)
+    with pytest.raises(Tampered, match="in a run of 3 rounds"):
+        folder.letter(replace(honest, task=task, header=header_down(pin(), task, state="hash")))
+    folder.close()
+
+
+def test_a_download_larger_than_its_tensors(tmp_path: Path) -> None:
+    """Refused by its announced size, before room is made for it, or waited for."""
+    folder, honest = live(tmp_path), assign()
+    with pytest.raises(Tampered, match="would have 1125899906842624 bytes, and its tensors have 8"):
+        folder.letter(replace(honest, blob=replace(honest.blob, size=1 << 50)))
+    joined = Joined(pin().to_json(), Blob("d" * 64, 9))
+    with pytest.raises(Tampered, match="would have 9 bytes, and its tensors have 8"):
+        folder.first_model.accept(joined)
     folder.close()

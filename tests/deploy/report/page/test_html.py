@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pfl_deploy.report.page import html
+from tests.common.support.terminal_attacks import ATTACKS, list_obeyed
 
 EVIL = "<script>&\"'"
 
@@ -48,3 +49,11 @@ def test_a_long_table_is_folded(rows: int, folded: bool, more: str) -> None:
     made = html.long_table(["site"], [["a"]] * rows, "sites")
     assert (folded, min(rows, 40)) == (made.startswith("<details>"), made.count("<td>a</td>"))
     assert (more in made) if more else ("report.json" not in made)
+
+
+def test_a_page_shows_peers_words_and_obeys_none() -> None:
+    """Names of classes stand in it: what would turn the direction of writing is shown as its number."""
+    hostile = "".join(ATTACKS.values())
+    made = html.page(hostile, [html.paragraph(hostile), html.table([hostile], [[hostile]])])
+    assert [] == list_obeyed(made)
+    assert made.count("gpj.exe") == 4
