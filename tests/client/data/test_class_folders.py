@@ -92,3 +92,13 @@ def test_patients_are_a_column_of_lists(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"groups": "patient"}')
     with pytest.raises(DataError, match="no list of pictures has such a column"):
         data.describe(folder(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["cat\x1b[2J", "safe\u202egpj", "ca\u200bt"])
+def test_the_name_of_a_class_that_a_terminal_obeys(tmp_path: Path, name: str) -> None:
+    """Refused before anybody hears of it, in words that show the folder as `ls -b` does."""
+    draw(tmp_path / "train" / name / "1.png")
+    with pytest.raises(DataError) as error:
+        list_classes(tmp_path / "train", part="train")
+    assert str(error.value).replace("\n", "").isprintable()
+    assert "ls -b" in error.value.advice

@@ -26,6 +26,7 @@ from pfl_common.spec.run import Description, Header, InputKind, Kind, Moments, T
 from pfl_common.spec.table_schema import SeenColumn
 from pfl_common.wire import convert, refusal_pb2
 from pfl_common.wire import coordinator_pb2 as pb
+from tests.common.support.terminal_attacks import ATTACKS, list_obeyed
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(0, 2**32 - 1)
@@ -198,3 +199,12 @@ def test_more_groups_than_any_method_has(groups: list[str]) -> None:
     del said.header.groups[:]
     said.header.groups.extend(group[:255] for group in groups[:64])
     assert len(groups[:64]) == len(convert.hear_offer(said).header.groups)
+
+
+@pytest.mark.parametrize("words", ATTACKS.values(), ids=ATTACKS)
+def test_a_refusals_words_are_one_printable_line(words: str) -> None:
+    """The other side may be anybody: what it says reaches logs and terminals."""
+    said = refusal_pb2.Refusal(reason="REASON_LATE", words=words.replace("\ud800", "\x1b"))
+    heard = convert.hear_refusal(said.SerializeToString())
+    assert ("late", []) == (heard.code, list_obeyed(heard.words))
+    assert len(heard.words.splitlines()) == 1
