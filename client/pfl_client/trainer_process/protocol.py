@@ -186,12 +186,13 @@ class Arrival:
             if not hmac.compare_digest(self._head[0], self._secret):
                 raise Garbled("a message without this launch's secret")
             if len(self._head) == _HEAD:
-                self._make_room(int.from_bytes(self._head[2], "big"))
+                self._make_room(self._head[2])
             return
         end = self._filled + len(frame)
         if end > len(self._body):
             raise Garbled("a message with more beside it than it said")
-        self._body[self._filled : end] = frame.buffer
+        if len(frame):
+            self._body[self._filled : end] = frame.buffer
         self._filled = end
 
     def read(self) -> tuple[Letter, memoryview]:
@@ -203,7 +204,10 @@ class Arrival:
         except ValidationError as error:
             raise Garbled(f"a letter that cannot be read: {error.error_count()} errors") from None
 
-    def _make_room(self, size: int) -> None:
+    def _make_room(self, said: bytes) -> None:
+        if len(said) != _SIZE:
+            raise Garbled(f"a size of {len(said)} bytes; expected {_SIZE}")
+        size = int.from_bytes(said, "big")
         if size > PARCEL_LIMIT:
             raise Garbled(f"a message of {size} bytes; at most {PARCEL_LIMIT}")
         if size:

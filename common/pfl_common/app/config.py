@@ -281,8 +281,13 @@ def _read_toml(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        return {name.replace("-", "_"): value for name, value in tomllib.loads(file.read_text()).items()}
+        said = tomllib.loads(file.read_text(encoding="utf-8"))
+        return {name.replace("-", "_"): value for name, value in said.items()}
     except OSError as error:
         raise SettingError(f"--config {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingError(f"--config {file} is not TOML: it is not written in UTF-8") from None
+    except RecursionError:
+        raise SettingError(f"--config {file} is not TOML: it is nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"--config {file} is not TOML: {error}") from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NoReturn
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -57,7 +57,7 @@ class EnvelopeKeys:
         """Read both keys; `where` names the file in the error."""
         try:
             found = [load_pem_private_key(part + _PEM_END, None) for part in pem.split(_PEM_END)[:-1]]
-        except ValueError:
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             found = []
         match found:
             case [Ed25519PrivateKey() as signing, X25519PrivateKey() as receiving]:

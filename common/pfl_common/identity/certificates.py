@@ -71,13 +71,23 @@ def load_key(pem: bytes, *, where: str) -> ec.EllipticCurvePrivateKey:
 def load_certificates(pem: bytes, *, where: str) -> list[x509.Certificate]:
     """Read one or more certificates; `where` names their source in the error."""
     try:
-        return x509.load_pem_x509_certificates(pem)
-    except (ValueError, x509.InvalidVersion):
+        found = x509.load_pem_x509_certificates(pem)
+        for certificate in found:
+            _read_whole(certificate)
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension):
         raise IdentityError(
             f"{where} holds no readable certificate",
             expected="a certificate in PEM form",
             advice="restore the file from its source and try again",
         ) from None
+    return found
+
+
+def _read_whole(certificate: x509.Certificate) -> None:
+    """The library reads a part when it is asked for: here, where its errors are expected, rather than later."""
+    for part in ("subject", "issuer", "extensions", "not_valid_before_utc", "not_valid_after_utc"):
+        getattr(certificate, part)
+    certificate.public_key()
 
 
 def load_request(csr_pem: bytes) -> x509.CertificateSigningRequest:

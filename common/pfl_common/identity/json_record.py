@@ -55,7 +55,10 @@ class Record:
             raise Unreadable(f"no time '{name}'") from None
         if moment.tzinfo is None:
             raise Unreadable(f"no time zone in '{name}'")
-        return moment.astimezone(UTC)
+        try:
+            return moment.astimezone(UTC)
+        except OverflowError:
+            raise Unreadable(f"a time beyond all calendars in '{name}'") from None
 
 
 def dump(fields: dict[str, object]) -> bytes:

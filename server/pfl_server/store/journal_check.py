@@ -66,6 +66,6 @@ def _find_no_json(db: sqlite3.Connection) -> str:
 def _is_json(value: object) -> bool:
     try:
         json.loads(str(value))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

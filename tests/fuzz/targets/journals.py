@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from pfl_client.run_folder.audit import Book, Head
-from pfl_client.run_folder.vault_generations import read_pointer_of
+from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_common.errors import StateError
 from pfl_server.decisions.sampling import Draw
 from pfl_server.store.journal import Journal
@@ -55,15 +55,13 @@ def check_rows(content: bytes) -> None:
     assert find_damage(place).isprintable()
 
 
-@target(
-    "vault_pointer",
-    StateError,
-    OSError,
-    seeds=lambda: [b'{"owner": {"run": "r", "spec": "s", "site": "a"}, "kept": []}'],
-)
+OWNER = Owner("r", "s", "a")
+
+
+@target("vault_pointer", StateError, seeds=lambda: [b'{"owner":{"run":"r","spec":"s","site":"a"},"kept":[]}'])
 def read_vault(content: bytes) -> None:
-    """The file that says what a site's vault holds."""
-    read_pointer_of(as_file(content, "vault/vault.json").parent)
+    """The file that says what a site's vault holds: damaged, it is said so when the vault is opened."""
+    Vault(as_file(content, "vault/vault.json").parent, OWNER).close()
 
 
 @target("audit", StateError, seeds=lambda: [b'{"kind": "update", "bytes": 3, "before": "ab"}\n', b"ab 3\n"])
