@@ -69,12 +69,17 @@ def show_fault(kind: type[BaseException], fault: BaseException, trace: Traceback
     sys.stderr.write(printable("".join(traceback.format_exception(kind, fault, trace)), keep="\n"))
 
 
+def _set_in(text: str) -> str:
+    """An error's lines: all but the first are set in, so that none of a peer's words looks like a line of the log."""
+    first, *others = text.split("\n")
+    return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in others)])
+
+
 def run(program: str, command: typer.Typer) -> None:
     """Run a command; a wrong word, or what it raises on purpose, is printed without a traceback."""
     # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     keep_frames_warm()
-    sys.excepthook = show_fault
     try:
         code = command(standalone_mode=False, prog_name=program)
     except WrongUsage as wrong:
@@ -83,14 +88,18 @@ def run(program: str, command: typer.Typer) -> None:
         raise SystemExit(exit_codes.INTERRUPTED) from None
     except PflError as raised:
         error = raised
+    except Exception:
+        # Set last: the library for command lines has set one of its own.
+        sys.excepthook = show_fault
+        raise
     else:
         # Left early with a code of its own; what a command returns is no code.
         raise SystemExit(code if isinstance(code, int) else exit_codes.DONE)
     # Loaded for words that are hardly ever said: it weighs megabytes in a daemon that runs for months.
     from pfl_common.app.terminal import console
 
-    console(stderr=True).print(f"{program}: {error}", markup=False)
+    console(stderr=True).print(_set_in(f"{program}: {error}"))
     # Standard error may go to a log file, which other people read: names of data files are for a terminal.
     if sys.stderr.isatty() and (file := getattr(error, "file", "")):
-        console(stderr=True).print(f"  the file: {file}", markup=False)
+        console(stderr=True).print(f"  the file: {file}")
     raise SystemExit(getattr(error, "exit_code", exit_codes.FAULT)) from None

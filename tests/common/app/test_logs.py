@@ -215,3 +215,5 @@ def test_a_program_ends_in_words_that_no_terminal_obeys(way: str, code: int) -> 
     assert code == done.returncode
     assert [] == list_obeyed(said)
     assert 3 <= said.count("gpj.exe")
+    # Its own two lines have a moment in front; the one that a peer has written has none in the first column.
+    assert 1 == len([line for line in said.splitlines() if re.match(r"\d{4}-\d\d-\d\dT", line)])
