@@ -37,6 +37,12 @@ def printable(text: str, *, keep: str = "") -> str:
     return _ODD.sub(show, text)
 
 
+def set_in(text: str) -> str:
+    """A text of several lines, all but the first set in, so that none of a peer's words looks like a line of a log."""
+    first, *others = printable(text.rstrip("\n"), keep="\n").split("\n")
+    return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in others)])
+
+
 def _is_obeyed(text: str, place: int) -> bool:
     sign = text[place]
     if sign in _BLANK_LETTERS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl_common.printable import is_printable, printable
+from pfl_common.printable import is_printable, printable, set_in
 from tests.common.support.terminal_attacks import ATTACKS, list_obeyed
 
 
@@ -46,3 +46,8 @@ def test_a_joiner_where_nothing_is_joined(words: str) -> None:
 def test_some_signs_are_kept_when_asked() -> None:
     """An error has lines; nothing else in it is obeyed."""
     assert "a\nb\\x1bc" == printable("a\nb\x1bc", keep="\n")
+
+
+def test_lines_of_an_error_are_set_in() -> None:
+    """None but the first can look like a line of a log."""
+    assert "a\n  b\n  c\\x1b\n   d" == set_in("a\nb\n  c\x1b\n   d\n")

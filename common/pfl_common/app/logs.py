@@ -12,7 +12,7 @@ from typing import Literal, TextIO, cast
 
 from pfl_common.app.terminal import takes_colours
 from pfl_common.errors import SettingError, nearest
-from pfl_common.printable import printable
+from pfl_common.printable import printable, set_in
 
 # structlog loads rich and pygments for coloured tracebacks, which no log of ours shows: 3 MB of an idle site daemon.
 _modules = cast("dict[str, ModuleType | None]", sys.modules)
@@ -177,17 +177,12 @@ def _show_signs(logger: object, method: str, event: structlog.typing.EventDict) 
     del logger, method  # as structlog calls it
     shown = {printable(str(name)): _clean(value) for name, value in event.items() if name != _TRACEBACK}
     if _TRACEBACK in event:
-        shown[_TRACEBACK] = clean_traceback(str(event[_TRACEBACK]))
+        shown[_TRACEBACK] = set_in(str(event[_TRACEBACK]))
     return shown
 
 
 _TRACEBACK = "exception"
 """What structlog calls the lines of a traceback."""
-
-
-def clean_traceback(text: str) -> str:
-    """Lines of a traceback; all but the first are set in, so that none of them looks like a line of the log."""
-    return printable(text, keep="\n").replace("\n", "\n  ")
 
 
 def _clean(value: object) -> object:
@@ -208,4 +203,4 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One message, its traceback below it."""
-        return clean_traceback(super().format(record))
+        return set_in(super().format(record))

@@ -17,7 +17,7 @@ import typer
 from pfl_common import exit_codes
 from pfl_common.app.usage_errors import WrongUsage, words_of
 from pfl_common.errors import PflError
-from pfl_common.printable import printable
+from pfl_common.printable import set_in
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of glibc's mallopt."""
@@ -66,13 +66,7 @@ def keep_frames_warm() -> None:
 
 def show_fault(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of a fault of ours. Its last line may repeat a peer's words."""
-    sys.stderr.write(printable("".join(traceback.format_exception(kind, fault, trace)), keep="\n"))
-
-
-def _set_in(text: str) -> str:
-    """An error's lines: all but the first are set in, so that none of a peer's words looks like a line of the log."""
-    first, *others = text.split("\n")
-    return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in others)])
+    sys.stderr.write(set_in("".join(traceback.format_exception(kind, fault, trace))) + "\n")
 
 
 def run(program: str, command: typer.Typer) -> None:
@@ -98,7 +92,7 @@ def run(program: str, command: typer.Typer) -> None:
     # Loaded for words that are hardly ever said: it weighs megabytes in a daemon that runs for months.
     from pfl_common.app.terminal import console
 
-    console(stderr=True).print(_set_in(f"{program}: {error}"))
+    console(stderr=True).print(set_in(f"{program}: {error}"))
     # Standard error may go to a log file, which other people read: names of data files are for a terminal.
     if sys.stderr.isatty() and (file := getattr(error, "file", "")):
         console(stderr=True).print(f"  the file: {file}")
