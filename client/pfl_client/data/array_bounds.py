@@ -152,9 +152,9 @@ def _check_outline(name: str, outline: Outline, there: int) -> None:
             expected="an array that is whole",
             advice="the file is cut short or made up: write it again with numpy.savez",
         )
-    if not outline.dtype.itemsize or 0 in outline.shape[1:]:
+    if outline.shape and outline.shape[0] > there:
         raise DataError(
-            f"{name} has rows without a number ({outline.dtype} {outline.shape})",
+            f"{name} has more rows than bytes ({outline.dtype} {outline.shape})",
             expected="one number or more for each sample",
             advice="check how the file was made",
         )

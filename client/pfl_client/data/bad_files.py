@@ -83,7 +83,7 @@ def nothing_readable(bad: Sequence[BadFile], folder: DataFolder) -> DataError:
     why = f": {bad[0].position}: {bad[0].why}" if bad else ""
     return DataError(
         f"none of the training files of {folder.site} is an image that can be read{why}",
-        expected="png, jpeg, tiff, webp, dicom or another common format",
+        expected=f"pictures as {', '.join(image_decoding.FORMATS)} or DICOM",
         advice="look at these files, or into the train folder",
         file=first,
     )

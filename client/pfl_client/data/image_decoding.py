@@ -222,7 +222,7 @@ def _most_pixels() -> int:
 
 
 _REASONS = {
-    "UnidentifiedImageError": f"its first bytes are of none of {', '.join(FORMATS)} and DICOM",
+    "UnidentifiedImageError": "its format is not known",
     "FileNotFoundError": "it has gone, or is a link to nothing",
     "SyntaxError": "it is damaged",
     "OSError": "it is damaged or cut short",

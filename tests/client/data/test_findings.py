@@ -74,16 +74,18 @@ def test_no_permission_is_not_no_image(broken: Path, monkeypatch: pytest.MonkeyP
     """Said as such, in its own warning; a folder without any readable file says so too."""
     opening = image_decoding.Image.open
 
-    def refuse(file: BinaryIO) -> object:
+    def refuse(file: BinaryIO, **given: object) -> object:
         if Path(file.name).name in ("0.png", NAME):
             raise PermissionError(13, "Permission denied", file.name)
-        return opening(file)
+        return opening(file, **given)
 
     monkeypatch.setattr(image_decoding.Image, "open", refuse)
     (words,) = data.describe(folder(broken, most_bad=0.3)).warnings
     places = "file 2 of train/cat; file 5 of train/cat; file 1 of train/dog"
     assert f"3 of 10 files may not be read (Permission denied) and are left out: {places}" == words
-    monkeypatch.setattr(image_decoding.Image, "open", lambda file: refuse(SimpleNamespace(name="0.png")))
+    monkeypatch.setattr(
+        image_decoding.Image, "open", lambda file, **given: refuse(SimpleNamespace(name="0.png"), **given)
+    )
     with pytest.raises(
         DataError, match="none of the training files of site-3 may be read: Permission denied"
     ):

@@ -82,7 +82,7 @@ def line(name: str, **changes: object) -> bytes:
         (line("sites", phase="asleep"), "sites.0.phase: "),
         (line("sites", warnings="odd"), "sites.0.warnings: "),
         (line("curve", accuracy=float("inf")), "curve.0.accuracy: "),
-        (line("curve", diagnostics={"\x1b[2J": "x"}), "curve.0.diagnostics. [2J: "),
+        (line("curve", diagnostics={"\x1b[2J": "x"}), "curve.0.diagnostics.\\x1b[2J: "),
         (line("events", level="whisper"), "events.0.level: "),
     ],
 )

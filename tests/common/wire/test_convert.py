@@ -21,6 +21,7 @@ from pfl_common.spec.messages import (
     Offer,
     Over,
     Receipt,
+    one_line,
 )
 from pfl_common.spec.run import Description, Header, InputKind, Kind, Moments, Task, Values
 from pfl_common.spec.table_schema import SeenColumn
@@ -39,7 +40,7 @@ directions = st.sampled_from(["down", "up"])
 headers = st.builds(Header, words, numbers, numbers, kinds, words, directions, words, words, names)
 work = st.one_of(
     st.none(),
-    st.builds(Over, st.sampled_from(["finished", "stopped", "failed"]), words),
+    st.builds(Over, st.sampled_from(["finished", "stopped", "failed"]), words.map(one_line)),
     st.builds(Assignment, tasks, headers, blobs),
 )
 anything = st.floats(allow_nan=False)
