@@ -165,7 +165,7 @@ async def test_a_real_site_shows_a_coordinators_words(
     federation.desk.join = join
     words = ["--data", tmp_path / "data", "--join", invite(federation, SITE), "--state", tmp_path / "state"]
     site = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", PROGRAM, *map(str, words), "--log-format", style),
+        *(sys.executable, "-c", PROGRAM, *map(str, words)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )

@@ -93,7 +93,14 @@ def test_a_window_is_said_for_all(tmp_path: Path) -> None:
 def _png(wide: int, high: int) -> bytes:
     """The first bytes of a picture that says it is so large."""
     said = b"IHDR" + wide.to_bytes(4, "big") + high.to_bytes(4, "big") + b"\x08\x00\x00\x00\x00"
-    return b"\x89PNG\r\n\x1a\n" + b"\x00\x00\x00\r" + said + zlib.crc32(said).to_bytes(4, "big")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + b"\x00\x00\x00\r"
+        + said
+        + zlib.crc32(said).to_bytes(4, "big")
+        + bytes(4)
+        + b"IDAT"
+    )
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
