@@ -18,6 +18,7 @@ NOT_MIRRORED = frozenset(
         "benchmarks",
         "containers_built",
         "containers_read",
+        "fuzz",
         "house",
         "kubernetes_manifests",
         "kubernetes_server",
