@@ -15,9 +15,11 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+from pfl_common.app import logs
 from tests.fuzz.mutation import LONGEST, inputs
 from tests.fuzz.target import Target, load_all
 
@@ -71,6 +73,8 @@ def _fuzz_alone(asked: argparse.Namespace) -> int:
     (name,) = asked.targets
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    logs.configure(level="critical")
+    warnings.simplefilter("ignore")
     guided = asked.engine == "atheris" or (asked.engine == "auto" and find_spec("atheris") is not None)
     if guided:
         return _fuzz_guided(name, asked)

@@ -218,12 +218,12 @@ async def test_what_a_site_found_odd_reaches_the_operator(capsys: pytest.Capture
     again = asyncio.create_task(desk.join("a", loud))
     await asyncio.sleep(0)
     (line,) = desk.status().sites
-    assert ("one [31m class", 16, 1000) == (
+    assert ("one\\x1b[31m class", 16, 1000) == (
         line.warnings[0],
         len(line.warnings),
         max(map(len, line.warnings)),
     )
-    assert 1 == capsys.readouterr().out.count("one [31m class")
+    assert 1 == capsys.readouterr().out.count("one\\x1b[31m class")
     for task in (joining, again, gathering):
         task.cancel()
     await asyncio.gather(joining, again, gathering, return_exceptions=True)
