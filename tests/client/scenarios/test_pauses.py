@@ -13,6 +13,7 @@ from pfl_client.daemon import loop as story
 from pfl_client.daemon.loop import Daemon
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import Refused
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Blob, Joined, Mark, Over
 from pfl_common.spec.run import Description, Model, RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
@@ -76,7 +77,7 @@ async def test_no_pause_outlasts_a_lease(tmp_path: Path, monkeypatch: pytest.Mon
         seed=7,
         roster=("a",),
         lease_seconds=6.0,
-        manifests={"init": ()},
+        manifests={"init": (Entry("w", "float32", (2,)),)},
     )
     daemon = Daemon(
         DataFolder(tmp_path, "a"),
@@ -137,7 +138,7 @@ async def test_a_coordinator_that_is_away_for_long_is_not_worth_a_line_a_second(
         seed=7,
         roster=("a",),
         lease_seconds=6.0,
-        manifests={"init": ()},
+        manifests={"init": (Entry("w", "float32", (2,)),)},
     )
     daemon = Daemon(
         DataFolder(tmp_path, "a"),

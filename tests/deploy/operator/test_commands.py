@@ -54,7 +54,7 @@ def test_as_json_it_is_what_the_page_reads(line: Answering) -> None:
 def test_in_words(line: Answering) -> None:
     """The same facts, read; what a terminal would obey is a space."""
     shown = speak(main, "status").out.splitlines()
-    assert ["run-1  fedavg  running  before round 1 of 9", " [2J é"] == shown[:2]
+    assert ["run-1  fedavg  running  before round 1 of 9", "\\x1b[2J é"] == shown[:2]
 
 
 @pytest.mark.parametrize("words", [["status"], ["status", "--json"], ["stop"]], ids=" ".join)
