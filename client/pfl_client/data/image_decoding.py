@@ -91,7 +91,7 @@ class Target:
 def look(path: Path) -> Look:
     """Read an image's header; its pixels are not read."""
     with _explained(), path.open("rb") as file:
-        _check_head(file)
+        _check_length(file)
         if dicom.is_dicom(file):
             head = dicom.read_head(file, most=_most_pixels())
             return Look(head.shape, windowless=head.windowless)
@@ -167,7 +167,7 @@ def _opened(path: Path, window: Window | None = None) -> Iterator[Image.Image]:
     # Given a name in place of a stream, Pillow maps an uncompressed TIFF into memory, and mixes up the rows of one that
     # EXIF turns by a quarter.
     with _explained(), path.open("rb") as file:
-        _check_head(file)
+        _check_length(file)
         if dicom.is_dicom(file):
             yield Image.fromarray(dicom.read(file, most=_most_pixels(), window=window))
             return
@@ -201,19 +201,11 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _check_head(file: BinaryIO) -> None:
-    """Refuse, before any decoder sees it, a file that is too large to hold one picture, and a canvas that WEBP's
-    decoder would lay out in memory before anybody asked how large it is. The file is left at its beginning.
-    """
+def _check_length(file: BinaryIO) -> None:
+    """Refuse, before any decoder sees it, a file that is too large to hold one picture."""
     size = os.fstat(file.fileno()).st_size
     if size > LARGEST_FILE:
         raise Unreadable(f"the file has {size / 1e9:.1f} GB; a picture has at most {LARGEST_FILE / 1e9:.1f}")
-    head = file.read(30)
-    file.seek(0)
-    if head[:4] == b"RIFF" and head[8:16] == b"WEBPVP8X":
-        wide, high = (1 + int.from_bytes(head[place : place + 3], "little") for place in (24, 27))
-        if wide * high > _most_pixels():
-            raise Unreadable(f"it has more than {_most_pixels() // 10**6} million pixels")
 
 
 def _most_pixels() -> int:

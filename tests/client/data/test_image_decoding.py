@@ -141,7 +141,7 @@ def test_the_formats_that_are_opened_are_decoded_here() -> None:
     ids=["png", "gif", "pgm", "webp"],
 )
 def test_a_picture_that_claims_too_many_pixels(tmp_path: Path, content: bytes) -> None:
-    """A few bytes that say 65,536 x 65,536: refused by what they say, before a canvas is laid out."""
+    """A few bytes that say 65,536 x 65,536: refused by what they say."""
     (tmp_path / "p.png").write_bytes(content)
     with pytest.raises(image_decoding.Unreadable, match=r"more than \d+ million pixels"):
         image_decoding.read(tmp_path / "p.png", Target((1, 4, 4)))
