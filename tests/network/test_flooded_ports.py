@@ -6,13 +6,14 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
 from grpc import aio
 
 from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.link import Unreachable
 from pfl_client.onboarding.enrolment import enrol_invited
 from pfl_common.errors import Refused
 from pfl_common.identity import Keyring
@@ -277,8 +278,12 @@ async def test_empty_frames_are_a_stall(federation: Federation) -> None:
         assert {"stalled": 1} == federation.server.meter.refusals
 
 
-async def test_a_download_that_nobody_reads(federation: Federation, raw: AsyncExitStack) -> None:
-    """So many of one site are begun and no more; each is given up when nothing of it was read for a while."""
+async def test_a_download_that_nobody_reads(
+    federation: Federation, raw: AsyncExitStack, tmp_path: Path
+) -> None:
+    """So many of one site are begun and no more. Each is given up when nothing of it was read for a while: its file is
+    closed, and the place is the site's again when its line is.
+    """
     await start_again(federation, stall_seconds=0.1)
     blob = federation.desk.lay(os.urandom(4 << 20))
     request = convert.say_fetch(blob.digest, 0)
@@ -292,4 +297,24 @@ async def test_a_download_that_nobody_reads(federation: Federation, raw: AsyncEx
             calls.append((line, call))
         over = await wait_over(calls, len(calls) - MOST_STREAMS)
         assert all(b"too_many" in words for words in over)
-        assert {"too_many": len(calls) - MOST_STREAMS} == federation.server.meter.refusals
+        refusals = federation.server.meter.refusals
+        async with asyncio.timeout(10):
+            while refusals["stalled"] < MOST_STREAMS:
+                await link.leave()
+        assert [] == [one for one in list_open_files() if one.name == blob.digest]
+        with pytest.raises(Unreachable, match="too_many"):
+            await link.fetch(blob, tmp_path / "model")
+        await line.close()
+        async with asyncio.timeout(10):
+            while federation.server._bulk._streams._taken:
+                await link.leave()
+        await link.fetch(blob, tmp_path / "model")
+
+
+def list_open_files() -> list[Path]:
+    """What this process has open; only Linux tells."""
+    found = []
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(one.readlink())
+    return found

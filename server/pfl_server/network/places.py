@@ -29,7 +29,7 @@ class Places:
         if who and self._taken[who] >= self._most:
             raise Refused("too_many", f"more than {self._most} {self._of} at once; expected: fewer")
         self._taken[who] += 1
-        context.add_done_callback(lambda _: self._give_back(who))
+        context.add_done_callback(lambda _: self._give_back(who))  # type: ignore[arg-type] # any callable, in truth
 
     def _give_back(self, who: str) -> None:
         self._taken[who] -= 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 HEAD_SECONDS = 10.0
 """From a connection, or from the answer before, to the end of a request's headers."""
@@ -30,7 +30,8 @@ class BoundedConnection(H11Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether no answer is under way."""
-        return self.cycle is None or self.cycle.response_complete
+        cycle: RequestResponseCycle | None = self.cycle  # none before the first, whatever its type says
+        return cycle is None or cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Somebody has connected."""
