@@ -20,7 +20,9 @@ from pathlib import Path
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.onboarding import enrolment
+from pfl_common.app import logs
 from pfl_common.errors import PflError
+from pfl_common.files.descriptors import raise_limit
 from pfl_common.identity import Keyring, new_secret
 from pfl_common.spec.messages import Visited
 from pfl_common.wire import convert
@@ -238,6 +240,8 @@ def main() -> None:
     words.add_argument("--descriptors", type=int, default=1024)
     said = words.parse_args()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    logs.configure("json", level="error")  # the honest sites' own
+    raise_limit()  # of this process, which holds the other ends
     print(
         f"{'':28}{'s/round':>8}{'under':>8}{'ratio':>7}{'MB':>8}{'under':>8}{'files':>7}{'under':>7}{'log':>10}"
     )
