@@ -23,6 +23,7 @@ from pfl_common.app.completion import (
 )
 from pfl_common.app.config import dump, layered, settle
 from pfl_common.app.help import showing
+from pfl_common.app.library_logs import take_over
 from pfl_common.app.logs import configure_from
 from pfl_common.app.rule_options import RuleOptions, Typed, flatten, taking_rules
 from pfl_common.app.terminal import console
@@ -208,6 +209,7 @@ def run_server(given: dict[str, Any]) -> None:
     """Check the settings, print what was chosen, serve until stopped."""
     settings = settle(ServerSettings, given, what="pfl-server")
     configure_from(settings.log_format)
+    take_over()
     from pfl_server.run.setting_checks import check_words
 
     chosen = check_words(settings)

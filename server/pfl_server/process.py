@@ -14,12 +14,14 @@ import structlog
 
 from pfl_common import exit_codes
 from pfl_common.errors import PflError, StateError, UserError
+from pfl_common.files.descriptors import raise_limit
 from pfl_common.files.full import is_full
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, host_and_port, new_secret
 from pfl_common.identity.certificates import load_certificates
 from pfl_common.spec.run import ClientId
 from pfl_server.envelopes.sealed import call_book, seal_with
 from pfl_server.network.enrolment_port import EnrolmentServer
+from pfl_server.network.port_limits import PortLimits, share_out
 from pfl_server.network.rpc import REFUSALS, Callers
 from pfl_server.network.server import GrpcServer
 from pfl_server.run.host import RunHost
@@ -60,6 +62,7 @@ class Coordinator:
         self.operator = self.authority.operator_certificate(now=now)
         self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
+        self._limits = _share_out(max(settings.sites, ledger.count()))
         meter = self.host.record.meter
         # From the first scrape on there is a 0 to grow from: the first burst of refusals is seen as one.
         meter.refusals.update(dict.fromkeys(REFUSALS, 0))
@@ -105,9 +108,14 @@ class Coordinator:
         pair = self.authority.server_certificate([*names, here], now=now)
         ca = self.authority.ca_pem
         self._ends["coordinator"] = _end(pair.certificate_pem)
-        port = await self._grpc.start(self.host, host=settings.host, port=settings.port, pair=pair, ca_pem=ca)
-        enrol = await self._enrolment.start(host=settings.host, port=settings.enrol_port, pair=pair)
-        http = await self._web.start(settings.http_host, settings.http_port)
+        limits = self._limits
+        port = await self._grpc.start(
+            self.host, host=settings.host, port=settings.port, pair=pair, ca_pem=ca, lines=limits.sites
+        )
+        enrol = await self._enrolment.start(
+            host=settings.host, port=settings.enrol_port, pair=pair, lines=limits.enrolling
+        )
+        http = await self._web.start(settings.http_host, settings.http_port, most=limits.readers)
         page = f"http://{host_and_port(settings.http_name, http)}"
         addresses = Addresses(host_and_port(here, port), host_and_port(here, enrol), page)
         told = addresses.under(names[0])
@@ -153,6 +161,21 @@ class Coordinator:
         await self.host.counter_journal.note()
         self.host.runs.close()
         log.info("stopped")
+
+
+def _share_out(sites: int) -> PortLimits:
+    """Connections for each port, of as many descriptors as this process can have."""
+    descriptors = raise_limit()
+    limits = share_out(descriptors, sites)
+    if limits.sites < sites:
+        log.warning(
+            "few descriptors: not all sites can be here at once",
+            descriptors=descriptors,
+            room_for=limits.sites,
+            sites=sites,
+            advice="raise this program's limit: LimitNOFILE in its unit, or ulimit -Hn",
+        )
+    return limits
 
 
 def find_ends(

@@ -157,7 +157,7 @@ async def test_too_much_is_refused_before_room_is_made(
     (scene.mail / "up").write_bytes(bytes(convert.BESIDE_BYTES + 1))
     long = replace(offer, key="k" * convert.CARRYING_BYTES)
     (scene.mail / "none").touch()
-    for one, file, words in ((offer, "up", "with an offer"), (long, "none", "in an offer")):
+    for one, file, words in ((offer, "up", "with an offer"), (long, "none", "in a call of Offer")):
         with pytest.raises(Refused, match=rf"^too_large.* bytes {words}"):
             await send_beside(link, one, scene.mail / file)
     assert [] == heard == os.listdir(scene.folder / "incoming")

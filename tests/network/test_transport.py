@@ -19,6 +19,7 @@ from pfl_client.connection.operator_link import OperatorLink
 from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.identity import KeyPair, Keyring
 from pfl_common.spec import status_json
+from pfl_common.spec.data_description import MOST_BYTES
 from pfl_common.spec.messages import Mark, Over
 from pfl_common.spec.run import Description, Moments
 from pfl_common.wire import convert
@@ -132,7 +133,7 @@ async def test_a_site_that_is_not_taken_hears_why(federation: Federation, code: 
         (replace(DIGITS, low=float("nan")), "bad_request"),
         (replace(DIGITS, sizes=((28, 28, 0),)), "bad_request"),
         (replace(DIGITS, kind="array", moments=Moments(2, (3.0,), (1.0,)), high=3), "bad_request"),
-        (replace(DIGITS, warnings=("w" * (1 << 20),)), "too_large"),
+        (replace(DIGITS, warnings=("w" * MOST_BYTES,)), "too_large"),
     ],
 )
 async def test_a_lie_about_data_reaches_no_desk(federation: Federation, lie: Description, code: str) -> None:

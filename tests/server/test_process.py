@@ -6,10 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from pfl_common.errors import RunFailed, StateError
 from pfl_common.identity.errors import WrongProof
-from pfl_server.process import Coordinator
+from pfl_server.process import Coordinator, _share_out
 from pfl_server.settings import ServerSettings
 from pfl_server.telemetry.counter_reading import Reading
 
@@ -92,3 +93,13 @@ async def test_what_was_counted_is_written_down_while_it_serves(
     assert 0 == await asyncio.wait_for(coordinator._play(), 10)
     await asyncio.wait_for(ends.wait(), 10)
     coordinator.host.runs.close()
+
+
+@pytest.mark.parametrize(("descriptors", "warned"), [(300, True), (65_536, False)])
+def test_few_descriptors_are_told(monkeypatch: pytest.MonkeyPatch, descriptors: int, warned: bool) -> None:
+    """Who expects a thousand sites on a machine that gives three hundred files learns it at the start."""
+    monkeypatch.setattr("pfl_server.process.raise_limit", lambda: descriptors)
+    with capture_logs() as log:
+        limits = _share_out(1000)
+    assert warned == (limits.sites < 1000) == bool(log)
+    assert not log or (descriptors, limits.sites) == (log[0]["descriptors"], log[0]["room_for"])

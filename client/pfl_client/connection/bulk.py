@@ -22,7 +22,9 @@ from pfl_common.wire import convert
 
 PLAIN_SECONDS = 600.0
 """After a call without an answer all parcels go in streams for so long: the line may be too slow for them beside."""
-AGAIN = frozenset({"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "session"})
+AGAIN = frozenset(
+    {"not_offered", "wrong_offset", "superseded", "too_short", "stalled", "too_many", "session"}
+)
 """Refusals of a stream after which a new Offer says how to go on, at once: "no_room" is not one of them."""
 
 Result = TypeVar("Result")

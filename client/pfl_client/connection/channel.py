@@ -45,6 +45,7 @@ _OUT_OF_TIME = ("certificate has expired", "certificate is not yet valid")
 """What TLS says of a certificate whose authority it has found to be ours."""
 _FOREIGN_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "not in peer cert")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_TOO_LONG = "eceived message larger than max"
 _LATE = "nothing came in time (a firewall on the way may swallow it)"
 _UNKNOWN_NAME = (
     "this name is not known here; ask the operator for an invitation with an address that is "
@@ -196,6 +197,9 @@ class Line:
 
     def _explain_status(self, error: aio.AioRpcError) -> Exception:
         details = error.details() or ""
+        if _TOO_LONG in details:
+            # Refused before anybody read it; it would be again.
+            return Refused("too_large", f"{details}; expected: no more than the coordinator takes")
         stranger = self._recognise(error.code(), details)
         if stranger is not None:
             return self._pass_by(stranger) if self._was_answered() else stranger

@@ -1,4 +1,4 @@
-"""Whether something failed because a disk is full."""
+"""Whether something failed because a disk is full, or because too many files are open: both pass by waiting."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ import sqlite3
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """No room on the disk, or none left of the user's share of it."""
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+"""No descriptor left to this process, or to the whole machine."""
 
 
 def is_full(error: BaseException) -> bool:
     """Whether it failed for want of room on a disk, and for nothing else."""
+    return _is_one_of(error, _NO_ROOM, sqlite3.SQLITE_FULL)
+
+
+def is_crowded(error: BaseException) -> bool:
+    """Whether it failed for want of a descriptor. SQLite says of that only that it cannot open a file."""
+    return _is_one_of(error, _NO_DESCRIPTOR, sqlite3.SQLITE_CANTOPEN)
+
+
+def _is_one_of(error: BaseException, numbers: tuple[int, ...], code: int) -> bool:
     if isinstance(error, sqlite3.OperationalError):
         # Errors that the library's Python side raises, as for a text that is no text, carry no code.
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
+        return getattr(error, "sqlite_errorcode", None) == code
+    return isinstance(error, OSError) and error.errno in numbers

@@ -11,7 +11,6 @@ from pfl_common.identity.discovery import Found, coordinators_folder, find, publ
 from pfl_common.identity.errors import (
     BadRequest,
     InvitationExpired,
-    InvitationLocked,
     InvitationUsed,
     NameTaken,
     Refusal,
@@ -38,7 +37,6 @@ __all__ = [
     "IdentityError",
     "Invitation",
     "InvitationExpired",
-    "InvitationLocked",
     "InvitationUsed",
     "KeyPair",
     "Keyring",

@@ -5,7 +5,6 @@ Refused
     ├── BadRequest        the certificate request itself is unusable
     ├── UnknownSite       nobody invited a site of this name
     ├── WrongProof        the caller does not hold the secret
-    ├── InvitationLocked  the right secret, after too many wrong ones
     ├── InvitationUsed    the right secret, but another key has used it
     ├── InvitationExpired the right secret, too late
     └── NameTaken         another site already has this name
@@ -66,12 +65,6 @@ class WrongProof(Refusal):
 
     reason = "wrong_proof"
     told = False
-
-
-class InvitationLocked(Refusal):
-    """The proof is right, but too many wrong ones came before it."""
-
-    reason = "locked"
 
 
 class InvitationUsed(Refusal):

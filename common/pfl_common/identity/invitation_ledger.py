@@ -14,7 +14,6 @@ from pfl_common.identity import certificates, json_record, proofs
 from pfl_common.identity.errors import (
     BadRequest,
     InvitationExpired,
-    InvitationLocked,
     InvitationUsed,
     NameTaken,
     UnknownSite,
@@ -25,7 +24,6 @@ from pfl_common.identity.json_record import Record, Unreadable
 from pfl_common.identity.names import check_site_name, is_site_name
 
 INVITATION_DAYS = 7
-WRONG_PROOFS_ALLOWED = 10
 
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -37,7 +35,6 @@ class _Entry:
     key: bytes = field(repr=False)
     expires: datetime
     used_by: str
-    wrong_proofs: int
 
 
 class Ledger:
@@ -47,6 +44,15 @@ class Ledger:
         self._folder = private.make_folder(folder)
         self._ca_pem = ca_pem
         self._federation_id = certificates.federation_id(ca_pem)
+        self._nobody = folder / ".nobody"
+        if not self._nobody.exists():
+            # A record like all others, whose random key nobody holds a secret for: it is read where there is none.
+            unusable = _Entry(key=proofs.new_secret(), expires=_NEVER, used_by="")
+            private.write(self._nobody, _to_json("", unusable))
+
+    def count(self) -> int:
+        """How many sites are known by name."""
+        return sum(1 for path in self._folder.glob("*.json") if is_site_name(path.stem))
 
     def invite(
         self,
@@ -64,20 +70,26 @@ class Ledger:
         key = proofs.derive_key(secret, self._federation_id, name=name)
         with private.locked(self._folder):
             if self._path(name).exists() and not again:
-                raise _already_invited(name, self._read(name))
-            self._write(name, _Entry(key=key, expires=expires, used_by="", wrong_proofs=0))
+                raise _already_invited(name, self._read(self._path(name)))
+            self._write(name, _Entry(key=key, expires=expires, used_by=""))
         return Invitation(self._federation_id, name, addresses, self._ca_pem, expires, secret)
 
     def redeem(self, name: str, csr_pem: bytes, *, proof: bytes, now: datetime) -> None:
         """Let a site in on its invitation, once; a refusal says why.
 
         The same key may come again until the invitation expires: the answer may have been lost on the way,
-        and only the site that came first has both the key and the secret.
+        and only the site that came first has both the key and the secret. Wrong proofs do not spend it: they are as
+        good as hopeless, and whoever makes them must not keep the site out.
         """
         applicant = _fingerprint(csr_pem)
         with private.locked(self._folder):
-            entry = self._known(name)
-            self._check_proof(name, entry, csr_pem=csr_pem, proof=proof)
+            # Until the proof is right the same is done for every name: how long it takes tells nobody who is invited.
+            path = self._record_of(name)
+            entry = self._read(path)
+            try:
+                proofs.check(entry.key, self._federation_id, name=name, csr_pem=csr_pem, proof=proof)
+            except WrongProof as wrong:
+                raise (_nobody_invited() if path == self._nobody else wrong) from None
             _check_unspent(name, entry, applicant=applicant, now=now)
             if not entry.used_by:
                 entry.used_by = applicant
@@ -97,8 +109,8 @@ class Ledger:
             if not self._path(name).exists():
                 # No one can make a proof for this random key: an invitation of this name was never given out.
                 unusable = proofs.new_secret()
-                self._write(name, _Entry(key=unusable, expires=_NEVER, used_by=applicant, wrong_proofs=0))
-            elif self._read(name).used_by != applicant:
+                self._write(name, _Entry(key=unusable, expires=_NEVER, used_by=applicant))
+            elif self._read(self._path(name)).used_by != applicant:
                 raise _name_taken(name)
 
     def forget(self, name: str) -> None:
@@ -107,60 +119,41 @@ class Ledger:
         with private.locked(self._folder):
             private.remove(self._path(name))
 
-    def _known(self, name: str) -> _Entry:
+    def _record_of(self, name: str) -> Path:
         # The name comes from a stranger: it becomes part of a path only after it proved harmless.
-        if not is_site_name(name) or not self._path(name).exists():
-            raise UnknownSite(
-                "a site that nobody invited",
-                expected="the name of an invited site",
-                advice="if it should take part: pfl invite NAME",
-            )
-        return self._read(name)
-
-    def _check_proof(self, name: str, entry: _Entry, *, csr_pem: bytes, proof: bytes) -> None:
-        try:
-            proofs.check(entry.key, self._federation_id, name=name, csr_pem=csr_pem, proof=proof)
-        except WrongProof:
-            if entry.wrong_proofs < WRONG_PROOFS_ALLOWED:
-                entry.wrong_proofs += 1
-                self._write(name, entry)
-            raise
-        if entry.wrong_proofs >= WRONG_PROOFS_ALLOWED:
-            raise InvitationLocked(
-                f"the invitation of {name} after {entry.wrong_proofs} wrong proofs",
-                expected=f"fewer than {WRONG_PROOFS_ALLOWED}",
-                advice=f"find out who tried; then: pfl invite {name} --again",
-            )
+        path = self._path(name) if is_site_name(name) else self._nobody
+        return path if path.exists() else self._nobody
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
-    def _read(self, name: str) -> _Entry:
-        path = self._path(name)
+    def _read(self, path: Path) -> _Entry:
         try:
             record = Record.parse(private.read(path))
             return _Entry(
                 key=record.secret("key"),
                 expires=record.time("expires"),
                 used_by=str(record.fields.get("used_by") or ""),
-                wrong_proofs=record.number("wrong_proofs"),
             )
         except Unreadable as reason:
             raise IdentityError(
                 f"{path} is damaged: {reason}",
                 expected="the record of an invitation",
-                advice=f"invite the site once more: pfl invite {name} --again",
+                advice=f"invite the site once more: pfl invite {path.stem} --again",
             ) from None
 
     def _write(self, name: str, entry: _Entry) -> None:
-        fields: dict[str, object] = {
-            "site": name,
-            "key": entry.key.hex(),
-            "expires": json_record.written(entry.expires),
-            "used_by": entry.used_by,
-            "wrong_proofs": entry.wrong_proofs,
-        }
-        private.write(self._path(name), json_record.dump(fields))
+        private.write(self._path(name), _to_json(name, entry))
+
+
+def _to_json(name: str, entry: _Entry) -> bytes:
+    fields: dict[str, object] = {
+        "site": name,
+        "key": entry.key.hex(),
+        "expires": json_record.written(entry.expires),
+        "used_by": entry.used_by,
+    }
+    return json_record.dump(fields)
 
 
 def _fingerprint(csr_pem: bytes) -> str:
@@ -192,6 +185,14 @@ def _already_invited(name: str, entry: _Entry) -> IdentityError:
         f"{name} {seen}",
         expected="a name that is free",
         advice=f"to make the earlier invitation worthless and write a new one: pfl invite {name} --again",
+    )
+
+
+def _nobody_invited() -> UnknownSite:
+    return UnknownSite(
+        "a site that nobody invited",
+        expected="the name of an invited site",
+        advice="if it should take part: pfl invite NAME",
     )
 
 

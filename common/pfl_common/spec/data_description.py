@@ -14,8 +14,8 @@ from pfl_common.printable import is_printable, printable
 from pfl_common.spec.run import NOT_SUMMED, Description, InputKind, Model, Moments
 from pfl_common.spec.table_schema import SeenColumn
 
-MOST_BYTES = 1 << 20
-"""All that a site says of its data."""
+MOST_BYTES = 1_200_000
+"""All that a site says of its data: the longest list of words, with what a message adds to each, and the rest."""
 MOST_SIZES, LONGEST_SIDE = 16, 100_000
 MOST_MOMENTS = 4096
 """Features that are told apart; data with more are standardised by one mean and one deviation."""

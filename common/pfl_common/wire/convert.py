@@ -138,6 +138,7 @@ def say_description(description: Description) -> pb.JoinRequest:
 def hear_description(said: pb.JoinRequest) -> Description:
     """A site's description of its data, from a message."""
     with _as_bad_request("a description of data"):
+        parts.check_counts(said)
         return Description(
             shape=tuple(said.shape),
             classes=tuple(said.classes),
@@ -226,12 +227,14 @@ def say_marks(
 
 def hear_marks(said: pb.NextTaskRequest) -> tuple[Mark, ...]:
     """The vault's generations, newest first."""
-    return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said.marks)
+    with _as_bad_request("a list of generations"):
+        return parts.hear_marks(said.marks)
 
 
 def hear_marks_before(said: pb.NextTaskRequest) -> tuple[Mark, ...]:
     """Those of the run that this one begins from."""
-    return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said.before)
+    with _as_bad_request("a list of generations"):
+        return parts.hear_marks(said.before)
 
 
 def say_work(work: Assignment | Over | None) -> pb.NextTaskAnswer:
@@ -372,8 +375,9 @@ def say_scores(key: str, scores: Scores) -> pb.ReportRequest:
 
 
 def hear_scores(said: pb.ReportRequest) -> Scores:
-    """An evaluation."""
-    return {name: list(vector.values) for name, vector in sorted(said.scores.items())}
+    """An evaluation, whose names and numbers are checked where it is expected."""
+    with _as_bad_request("an evaluation"):
+        return parts.hear_scores(said)
 
 
 def _chosen(

@@ -5,10 +5,12 @@ What no program of ours would have said raises ValueError or KeyError here, whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TypeVar, get_args
 
-from pfl_common.spec.messages import Over, Seal, one_line
+from pfl_common.evaluation import MOST, MOST_TOLD, WIDTH
+from pfl_common.spec import data_description as bounds
+from pfl_common.spec.messages import Mark, Over, Scores, Seal, one_line
 from pfl_common.spec.run import (
     Description,
     Direction,
@@ -28,6 +30,8 @@ NUMBERINGS: tuple[Numbering, ...] = get_args(Numbering)
 
 MOST_GROUPS, LONGEST_GROUP = 64, 255
 """A group is a branch of what a method sends: it has a few, with names of its own."""
+MOST_MARKS = 64
+"""Generations of a vault: a site keeps two."""
 
 _DIRECTIONS: dict[int, Direction] = {pb.DIRECTION_DOWN: "down", pb.DIRECTION_UP: "up"}
 
@@ -106,8 +110,9 @@ def hear_header(said: pb.Header) -> Header:
 
 
 def _hear_groups(said: Sequence[str]) -> tuple[str, ...]:
-    if len(said) > MOST_GROUPS or any(len(group) > LONGEST_GROUP for group in said):
-        raise ValueError(f"{len(said)} groups")
+    check_count(said, MOST_GROUPS)
+    if any(len(group) > LONGEST_GROUP for group in said):
+        raise ValueError("a group with a long name")
     return tuple(said)
 
 
@@ -116,6 +121,43 @@ def hear_values(said: pb.Values, kind: InputKind) -> Values:
     if said == pb.VALUES_UNSPECIFIED:
         return "bytes" if kind == "image" else "numbers"
     return choose(word(pb.Values.Name(said), "VALUES_"), VALUES)
+
+
+def check_counts(said: pb.JoinRequest) -> None:
+    """Refuse a description with more of anything than any has, before each of these becomes an object."""
+    lists: tuple[tuple[Sized, int], ...] = (
+        (said.shape, bounds.MOST_DIMENSIONS),
+        (said.classes, bounds.MOST_CLASSES),
+        (said.warnings, bounds.MOST_WARNINGS),
+        (said.sizes, bounds.MOST_SIZES),
+        (said.moments.sums, bounds.MOST_MOMENTS),
+        (said.moments.squares, bounds.MOST_MOMENTS),
+        (said.vocabulary.words, bounds.MOST_WORDS),
+        (said.columns, bounds.MOST_COLUMNS),
+        (said.table, bounds.MOST_TABLE_COLUMNS),
+    )
+    for found, most in lists:
+        check_count(found, most)
+
+
+def check_count(found: Sized, most: int) -> None:
+    """Refuse a list that is longer than any of its kind."""
+    if len(found) > most:
+        raise ValueError(f"{len(found)} entries; expected at most {most}")
+
+
+def hear_marks(said: Sequence[pb.Mark]) -> tuple[Mark, ...]:
+    """Generations of a vault."""
+    check_count(said, MOST_MARKS)
+    return tuple(Mark(round=mark.round, attempt=mark.attempt) for mark in said)
+
+
+def hear_scores(said: pb.ReportRequest) -> Scores:
+    """An evaluation."""
+    check_count(said.scores, MOST + MOST_TOLD)
+    for vector in said.scores.values():
+        check_count(vector.values, WIDTH)
+    return {name: list(vector.values) for name, vector in sorted(said.scores.items())}
 
 
 def hear_moments(said: pb.Moments) -> Moments:
@@ -141,6 +183,7 @@ def hear_numbering(said: pb.Numbering) -> Numbering:
 
 def hear_column(said: pb.TableColumn) -> SeenColumn:
     """What a site tells of one column of its table."""
+    check_count(said.categories, bounds.MOST_CATEGORIES)
     return SeenColumn(
         said.name,
         said.categorical,

@@ -26,6 +26,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_REASON: _ClassVar[Reason]
     REASON_RUN_FAILED: _ClassVar[Reason]
     REASON_SESSION: _ClassVar[Reason]
+    REASON_TOO_MANY: _ClassVar[Reason]
     REASON_NOT_OFFERED: _ClassVar[Reason]
     REASON_WRONG_OFFSET: _ClassVar[Reason]
     REASON_SUPERSEDED: _ClassVar[Reason]
@@ -45,7 +46,6 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_SEAL: _ClassVar[Reason]
     REASON_CARD: _ClassVar[Reason]
     REASON_NOT_ACCEPTED: _ClassVar[Reason]
-    REASON_LOCKED: _ClassVar[Reason]
     REASON_ALREADY_USED: _ClassVar[Reason]
     REASON_EXPIRED: _ClassVar[Reason]
     REASON_NAME_TAKEN: _ClassVar[Reason]
@@ -68,6 +68,7 @@ REASON_SCORES: Reason
 REASON_REASON: Reason
 REASON_RUN_FAILED: Reason
 REASON_SESSION: Reason
+REASON_TOO_MANY: Reason
 REASON_NOT_OFFERED: Reason
 REASON_WRONG_OFFSET: Reason
 REASON_SUPERSEDED: Reason
@@ -87,7 +88,6 @@ REASON_WEIGHT: Reason
 REASON_SEAL: Reason
 REASON_CARD: Reason
 REASON_NOT_ACCEPTED: Reason
-REASON_LOCKED: Reason
 REASON_ALREADY_USED: Reason
 REASON_EXPIRED: Reason
 REASON_NAME_TAKEN: Reason

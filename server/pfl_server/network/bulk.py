@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,14 +23,20 @@ from pfl_common.files.full import is_full
 from pfl_common.files.write_all import write_at
 from pfl_common.spec.messages import Offer, Receipt
 from pfl_common.spec.run import ClientId
-from pfl_common.wire import convert
-from pfl_server.network.rpc import Callers, Context, refusing, weigh
+from pfl_common.wire import convert, limits
+from pfl_server.network.places import MOST_STREAMS, Places
+from pfl_server.network.requests import Gate, read_body
+from pfl_server.network.rpc import Context, find_caller, refusing, weigh
 from pfl_server.sites.service import Incoming, Service
 from pfl_server.telemetry.counters import Freight, Meter
 
 Done = TypeVar("Done")
 
 STALL_SECONDS = 60.0
+UNREAD_STALLS = 2
+"""A site that reads nothing is given up later than one that sends nothing: it has a limit of its own, which is to be
+the shorter one.
+"""
 MOST_ANNOUNCED = 4096
 
 
@@ -43,6 +49,17 @@ class _Lane:
     turn: int = 0
     wanted: int = 0
     """How many hold the lock or wait for it."""
+    patience: asyncio.Timeout | None = None
+    """Of the stream that is being read."""
+
+    def take_turn(self) -> int:
+        """Begin a stream, or an offer: whatever was being read of this upload is over at once."""
+        self.turn += 1
+        if self.patience is not None:
+            with suppress(RuntimeError):  # its time is over anyway
+                self.patience.reschedule(asyncio.get_running_loop().time())
+            self.patience = None
+        return self.turn
 
 
 class _Counted(AsyncIterator[bytes]):
@@ -60,12 +77,11 @@ class _Counted(AsyncIterator[bytes]):
 class Bulk:
     """Streams whole files in frames and resumes a broken stream where it ended."""
 
-    def __init__(
-        self, service: Service, meter: Meter, callers: Callers, *, stall_seconds: float = STALL_SECONDS
-    ) -> None:
-        self._service, self._meter, self._callers = service, meter, callers
+    def __init__(self, service: Service, gate: Gate, *, stall_seconds: float = STALL_SECONDS) -> None:
+        self._service, self._gate, self._meter = service, gate, gate.meter
+        self._streams = Places(MOST_STREAMS, "transfers")
         self._announced: dict[str, Freight] = {}
-        self._stall_seconds = stall_seconds
+        self._stall_seconds, self._unread_seconds = stall_seconds, UNREAD_STALLS * stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
         self._at_work: set[asyncio.Task[Any]] = set()  # each with an answer of its own
 
@@ -74,7 +90,7 @@ class Bulk:
         return grpc.method_handlers_generic_handler(
             convert.BULK,
             {
-                "Fetch": grpc.unary_stream_rpc_method_handler(self._fetch),
+                "Fetch": grpc.stream_stream_rpc_method_handler(self._fetch),
                 "Store": grpc.stream_unary_rpc_method_handler(self._store),
             },
         )
@@ -84,7 +100,7 @@ class Bulk:
 
         async def answer() -> int | Receipt:
             async with self._held(site, offer.key) as lane:
-                lane.turn += 1
+                lane.take_turn()
                 lane.incoming = None
                 found = await self._service.desk.offer(site, offer)
                 if isinstance(found, Receipt):
@@ -121,28 +137,64 @@ class Bulk:
         """Wait for uploads that are whole and being verified, and for those that room is made for."""
         await asyncio.gather(*self._at_work, return_exceptions=True)
 
-    async def _fetch(self, request: bytes, context: Context) -> None:
-        meter = self._meter
-        meter.moved("up", "calls", len(request) + weigh(context, convert.SIGNED_METADATA))
-        async with refusing(context, meter):
-            site, _ = self._callers.site(context, "Fetch", request)
-            digest, at = convert.hear_fetch(request)
-            # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
-            freight = self._announced.get(digest, "train")
-            with _opened(self._service.desk.blob(digest), os.O_RDONLY) as file:
-                size = os.fstat(file).st_size
-                if at > size:
-                    raise Refused(
-                        "wrong_offset", f"offset {at} of {size} bytes; expected: at most their number"
-                    )
-                while frame := os.pread(file, convert.FRAME_BYTES, at):
-                    try:
-                        await context.write(frame)
-                    except aio.InternalError:
-                        return  # the site has gone; it will ask again from where it stands
-                    at += len(frame)
-                    meter.moved("down", freight, len(frame))
-            self._service.desk.fetched(site, digest)
+    async def _fetch(self, frames: AsyncIterator[bytes], context: Context) -> None:
+        async with refusing(context, self._meter):
+            site, digest, at = await self._hear_fetch(frames, context)
+            if (unread := await self._send(context, site, digest, at)) is None:
+                self._service.desk.fetched(site, digest)
+            else:
+                # gRPC cannot be told to drop it: the site's place is taken until it is read, or the line ends.
+                with suppress(aio.InternalError):
+                    await unread
+
+    async def _hear_fetch(self, frames: AsyncIterator[bytes], context: Context) -> tuple[ClientId, str, int]:
+        gate = self._gate
+        # Before it is read from, a caller is known by its certificate alone; behind a proxy by its signature, later.
+        early = gate.callers.place_of(context)
+        self._streams.take(early, context)
+        request = await read_body(frames, gate.body_seconds)
+        self._meter.moved("up", "calls", len(request) + weigh(context, convert.SIGNED_METADATA))
+        limits.check_length("Fetch", request)
+        site, _ = gate.callers.site(context, "Fetch", request)
+        if not early:
+            self._streams.take(site, context)
+        return site, *convert.hear_fetch(request)
+
+    async def _send(
+        self, context: Context, site: ClientId, digest: str, at: int
+    ) -> asyncio.Future[None] | None:
+        """Send a file from there on; gives the frame that was not read in time, if there is one."""
+        # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
+        freight = self._announced.get(digest, "train")
+        with _opened(self._service.desk.blob(digest), os.O_RDONLY) as file:
+            size = os.fstat(file).st_size
+            if at > size:
+                raise Refused("wrong_offset", f"offset {at} of {size} bytes; expected: at most their number")
+            while frame := os.pread(file, convert.FRAME_BYTES, at):
+                writing = asyncio.ensure_future(context.write(frame))
+                try:
+                    read = await self._is_read(writing)
+                except aio.InternalError:
+                    return writing  # the site has gone; it will ask again from where it stands
+                if not read:
+                    seen = f"{site} has read nothing for {self._unread_seconds:g} s; it can go on at {at}"
+                    self._meter.refuse(Refused("stalled", seen), find_caller(context))
+                    return writing
+                at += len(frame)
+                self._meter.moved("down", freight, len(frame))
+        return None
+
+    async def _is_read(self, writing: asyncio.Future[None]) -> bool:
+        """Whether a frame has gone out in time, which it does when the one before was read."""
+        try:
+            async with asyncio.timeout(self._unread_seconds):
+                await asyncio.shield(writing)
+        except TimeoutError:
+            return False
+        except asyncio.CancelledError:
+            writing.cancel()
+            raise
+        return True
 
     async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:
         self._meter.moved("up", "calls", weigh(context, convert.STORE_METADATA, convert.SIGNED_METADATA))
@@ -150,7 +202,8 @@ class Bulk:
             sent = dict(context.invocation_metadata() or ())
             said = sent.get(convert.STORE_METADATA, b"")
             key, start = convert.hear_store(said)
-            site, _ = self._callers.site(context, "Store", bytes(said))
+            site, _ = self._gate.callers.site(context, "Store", bytes(said))
+            self._streams.take(site, context)
             receipt = await self._receive(site, key, start=start, frames=_Counted(frames, self._meter))
             answer = convert.say_receipt(receipt).SerializeToString()
             self._meter.moved("down", "calls", len(answer))
@@ -160,8 +213,7 @@ class Bulk:
         self, site: ClientId, key: str, *, start: int, frames: AsyncIterator[bytes]
     ) -> Receipt:
         async with self._held(site, key) as lane:
-            lane.turn += 1
-            turn, incoming = lane.turn, lane.incoming
+            turn, incoming = lane.take_turn(), lane.incoming
         if incoming is None:
             raise Refused("not_offered", f"an upload {key[:80]!r} without room; expected: Offer first")
         if start != incoming.offset:
@@ -179,26 +231,37 @@ class Bulk:
             # What lies beyond the offset was not counted, it is written over; only the end of a longer file has to go.
             if os.fstat(file).st_size > incoming.size:
                 os.ftruncate(file, incoming.size)
-            while (frame := await self._next(frames)) is not None:
-                # No await between this look and the writing: an older stream cannot slip in.
-                if lane.turn != turn:
-                    raise _superseded()
-                if at + len(frame) > incoming.size:
-                    raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
-                _write(file, frame, at)
-                at += len(frame)
-                incoming.came = at - incoming.offset
+            async with self._patiently(lane, turn) as renew:
+                while (frame := await anext(frames, None)) is not None:
+                    # No await between this look and the writing: an older stream cannot slip in.
+                    if lane.turn != turn:
+                        raise _superseded()
+                    if at + len(frame) > incoming.size:
+                        raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
+                    _write(file, frame, at)
+                    at += len(frame)
+                    incoming.came = at - incoming.offset
+                    if frame:  # progress renews the time, and a frame without a byte is none
+                        renew()
         if at != incoming.size:
             raise Refused("too_short", f"{at} bytes of {incoming.size}; expected: all; Offer again and go on")
 
-    async def _next(self, frames: AsyncIterator[bytes]) -> bytes | None:
+    @asynccontextmanager
+    async def _patiently(self, lane: _Lane, turn: int) -> AsyncIterator[Callable[[], None]]:
+        """While a stream is read: it ends when nothing has come for too long, and when a newer one begins."""
+        clock = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(self._stall_seconds):
-                return await anext(frames, None)
+            async with asyncio.timeout(self._stall_seconds) as patience:
+                lane.patience = patience
+                yield lambda: patience.reschedule(clock() + self._stall_seconds)
         except TimeoutError:
-            raise Refused(
-                "stalled", f"nothing for {self._stall_seconds:.0f} s; Offer again and go on"
-            ) from None
+            if lane.turn != turn:
+                raise _superseded() from None
+            words = f"nothing for {self._stall_seconds:g} s; Offer again and go on"
+            raise Refused("stalled", words) from None
+        finally:
+            if lane.turn == turn:
+                lane.patience = None
 
     async def _verify(self, lane: _Lane, turn: int, *, site: ClientId, key: str) -> Receipt:
         """Let the desk look at the whole upload, to the end even if the site has gone meanwhile."""

@@ -6,8 +6,10 @@ TLS without client certificates, because who comes here has none yet. The decisi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 
 import grpc
 from google.protobuf.message import Message
@@ -16,13 +18,27 @@ from grpc import aio
 from pfl_common.errors import Refused
 from pfl_common.identity import Authority, KeyPair, Ledger
 from pfl_common.spec.run import ClientId
-from pfl_common.wire import convert
+from pfl_common.wire import convert, limits
 from pfl_common.wire import enrolment_pb2 as pb
-from pfl_server.network.rpc import OPTIONS, Context, open_port, read_request, refusing
+from pfl_server.network.port_limits import PortLimits
+from pfl_server.network.requests import read_body, read_request
+from pfl_server.network.rpc import OPTIONS, Context, open_port, refusing
 from pfl_server.telemetry.counters import Meter
 
-LARGEST_MESSAGE = 1 << 16
-MOST_AT_ONCE = 32
+BOUNDS = (
+    ("grpc.max_receive_message_length", limits.LARGEST["Enrol"]),
+    # A call without its message costs next to nothing, and so few to a line cannot keep others out.
+    ("grpc.max_concurrent_streams", 2),
+    ("grpc.http2.lookahead_bytes", limits.LARGEST["Enrol"]),
+    # Who has been let in, or refused, has no more to do here; a line without a call keeps another from coming.
+    ("grpc.max_connection_idle_ms", 15_000),
+    ("grpc.max_connection_age_ms", 60_000),
+    ("grpc.max_connection_age_grace_ms", 30_000),
+)
+BODY_SECONDS = 10.0
+"""A request is a few kilobytes."""
+AT_WORK = 4
+"""Threads that check requests: strangers must not keep those busy that verify and sum."""
 
 
 class EnrolmentServer:
@@ -40,17 +56,20 @@ class EnrolmentServer:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         meter: Meter | None = None,
     ) -> None:
-        self.meter = meter or Meter()
+        self.meter, self.body_seconds = meter or Meter(), BODY_SECONDS
         self._authority, self._ledger, self._local_secret = authority, ledger, local_secret
         self._clock = clock
         self._server: aio.Server | None = None
+        self._at_work: ThreadPoolExecutor | None = None
 
-    async def start(self, *, host: str, port: int, pair: KeyPair) -> int:
-        """Open the port and answer; gives the number of the port."""
-        # Strangers may come here: few at a time, and nothing they send may be large.
-        options = (*OPTIONS, ("grpc.max_receive_message_length", LARGEST_MESSAGE))
-        server = aio.server(options=options, maximum_concurrent_rpcs=MOST_AT_ONCE)
-        enrol = grpc.unary_unary_rpc_method_handler(
+    async def start(self, *, host: str, port: int, pair: KeyPair, lines: int = PortLimits.enrolling) -> int:
+        """Open the port and answer, up to so many lines; gives the number of the port."""
+        # Strangers may come here: nothing they send may be large, and nothing of theirs may last.
+        own = {name for name, _ in BOUNDS}
+        shared = (option for option in OPTIONS if option[0] not in own)
+        options = (*shared, *BOUNDS, ("grpc.max_allowed_incoming_connections", lines))
+        server = aio.server(options=options)
+        enrol = grpc.stream_unary_rpc_method_handler(
             self._enrol,
             response_serializer=self._say,
         )
@@ -59,6 +78,7 @@ class EnrolmentServer:
         )
         credentials = grpc.ssl_server_credentials([pair])
         opened = open_port(server, host, port=port, credentials=credentials, option="--enrol-port")
+        self._at_work = ThreadPoolExecutor(AT_WORK, thread_name_prefix="enrolment")
         await server.start()
         self._server = server
         return opened
@@ -68,9 +88,12 @@ class EnrolmentServer:
         if self._server is not None:
             await self._server.stop(grace)
             self._server = None
+        if self._at_work is not None:
+            self._at_work.shutdown(wait=False)
 
     async def renew(self, site: ClientId, csr_pem: bytes, card_request: bytes) -> tuple[bytes, bytes]:
         """A new certificate and card for a site that the other port has already recognised by its old one."""
+        # Not in the threads where strangers wait.
         return await asyncio.to_thread(self._sign, site, csr_pem, card_request)
 
     def _say(self, answer: Message) -> bytes:
@@ -78,12 +101,15 @@ class EnrolmentServer:
         self.meter.moved("down", "calls", len(content))
         return content
 
-    async def _enrol(self, body: bytes, context: Context) -> Message:
-        self.meter.moved("up", "calls", len(body))
+    async def _enrol(self, frames: AsyncIterator[bytes], context: Context) -> Message:
         async with refusing(context, self.meter):
+            body = await read_body(frames, self.body_seconds)
+            self.meter.moved("up", "calls", len(body))
+            limits.check_length("Enrol", body)
             said = read_request(pb.EnrolRequest, body)
             # Records are locked and synced to disk: not in the event loop.
-            certificate, card = await asyncio.to_thread(self._admit, said)
+            loop = asyncio.get_running_loop()
+            certificate, card = await loop.run_in_executor(self._at_work, partial(self._admit, said))
             return pb.EnrolAnswer(certificate_pem=certificate, card=card)
 
     def _admit(self, said: pb.EnrolRequest) -> tuple[bytes, bytes]:

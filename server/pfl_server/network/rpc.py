@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from pfl_common.errors import Refused, SettingError, UserError
+from pfl_common.files.full import is_crowded
 from pfl_common.identity import Peer, Refusal, host_and_port, peer_of
 from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert
-from pfl_server.telemetry.counters import Freight, Meter
+from pfl_server.telemetry.counters import Meter
 from pfl_server.telemetry.rejections import Caller
 
-Request = TypeVar("Request", bound=Message)
 Context: TypeAlias = "aio.ServicerContext[object, object]"
 
 OPTIONS = (
@@ -40,6 +41,8 @@ OPTIONS = (
     # of a MiB beside the frame that is being read, where gRPC by itself would let many MiB pile up.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 18),
+    # Somebody who connects and says nothing, or nothing that TLS can use, is gone after this time.
+    ("grpc.server_handshake_timeout_ms", 10_000),
 )
 
 REFUSALS = tuple(sorted((convert.REASONS - {"session"}) | {kind.reason for kind in Refusal.__subclasses__()}))
@@ -83,6 +86,13 @@ class Callers:
     proxied: bool = False
     """A proxy in front ends TLS: then sites are known by their signatures alone."""
 
+    def place_of(self, context: Context) -> str:
+        """By what a caller's open calls are counted, before it has said a word; nothing where a proxy is in front,
+        whose one line brings all sites.
+        """
+        caller = find_caller(context)
+        return "" if self.proxied else caller.proven or caller.address
+
     def operator(self, context: Context) -> None:
         """Refuse callers without the operator's certificate."""
         self._check_certificate(context, "operator")
@@ -115,7 +125,9 @@ async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
     except Refused as reason:
         told = _tell(reason)
         if not isinstance(reason, NoSession):  # how every line begins
-            meter.refuse(_count_as(reason), _find_caller(context))
+            # After the answer is on its way: a line in the log takes time, and how long must not tell a stranger
+            # for which of two reasons it was refused.
+            asyncio.get_running_loop().call_soon(meter.refuse, _count_as(reason), find_caller(context))
         words = convert.say_refusal(told)
         meter.moved("down", "calls", len(words))
         await context.abort(
@@ -123,72 +135,19 @@ async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
         )
     except aio.AbortError:
         raise
-    except Exception:
+    except Exception as error:
         # What went wrong here may name paths and values: none of a peer's business.
+        if is_crowded(error):
+            logging.getLogger(__name__).error("no descriptor is left for a call: %s", error)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "too many connections are open; call again")
         log.exception("a call failed")
         await context.abort(grpc.StatusCode.INTERNAL, "the coordinator failed at this call; its log says why")
-
-
-def answer_site(
-    call: str,
-    request_type: type[Request],
-    answer: Callable[[ClientId, Request], Awaitable[Message]],
-    *,
-    callers: Callers,
-    meter: Meter,
-) -> grpc.RpcMethodHandler[bytes, bytes]:
-    """One call of a site, one message each way, both signed."""
-
-    async def serve(body: bytes, context: Context) -> bytes:
-        came = len(body) + weigh(context, convert.SIGNED_METADATA)
-        meter.carried("up", came, parcel=_weigh_parcel(body, request_type))
-        async with refusing(context, meter):
-            site, signed = callers.site(context, call, body)
-            answered = await answer(site, read_request(request_type, body))
-            said = answered.SerializeToString()
-            signature = callers.book.sign_answer(call, signed, said)
-            parcel = _weigh_parcel(said, type(answered))
-            meter.carried("down", len(said) + len(signature), parcel=parcel)
-            context.set_trailing_metadata(((convert.ANSWER_METADATA, signature),))
-            return said
-
-    return grpc.unary_unary_rpc_method_handler(serve)
-
-
-def answer_operator(
-    request_type: type[Request],
-    answer: Callable[[Request], Awaitable[Message]],
-    *,
-    callers: Callers,
-    meter: Meter,
-) -> grpc.RpcMethodHandler[bytes, bytes]:
-    """One call of the operator, who works on this machine: mutual TLS is enough."""
-
-    async def serve(body: bytes, context: Context) -> bytes:
-        async with refusing(context, meter):
-            callers.operator(context)
-            return (await answer(read_request(request_type, body))).SerializeToString()
-
-    return grpc.unary_unary_rpc_method_handler(serve)
 
 
 def weigh(context: Context, *names: str) -> int:
     """Bytes of what a caller has sent beside its message, under these names."""
     sent = dict(context.invocation_metadata() or ())
     return sum(len(sent.get(name, b"")) for name in names)
-
-
-def read_request(request_type: type[Request], body: bytes) -> Request:
-    """The caller's message, or a refusal if no program of this release would have sent it."""
-    try:
-        return request_type.FromString(body)
-    except DecodeError:
-        raise Refused("bad_request", f"no {request_type.__name__}; expected: one of this release") from None
-
-
-def _weigh_parcel(body: bytes, form: type[Message]) -> tuple[Freight, int]:
-    kind, size = convert.weigh_parcel(body, form)
-    return kind.value, size
 
 
 @lru_cache(maxsize=4096)  # reading a certificate takes longer than many a call
@@ -199,7 +158,7 @@ def _read_peer(certificate_pem: bytes) -> Peer:
         raise Refused("not_a_site", str(reason)) from None
 
 
-def _find_caller(context: Context) -> Caller:
+def find_caller(context: Context) -> Caller:
     """Where the line comes from, and the name in the certificate that TLS has verified, if there is one."""
     proven = ""
     with suppress(Refused):

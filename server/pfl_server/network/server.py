@@ -20,13 +20,23 @@ from pfl_common.identity import KeyPair
 from pfl_common.spec import data_description, status_json
 from pfl_common.spec.messages import Assignment, Joined, Receipt
 from pfl_common.spec.run import ClientId
-from pfl_common.wire import convert
+from pfl_common.wire import convert, limits
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.network.bulk import STALL_SECONDS, Bulk
-from pfl_server.network.rpc import OPTIONS, Callers, answer_operator, answer_site, open_port
+from pfl_server.network.port_limits import PortLimits
+from pfl_server.network.requests import BODY_SECONDS, Gate, answer_operator, answer_site
+from pfl_server.network.rpc import OPTIONS, Callers, open_port
 from pfl_server.sites.service import Service
 from pfl_server.telemetry.counters import Meter
 
+BOUNDS = (
+    # A site has four calls at once. What one line has sent halfway lies in memory: a message of each stream.
+    ("grpc.max_concurrent_streams", 32),
+    # The longest message there is, a site's description of its data; gRPC by itself would take 4 MiB.
+    ("grpc.max_receive_message_length", max(convert.FRAME_BYTES, *limits.LARGEST.values())),
+    # A site asks for work again within a minute. A line without any call is somebody who only keeps a place.
+    ("grpc.max_connection_idle_ms", 300_000),
+)
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_HOLD_SECONDS = 5.0
 
@@ -44,21 +54,33 @@ class GrpcServer:
         *,
         renew: Renewal | None = None,
         stall_seconds: float = STALL_SECONDS,
+        body_seconds: float = BODY_SECONDS,
         meter: Meter | None = None,
     ) -> None:
         self.meter, self._callers = meter or Meter(), callers
+        self._gate = Gate(callers, self.meter, body_seconds=body_seconds)
         self._renew, self._stall_seconds = renew, stall_seconds
         self._server: aio.Server | None = None
         self._bulk: Bulk | None = None
         self._draining = asyncio.Event()
 
-    async def start(self, service: Service, *, host: str, port: int, pair: KeyPair, ca_pem: bytes) -> int:
-        """Open the port and answer; gives its number. Callers must come from the CA `ca_pem`."""
+    async def start(  # noqa: PLR0913  # what a port is opened with, each by its name
+        self,
+        service: Service,
+        *,
+        host: str,
+        port: int,
+        pair: KeyPair,
+        ca_pem: bytes,
+        lines: int = PortLimits.sites,
+    ) -> int:
+        """Open the port and answer, up to so many lines; gives its number. Callers must come from the CA `ca_pem`."""
         self._draining.clear()
-        self._bulk = Bulk(service, self.meter, self._callers, stall_seconds=self._stall_seconds)
-        server = aio.server(options=OPTIONS)
-        answer = partial(answer_site, callers=self._callers, meter=self.meter)
-        operator = _operator_calls(service, self.meter, self._callers)
+        self._bulk = Bulk(service, self._gate, stall_seconds=self._stall_seconds)
+        options = (*OPTIONS, *BOUNDS, ("grpc.max_allowed_incoming_connections", lines))
+        server = aio.server(options=options)
+        answer = partial(answer_site, gate=self._gate)
+        operator = _operator_calls(service, self._gate)
         sites = _SiteCalls(service, self._bulk, answer, draining=self._draining, renew=self._renew)
         server.add_generic_rpc_handlers(
             (
@@ -117,7 +139,6 @@ class _SiteCalls:
         }
 
     async def _join(self, site: ClientId, said: pb.JoinRequest) -> Message:
-        _check_size("that describe data", said.ByteSize(), most=data_description.MOST_BYTES)
         description = convert.hear_description(said)
         data_description.check(description)
         joined = await self._service.desk.join(site, description)
@@ -147,7 +168,6 @@ class _SiteCalls:
         return answer
 
     async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
-        _check_size("in an offer", said.ByteSize(), most=convert.CARRYING_BYTES)
         offer = convert.hear_offer(said)
         if offer.header.sender != site:
             raise Refused("header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers")
@@ -189,9 +209,7 @@ class _SiteCalls:
         return pb.RenewAnswer(certificate_pem=certificate, card=card)
 
 
-def _operator_calls(
-    service: Service, meter: Meter, callers: Callers
-) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+def _operator_calls(service: Service, gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
     async def status(_: pb.StatusRequest) -> Message:
         content = status_json.write(service.status())
         _check_size("in the status", len(content), most=status_json.MOST_BYTES)
@@ -202,8 +220,8 @@ def _operator_calls(
         return pb.Done()
 
     return {
-        "Status": answer_operator(pb.StatusRequest, status, callers=callers, meter=meter),
-        "Stop": answer_operator(pb.StopRequest, stop, callers=callers, meter=meter),
+        "Status": answer_operator("Status", pb.StatusRequest, status, gate=gate),
+        "Stop": answer_operator("Stop", pb.StopRequest, stop, gate=gate),
     }
 
 

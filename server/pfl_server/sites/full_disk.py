@@ -1,4 +1,4 @@
-"""A full disk under a site's call: site and operator are told, and the site is not taken for silent."""
+"""A full disk, or no descriptor, under a site's call: both sides are told, and the site is not taken for silent."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
 from pfl_common.errors import Refused
-from pfl_common.files.full import is_full
+from pfl_common.files.full import is_crowded, is_full
 from pfl_common.spec.messages import Receipt
 from pfl_common.spec.run import ClientId
 from pfl_server.sites.notices import Notices
 from pfl_server.sites.open_tasks import OpenTasks
+
+FULL = "the coordinator's disk is full; its operator has to make room"
+CROWDED = "too many connections are open at the coordinator; it goes on by itself"
 
 Call = TypeVar("Call", bound=Callable[..., Awaitable[object]])
 
@@ -32,15 +35,14 @@ def tells_full_disk(call: Call) -> Call:
             answer = await call(desk, site, *words, **named)
         except Exception as error:
             lacking = error.words if isinstance(error, Refused) and error.code == "no_room" else ""
-            if not lacking and not is_full(error):
+            crowded = is_crowded(error)
+            if not (lacking or crowded or is_full(error)):
                 raise
-            desk.notices.room.lack(lacking)
+            desk.notices.room.lack(lacking, crowded=crowded)
             desk.tasks.bear_with(site)
             if lacking:
                 raise
-            raise Refused(
-                "no_room", "the coordinator's disk is full; its operator has to make room"
-            ) from None
+            raise Refused("no_room", CROWDED if crowded else FULL) from None
         if isinstance(answer, Receipt):
             desk.notices.room.relieve()
         return answer

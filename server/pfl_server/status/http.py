@@ -17,8 +17,11 @@ from starlette.routing import Route
 
 from pfl_common.errors import UserError
 from pfl_common.spec.messages import RunStatus
-from pfl_server.status import page
+from pfl_server.status import connections, page
 from pfl_server.status.exporter import CoordinatorMetrics, Scene
+
+BACKLOG = 32
+"""Connections that wait to be taken; asyncio takes so many in one turn of its loop, before any can be closed."""
 
 
 class Page(Scene, Protocol):
@@ -44,12 +47,20 @@ class WebServer:
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; gives the port, which is new when 0 was asked for."""
+    async def start(self, host: str, port: int, *, most: int = connections.BoundedConnection.most) -> int:
+        """Listen, to so many connections at once; gives the port, which is new when 0 was asked for."""
         listener = _listen(host, port)
         address, bound = listener.getsockname()[:2]
         app = page.Guard(self._app(), loopback=page.is_loopback(address))
-        config = uvicorn.Config(app, log_config=None, lifespan="off", access_log=False)
+        config = uvicorn.Config(
+            app,
+            http=connections.at_most(most),
+            ws="none",
+            log_config=None,
+            lifespan="off",
+            access_log=False,
+            backlog=BACKLOG,
+        )
         self._server = uvicorn.Server(config)
         # Signals belong to the coordinator: it decides when the page goes away.
         self._serving = asyncio.create_task(self._server._serve([listener]))
@@ -92,7 +103,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
         # At once, and not when uvicorn comes to it: people who have been told the port are let in from now on.
-        listener.listen()
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise UserError(

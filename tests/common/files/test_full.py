@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_common.files.full import is_full
+from pfl_common.files.full import is_crowded, is_full
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,20 @@ def test_an_error_of_the_journal_without_a_code() -> None:
     assert not hasattr(torn.value, "sqlite_errorcode"), "else this would show nothing"
     assert not is_full(torn.value)
     assert not is_full(sqlite3.OperationalError("database or disk is full"))
+
+
+@pytest.mark.parametrize(
+    ("number", "crowded"),
+    [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ENOSPC, False), (errno.EACCES, False)],
+)
+def test_an_error_for_want_of_a_descriptor(number: int, crowded: bool) -> None:
+    """None left to the process or to the machine; a full disk is another matter, and goes by other means."""
+    error = OSError(number, "said by the system")
+    assert (crowded, number == errno.ENOSPC) == (is_crowded(error), is_full(error))
+
+
+def test_a_journal_that_cannot_open_its_file(tmp_path: Path) -> None:
+    """That is all SQLite says when there is no descriptor."""
+    with pytest.raises(sqlite3.OperationalError) as error:
+        sqlite3.connect(tmp_path / "none" / "journal")
+    assert (True, False) == (is_crowded(error.value), is_full(error.value))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
+import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from pfl_common.files import locks
 from pfl_common.identity import (
     Addresses,
     Authority,
@@ -22,7 +26,6 @@ from pfl_common.identity import (
     IdentityError,
     Invitation,
     InvitationExpired,
-    InvitationLocked,
     InvitationUsed,
     Keyring,
     Ledger,
@@ -30,6 +33,7 @@ from pfl_common.identity import (
     Refusal,
     UnknownSite,
     WrongProof,
+    certificates,
     new_secret,
 )
 from pfl_common.identity.proofs import prove
@@ -147,19 +151,74 @@ def test_strangers_learn_nothing_about_who_is_invited(
     assert 1 == len({(refusal.answer, refusal.public_code) for refusal in refusals})
 
 
-def test_ten_wrong_proofs_lock_an_invitation(
-    ledger: Ledger, invitation: Invitation, csr: bytes, addresses: Addresses, now: datetime
+def test_wrong_proofs_keep_nobody_out(
+    ledger: Ledger, invitation: Invitation, csr: bytes, now: datetime
 ) -> None:
-    """After nine the right one passes, after ten only a new invitation helps."""
-    for count in range(10):
-        if count == 9:
-            ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
+    """A secret of 256 bits needs no lock, and a lock is a way to keep an invited site out."""
+    for _ in range(100):
         with pytest.raises(WrongProof):
             ledger.redeem("hospital_a", csr, proof=b"guess", now=now)
-    with pytest.raises(InvitationLocked):
-        ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
-    again = ledger.invite("hospital_a", now, addresses=addresses, again=True)
-    ledger.redeem("hospital_a", csr, proof=again.prove(csr), now=now)
+    ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
+
+
+def test_a_record_with_a_lock_of_an_older_release_is_read(
+    tmp_path: Path, ledger: Ledger, invitation: Invitation, csr: bytes, now: datetime
+) -> None:
+    """It lets the site in."""
+    path = tmp_path / "invitations" / "hospital_a.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"wrong_proofs": 10}))
+    ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
+
+
+class Steps:
+    """Whatever a ledger does that takes time, in its order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        for owner, name in (
+            (locks, "wait_for"),
+            (os, "open"),
+            (os, "fsync"),
+            (os, "replace"),
+            (os, "stat"),
+            (hmac, "digest"),
+            (hmac, "compare_digest"),
+            (json, "loads"),
+            (certificates, "load_request"),
+            (Path, "exists"),
+        ):
+            monkeypatch.setattr(owner, name, self._noting(name, getattr(owner, name)))
+
+    def _noting(self, name: str, act: Callable[..., object]) -> Callable[..., object]:
+        def noted(*words: object, **named: object) -> object:
+            self.done.append(name)
+            return act(*words, **named)
+
+        return noted
+
+
+def test_the_same_is_done_for_every_name(
+    ledger: Ledger,
+    invitation: Invitation,
+    csr: bytes,
+    other_csr: bytes,
+    addresses: Addresses,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invited, used, expired, unknown or impossible: who has no proof cannot tell by the time it takes."""
+    used = ledger.invite("used", now, addresses=addresses)
+    ledger.redeem("used", other_csr, proof=used.prove(other_csr), now=now)
+    ledger.invite("expired", now - 30 * DAY, addresses=addresses)
+    proof, steps, seen = bytes(32), Steps(monkeypatch), {}
+    for name in ("hospital_a", "used", "expired", "unknown", "../etc/passwd", "operator"):
+        steps.done.clear()
+        with pytest.raises(Refusal):
+            ledger.redeem(name, csr, proof=proof, now=now)
+        seen[name] = tuple(steps.done)
+    assert 1 == len(set(seen.values())), seen
+    assert {"wait_for", "digest", "compare_digest", "loads"} <= set(seen["unknown"])
+    assert not {"fsync", "replace"} & set(seen["hospital_a"]), "strangers write nothing"
 
 
 def test_an_unreadable_request_costs_the_site_nothing(
@@ -170,6 +229,15 @@ def test_an_unreadable_request_costs_the_site_nothing(
         with pytest.raises(BadRequest):
             ledger.redeem("hospital_a", b"junk", proof=b"guess", now=now)
     ledger.redeem("hospital_a", csr, proof=invitation.prove(csr), now=now)
+
+
+def test_the_sites_that_are_known_are_counted(
+    ledger: Ledger, invitation: Invitation, addresses: Addresses, now: datetime
+) -> None:
+    """For so many the coordinator has to have room; the record that stands for nobody is no site."""
+    assert 1 == ledger.count()
+    ledger.invite("hospital_b", now, addresses=addresses)
+    assert 2 == ledger.count()
 
 
 def test_inviting_twice_needs_again(
@@ -205,7 +273,7 @@ def test_nobody_is_invited_under_an_impossible_name(
 def test_the_coordinator_keeps_no_secret(tmp_path: Path, invitation: Invitation) -> None:
     """The ledger's files are private and hold a derived key, not the secret."""
     kept = sorted((tmp_path / "invitations").iterdir())
-    assert [".lock", "hospital_a.json"] == [path.name for path in kept]
+    assert [".lock", ".nobody", "hospital_a.json"] == [path.name for path in kept]
     assert {0o600} == {stat.S_IMODE(path.stat().st_mode) for path in kept}
     assert 0o700 == stat.S_IMODE((tmp_path / "invitations").stat().st_mode)
     content = b"".join(path.read_bytes() for path in kept)

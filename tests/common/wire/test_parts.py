@@ -35,11 +35,11 @@ def test_a_few_groups_with_names() -> None:
     most.groups.extend(["g" * 255] * 64)
     assert 64 == len(parts.hear_header(most).groups)
     most.groups.append("g")
-    with pytest.raises(ValueError, match="65 groups"):
+    with pytest.raises(ValueError, match="65 entries"):
         parts.hear_header(most)
     del most.groups[:]
     most.groups.append("g" * 256)
-    with pytest.raises(ValueError, match="1 groups"):
+    with pytest.raises(ValueError, match="long name"):
         parts.hear_header(most)
 
 
@@ -58,3 +58,38 @@ def test_an_end_that_counted_nobody_says_so() -> None:
         parts.hear_over(said).counted for said in (pb.Over(ending=ending), pb.Over(ending=ending, counted=0))
     ]
     assert [None, 0] == counts
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pb.JoinRequest(shape=[1] * 9),
+        pb.JoinRequest(classes=[""] * 20_001),
+        pb.JoinRequest(warnings=[""] * 65),
+        pb.JoinRequest(sizes=[pb.PictureSize()] * 17),
+        pb.JoinRequest(moments=pb.Moments(sums=[0.0] * 4097)),
+        pb.JoinRequest(moments=pb.Moments(squares=[0.0] * 4097)),
+        pb.JoinRequest(vocabulary=pb.Vocabulary(words=[""] * 100_001)),
+        pb.JoinRequest(columns=[""] * 20_001),
+        pb.JoinRequest(table=[pb.TableColumn()] * 4097),
+    ],
+    ids=lambda said: said.ListFields()[0][0].name,
+)
+def test_a_description_with_more_of_anything_than_any_has(said: pb.JoinRequest) -> None:
+    """Seen by the count alone, before any of it becomes an object."""
+    with pytest.raises(ValueError, match="entries; expected at most"):
+        parts.check_counts(said)
+
+
+def test_more_generations_scores_and_categories_than_there_are() -> None:
+    """The last that is allowed is heard, the next is not."""
+    assert 64 == len(parts.hear_marks([pb.Mark()] * 64))
+    with pytest.raises(ValueError, match="65 entries"):
+        parts.hear_marks([pb.Mark()] * 65)
+    with pytest.raises(ValueError, match="1001 entries"):
+        parts.hear_column(pb.TableColumn(categories=["a"] * 1001))
+    many = pb.ReportRequest(scores={str(n): pb.Vector() for n in range(305)})
+    with pytest.raises(ValueError, match="305 entries"):
+        parts.hear_scores(many)
+    with pytest.raises(ValueError, match="107 entries"):
+        parts.hear_scores(pb.ReportRequest(scores={"pre/test/a": pb.Vector(values=[0.0] * 107)}))

@@ -17,6 +17,7 @@ from pfl_common import errors
 from pfl_common.app.config import settle
 from pfl_deploy.demo import make
 from pfl_server import process as coordinator
+from pfl_server.network.port_limits import share_out
 from pfl_server.settings import ServerSettings
 from tests.deploy.support import commands
 from tests.deploy.support.tools import tool
@@ -54,6 +55,11 @@ def put(unit: str, folder: Path, *changes: tuple[str, str]) -> Path:
         text = text.replace(old, new)
     (folder / unit).write_text(text)
     return folder / unit
+
+
+def test_the_coordinator_has_descriptors_for_its_sites() -> None:
+    """Ten thousand of them, on each port as many connections as it takes at most."""
+    assert share_out(int(last("pfl-coordinator.service", "LimitNOFILE")), 10_000).sites >= 3 * 10_000
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -13,6 +13,7 @@ from pfl_common.errors import Refused
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId
 from pfl_server.network.bulk import Bulk
+from pfl_server.network.requests import Gate
 from pfl_server.network.rpc import Callers
 from pfl_server.sites.service import Incoming, Service
 from pfl_server.telemetry.counters import Meter
@@ -44,7 +45,7 @@ def desk(tmp_path: Path) -> SlowDesk:
 
 @pytest.fixture
 def bulk(desk: SlowDesk) -> Bulk:
-    return Bulk(cast(Service, SimpleNamespace(desk=desk)), Meter(), cast(Callers, None))
+    return Bulk(cast(Service, SimpleNamespace(desk=desk)), Gate(cast(Callers, None), Meter()))
 
 
 async def begin(bulk: Bulk, desk: SlowDesk, offer: Offer) -> asyncio.Task[object]:

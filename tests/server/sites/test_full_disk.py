@@ -95,8 +95,8 @@ class Desk:
         self.said: list[str] = []
         self.notices = self.room = self.tasks = self
 
-    def lack(self, words: str) -> None:
-        self.said.append(f"lack {words}")
+    def lack(self, words: str, *, crowded: bool = False) -> None:
+        self.said.append(f"lack {'a descriptor' if crowded else words}")
 
     def relieve(self) -> None:
         self.said.append("relieve")
@@ -127,6 +127,15 @@ async def test_whom_a_full_disk_is_told(end: Exception, words: str) -> None:
     assert ("no_room", words) == (error.value.code, error.value.words)
     lacking = words if isinstance(end, Refused) else ""
     assert [f"lack {lacking}", "bear with a"] == desk.said
+
+
+async def test_a_call_without_a_descriptor_is_to_come_again() -> None:
+    """As on a full disk the site waits, and does not end with an error."""
+    desk = Desk()
+    with pytest.raises(Refused, match="too many connections") as error:
+        await desk.call("a", OSError(errno.EMFILE, "too many open files"))
+    assert "no_room" == error.value.code
+    assert ["lack a descriptor", "bear with a"] == desk.said
 
 
 async def test_what_says_nothing_of_the_disk() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,44 @@ async def test_what_is_kept_for_speed_goes_before_anybody_waits(
     monkeypatch.setattr(disk_wait.asyncio, "sleep", sleep)
     assert "written" == await place.have(write)
     assert [(1, 0.002), (0, 0.004)] == pauses
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_what_finds_no_descriptor_is_tried_again(tmp_path: Path, number: int) -> None:
+    """Connections are closed again by themselves; nothing is taken from the disk for it."""
+    place, troubles, words, given = Room(tmp_path), [OSError(number, "none left")] * 3, [], []
+    place.give_back = lambda: given.append(1) or 5
+
+    async def write() -> str:
+        words.append(place.words)
+        if troubles:
+            raise troubles.pop()
+        return "written"
+
+    assert "written" == await place.have(write)
+    assert words[1].startswith("too many files and connections are open; let this program have more")
+    assert ("", []) == (place.words, given)
+
+
+async def test_a_journal_without_a_descriptor_is_waited_for(tmp_path: Path) -> None:
+    """SQLite says only that it cannot open its file."""
+    folder = tmp_path / "later"
+
+    async def open_journal() -> str:
+        try:
+            sqlite3.connect(folder / "journal").close()
+        finally:
+            folder.mkdir(exist_ok=True)
+        return "opened"
+
+    assert "opened" == await Room(tmp_path).have(open_journal)
+
+
+async def test_a_site_that_is_sent_away_for_want_of_a_descriptor(tmp_path: Path) -> None:
+    """The operator reads what is lacking, which is not the disk."""
+    place = Room(tmp_path)
+    place.lack("", crowded=True)
+    assert place.words.startswith("too many files and connections are open: a site was sent away; let")
 
 
 async def test_a_site_that_is_sent_away_finds_room_when_it_comes_again(tmp_path: Path) -> None:
