@@ -48,13 +48,14 @@ from pfl_common.learning.method import (
     Samples,
     Settings,
     probe,
+    weigh_usually,
 )
 from pfl_common.learning.mmd import mmd2
 from pfl_common.learning.partition import has_batch_norm, travelling
 from pfl_common.models import Backbone
 from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State, load_into
-from pfl_common.tensors.update import Up, Weighted
+from pfl_common.tensors.update import Quantity, Up, Weighted
 
 LAMBDAS = {"cnn": 5.0}
 """λ by backbone (App. D); 1 for any other."""
@@ -190,6 +191,10 @@ class Client(Participant):
         if not self._received:
             return h.new_zeros(())
         return self._lambda * mmd2(h, self._received[0](x), self.settings.mmd_bandwidths)
+
+    def weighs(self, phase: str) -> Quantity:
+        """As usual, though it reports in a way of its own."""
+        return weigh_usually(self.settings)
 
     def report(self, data: LocalData, task: Task) -> Up:
         """What travels, with the mean of both heads in place of the global one (Eq. 6)."""

@@ -49,7 +49,7 @@ from pfl_common.models import Backbone
 from pfl_common.randomness import generators
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
 from pfl_common.tensors.state import Kept, State, load_into
-from pfl_common.tensors.update import Up
+from pfl_common.tensors.update import Quantity, Up
 
 FADING = 0.05
 """By so much the chance to explore falls from round to round."""
@@ -145,6 +145,10 @@ class Client(Participant):
         """The whole model, and how each slot was liked."""
         return Up(shown=State.of(self, self.sent()).within("model") | {"liked": self._liked})
 
+    def beside(self) -> Mapping[str, Quantity]:
+        """Likings have a bound of their own."""
+        return {"liked": "number"}
+
 
 class Server:
     """Keep everybody's last model, and choose for each site whose to send."""
@@ -183,6 +187,11 @@ class Server:
             if others and float(torch.rand((), generator=draw)) < chance:
                 chosen[slot] = others.pop(int(torch.randint(len(others), (), generator=draw)))
         return chosen
+
+    def compared(self, state: State, client: ClientId) -> State:
+        """The site's own last model, before there is one the first."""
+        own = state.kept.get(client)
+        return (own.load().under("model") if own else state.under("first")).within("show.model")
 
     def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """Keep the new models; add what each site answered to what it said before, slot by slot.
