@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from pydantic import Field
@@ -214,6 +214,10 @@ class Participant(nn.Module):
     """Why a batch cannot be gone through in parts whose gradients are added; empty for a loss that is a mean over
     samples (beside terms of the parameters alone): there the sum is the same gradient.
     """
+    beside: ClassVar[Mapping[str, Quantity]] = {}
+    """What tensors of its update are that are no numbers of a model, by the names they are sent under."""
+    usual_weights: ClassVar[bool] = False
+    """Said by a method that has a `report` of its own and weighs as any other."""
 
     def __init__(self, config: Settings, backbone: Backbone, classes: int) -> None:
         super().__init__()
@@ -260,11 +264,7 @@ class Participant(nn.Module):
         """
         kind = type(self)
         usual = kind.report is Participant.report and kind.weight is Participant.weight
-        return weigh_usually(self.settings) if usual else "weight"
-
-    def beside(self) -> Mapping[str, Quantity]:
-        """What tensors of its update are that are no numbers of a model, by the names they are sent under."""
-        return {}
+        return weigh_usually(self.settings) if usual or kind.usual_weights else "weight"
 
     def diagnose(self, data: LocalData, task: Task) -> Metrics:
         """Further numbers worth a curve, measured right after training: in evaluation mode, without gradients, and

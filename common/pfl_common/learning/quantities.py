@@ -16,7 +16,7 @@ def list_quantities(participant: Participant, spec: RunSpec, phase: str) -> dict
     variances, weight, beside = (
         running_variances(participant),
         participant.weighs(phase),
-        participant.beside(),
+        participant.beside,
     )
     found: dict[str, Quantity] = {}
     for entry in manifest:

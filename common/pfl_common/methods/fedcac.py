@@ -26,7 +26,7 @@ run set beta to the number of rounds in which sites are to collaborate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, JsonValue
@@ -89,6 +89,8 @@ class Client(Participant):
     mask: Tensor
     has_mask: Tensor
     whole_batch = ""
+    beside: ClassVar[Mapping[str, Quantity]] = {"mask": "number", "samples": "count"}
+    """A mask is bits, of which every pattern is one."""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -164,10 +166,6 @@ class Client(Participant):
         small = {"mask": self.mask.clone(), "samples": torch.tensor(len(data.train))}
         return Up(shown=State.of(self, _names(self, self.settings)).within("w") | small)
 
-    def beside(self) -> Mapping[str, Quantity]:
-        """A mask is bits, of which every pattern is one."""
-        return {"mask": "number", "samples": "count"}
-
     def critical(self) -> dict[str, Tensor]:
         """The mask of each parameter as it was found in the last round this site trained in."""
         return overlap.unpack(self.mask, dict(self.named_parameters()))
@@ -220,8 +218,7 @@ class Server:
         sites = sorted(arrivals.shown)
         if not sites:
             return Closed(state, {})
-        total = Sum()
-        entries = sum(value.numel() for value in _masked(state).values())
+        total, entries = Sum(), sum(value.numel() for value in _masked(state).values())
         masks = [self._fold(total, arrivals.shown[site].load(), entries) for site in sites]
         mean = total.mean(otherwise=state.under("w")).within("w")
         table = overlap.overlaps(masks, self.config.overlap_norm)
@@ -229,10 +226,9 @@ class Server:
         arrived = {f"{site}@{task.round}": kept for site, kept in arrivals.shown.items()}
         circles = overlap.spell_circles(sites, rows, task.round)
         closed = overlap.keep_circles(State({**state, **mean, **circles}, kept=state.kept | arrived))
-        marked = [overlap.count_marks(mask) / entries for mask in masks]
-        told = band("circle", [len(others) for others in rows]) | band("critical", marked)
-        told |= overlap.tell(table, self.config.collab, number=task.round, beta=self.config.beta)
-        return Closed(closed, told)
+        told = overlap.tell(table, self.config.collab, number=task.round, beta=self.config.beta)
+        told |= band("critical", [overlap.count_marks(mask) / entries for mask in masks])
+        return Closed(closed, told | band("circle", [len(others) for others in rows]))
 
     def _fold(self, total: Sum, update: State, entries: int) -> Tensor:
         """Add an update to everybody's mean and give its mask: the model is let go before the next one is read."""

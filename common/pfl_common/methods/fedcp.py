@@ -48,14 +48,13 @@ from pfl_common.learning.method import (
     Samples,
     Settings,
     probe,
-    weigh_usually,
 )
 from pfl_common.learning.mmd import mmd2
 from pfl_common.learning.partition import has_batch_norm, travelling
 from pfl_common.models import Backbone
 from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State, load_into
-from pfl_common.tensors.update import Quantity, Up, Weighted
+from pfl_common.tensors.update import Up, Weighted
 
 LAMBDAS = {"cnn": 5.0}
 """λ by backbone (App. D); 1 for any other."""
@@ -122,6 +121,7 @@ class Client(Participant):
 
     heads = ("head_p", "head_g")
     settings: Config
+    usual_weights = True
     head_p: nn.Module
     head_g: nn.Module
     probe: Tensor
@@ -159,14 +159,13 @@ class Client(Participant):
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on encoder, CPN and personal head; the global head stands still."""
         # Of the round before, in a participant that lives on: it would be measured against here.
-        self._received = ()
+        self._received, self._shares = (), list[Tensor]()
         # A newcomer's batch norm has no running statistics yet: nothing to measure before.
         known = self.settings.diagnose and (not task.is_first or not has_batch_norm(self))
         told = self._assess(data, "before") if known else {}
         self._chance, self._v = data.generator(task, "gumbel"), self.column_sums()
         if self._lambda:
             self._received = (copy.deepcopy(self.encoder).requires_grad_(False).train(),)
-        self._shares: list[Tensor] = []
         trained = [*self.encoder.parameters(), *self.head_p.parameters(), *self.cpn.parameters()]
         told["loss"] = sgd.train(self, trained, self._loss, data=data, task=task)
         if last := self._shares[-(len(self._shares) // self.settings.epochs) :]:
@@ -191,10 +190,6 @@ class Client(Participant):
         if not self._received:
             return h.new_zeros(())
         return self._lambda * mmd2(h, self._received[0](x), self.settings.mmd_bandwidths)
-
-    def weighs(self, phase: str) -> Quantity:
-        """As usual, though it reports in a way of its own."""
-        return weigh_usually(self.settings)
 
     def report(self, data: LocalData, task: Task) -> Up:
         """What travels, with the mean of both heads in place of the global one (Eq. 6)."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from math import inf, isnan
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, JsonValue
@@ -81,6 +81,8 @@ class Client(Participant):
     settings: Config
     head: nn.Module
     whole_batch = ""
+    beside: ClassVar[Mapping[str, Quantity]] = {"liked": "number"}
+    """Likings have a bound of their own."""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -144,10 +146,6 @@ class Client(Participant):
     def report(self, data: LocalData, task: Task) -> Up:
         """The whole model, and how each slot was liked."""
         return Up(shown=State.of(self, self.sent()).within("model") | {"liked": self._liked})
-
-    def beside(self) -> Mapping[str, Quantity]:
-        """Likings have a bound of their own."""
-        return {"liked": "number"}
 
 
 class Server:

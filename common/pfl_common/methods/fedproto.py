@@ -18,7 +18,7 @@ Not for a new site that has to predict before it has trained: its encoder has le
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, JsonValue
@@ -71,6 +71,8 @@ class Client(Participant):
     known: Tensor
     owned: Tensor
     whole_batch = ""
+    beside: ClassVar[Mapping[str, Quantity]] = {"known": "mask"}
+    """Whether there is a prototype of a class."""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -148,10 +150,6 @@ class Client(Participant):
     def weighs(self, phase: str) -> Quantity:
         """For each class its samples, or 1 where there are any."""
         return "count" if self.settings.proto_weight == "count" else "mask"
-
-    def beside(self) -> Mapping[str, Quantity]:
-        """Whether there is a prototype of a class."""
-        return {"known": "mask"}
 
     def personalise(self, data: LocalData, task: Task) -> None:
         """A site that never trained still has to know its own classes."""
