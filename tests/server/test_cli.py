@@ -179,8 +179,11 @@ def test_the_table_of_methods_is_printed(monkeypatch: pytest.MonkeyPatch, width:
     no = [name for name in methods.names() if methods.load(name).shows]
     if width == "200":
         rows = [line.split() for line in said.out.splitlines() if line[1:2].isalpha()]
-        assert no == [row[0] for row in rows if row[0] in methods.names() and row[-1] == "no"]
+        found = {row[0]: row[-2:] for row in rows if row[0] in methods.names() and row[-1] in ("yes", "no")}
+        assert no == [name for name, (sums, _) in found.items() if sums == "no"]
+        assert {"fedproto", "local", *no} == {name for name, (_, robust) in found.items() if robust == "no"}
     else:
+        assert len(no) + 2 == said.text.count("; --robust is not possible")
         assert len(no) == said.text.count("; sums do not suffice")
         assert len(methods.names()) - len(no) == said.text.count("; sums suffice")
 
@@ -219,6 +222,46 @@ def test_small_images_are_taken_by_a_backbone_that_takes_them(settled: list[dict
     setting_checks.check_words(ServerSettings(image_size=4, backbone="mlp"))
     setting_checks.check_words(ServerSettings(image_size=16, backbone="cnn"))
     setting_checks.check_words(ServerSettings(image_size=8))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_which_methods_a_robust_rule_fits(name: str) -> None:
+    """The table, the method's page, and what is refused in words, say the same."""
+    reasons = {
+        "local": "no site sends anything",
+        "fedproto": "a site sends prototypes of its own classes alone",
+        "fedcac": "single models",
+        "fedamp": "single models",
+        "fedfomo": "single models",
+    }
+    (row,) = [row for row in json.loads(serve("--list-methods", "--json").out) if row["method"] == name]
+    settings = ServerSettings(method=name, robust="median")
+    if name not in reasons:
+        setting_checks.check_words(settings)
+        assert "yes" == row["robust"]
+        return
+    with pytest.raises(SettingError, match=f"--robust median with the method {name}: .*{reasons[name]}"):
+        setting_checks.check_words(settings)
+    assert row["robust"].startswith("no: ")
+    assert reasons[name] in row["robust"]
+
+
+ROBUST = {
+    "sums in the last round": (
+        {"method": "spherefed", "robust": "krum", "set": {"calibrate": True}},
+        "calibrate",
+    ),
+    "a share without a rule": ({"hostile_share": 0.3}, "--hostile-share 0.3 with --robust none"),
+    "a share for a rule without one": ({"hostile_share": 0.3, "robust": "median"}, "with --robust median"),
+    "a factor that leaves out the honest": ({"change_factor": 1.5}, "--change-factor 1.5"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), ROBUST.values(), ids=ROBUST.keys())
+def test_rules_that_do_not_go_together(words: dict[str, Any], said: str) -> None:
+    """Nothing is parsed and ignored."""
+    with pytest.raises(SettingError, match=said):
+        setting_checks.check_words(ServerSettings(**words))
 
 
 def test_one_method_is_explained() -> None:

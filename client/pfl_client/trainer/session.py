@@ -30,15 +30,23 @@ from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Measured, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file
-from pfl_client.trainer_process.task_errors import Diverged, OutOfMemory, TooFew, WrongShape, disk_full
+from pfl_client.trainer_process.task_errors import (
+    Declined,
+    Diverged,
+    OutOfMemory,
+    TooFew,
+    WrongShape,
+    disk_full,
+)
 from pfl_common import methods
 from pfl_common.errors import Refused, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
+from pfl_common.learning.quantities import list_quantities
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import codec, mapped
-from pfl_common.tensors.check import check_finite, find_infinite
+from pfl_common.tensors.check import Terms, check_values, find_infinite
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, flatten
 
@@ -189,7 +197,7 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
             write_state(outcome.serving, job.serve_as, opened.describe())
             if best is not None:
                 best.conclude(participant, opened.data, task, outcome.scores)
-        up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, opened, job)
+        up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, participant, opened, job)
     return Done(
         outcome.scores,
         outcome.metrics,
@@ -262,12 +270,18 @@ class _Room:
         self._end += len(content)
 
 
-def _encode(up: Up, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]:
+def _encode(up: Up, participant: Participant, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]:
     spec = opened.spec
+    quantities = list_quantities(participant, spec, job.task.phase)
     state, manifest = flatten(up), spec.manifest(job.task.kind, job.task.phase, "up")
     try:
-        check_finite(state)
+        check_values(state, Terms(quantities, largest_weight=spec.largest_weight))
     except Refused as error:
+        if error.code != "not_finite":
+            raise Declined(
+                f"the coordinator would refuse this update: {error.words}",
+                advice="tell the coordinator's operator, who may raise the run's limit",
+            ) from None
         raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
     size = sum(value.nbytes for value in state.values())
     if job.parcel_as is not None and goes_as_file(size):

@@ -100,6 +100,14 @@ def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: part.view(like[name].shape) for name, part in zip(names, parts, strict=True)}
 
 
+def cut_padding(packed: Tensor, entries: int) -> Tensor:
+    """A packed mask of so many entries whose padding is 0, whatever its sender put there."""
+    cut = packed.clone()
+    if entries % 8:
+        cut[-1] &= (1 << entries % 8) - 1
+    return cut
+
+
 def density(masks: Masks) -> float:
     """The fraction of entries that are marked."""
     return float(in_double(flat(masks)).mean())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from pydantic import Field
@@ -30,8 +30,8 @@ from pfl_common.randomness import generators
 from pfl_common.spec.run import ClientId, Json, RunSpec, Task
 from pfl_common.spec.run_bounds import MOST_BATCH, MOST_EPOCHS
 from pfl_common.tensors.state import Kept, State, load_into
-from pfl_common.tensors.summing import Sum
-from pfl_common.tensors.update import Up, Weighted
+from pfl_common.tensors.summing import Total
+from pfl_common.tensors.update import SUM, Quantity, Up, Weighted
 
 Metrics: TypeAlias = dict[str, float]
 """Numbers worth a curve. A site's own leave it, if its owner lets them, to be summed over sites: nothing of a single
@@ -86,7 +86,7 @@ class Settings:
 class Arrivals:
     """A round's counted updates, without their order, their times, or the sites that dropped out."""
 
-    total: Sum
+    total: Total
     shown: Mapping[ClientId, Kept]
 
 
@@ -201,6 +201,11 @@ def cut(samples: int, size: int, tail: Tail) -> list[int]:
     return [*edges, samples]
 
 
+def weigh_usually(settings: Settings) -> Quantity:
+    """What weights are that follow from `aggregation`."""
+    return "count" if settings.aggregation == "samples" else "one"
+
+
 class Participant(nn.Module):
     """The site's half. Everything it must know in the next round is one of its parameters or buffers."""
 
@@ -210,6 +215,10 @@ class Participant(nn.Module):
     """Why a batch cannot be gone through in parts whose gradients are added; empty for a loss that is a mean over
     samples (beside terms of the parameters alone): there the sum is the same gradient.
     """
+    beside: ClassVar[Mapping[str, Quantity]] = {}
+    """What tensors of its update are that are no numbers of a model, by the names they are sent under."""
+    usual_weights: ClassVar[bool] = False
+    """Said by a method that has a `report` of its own and weighs as any other."""
 
     def __init__(self, config: Settings, backbone: Backbone, classes: int) -> None:
         super().__init__()
@@ -249,6 +258,14 @@ class Participant(nn.Module):
     def weight(self, data: LocalData) -> Tensor:
         """This site's weight: its number of training samples, or 1."""
         return torch.tensor(len(data.train) if self.settings.aggregation == "samples" else 1)
+
+    def weighs(self, phase: str) -> Quantity:
+        """What the weights of its update are: by default what `aggregation` says. A method that weighs in a way of its
+        own says so here; of one that does not, any weight up to the run's largest is taken.
+        """
+        kind = type(self)
+        usual = kind.report is Participant.report and kind.weight is Participant.weight
+        return weigh_usually(self.settings) if usual or kind.usual_weights else "weight"
 
     def diagnose(self, data: LocalData, task: Task) -> Metrics:
         """Further numbers worth a curve, measured right after training: in evaluation mode, without gradients, and
@@ -309,6 +326,9 @@ class ServerHalf(Protocol):
     def send(self, state: State, client: ClientId, task: Task) -> State:
         """This site's download for this task; the same for all unless the module says PER_CLIENT."""
 
+    def compared(self, state: State, client: ClientId) -> State:
+        """What this site's update is compared with to see how far it went, by the names of its parcel."""
+
     def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """The state after a round, from the state before it and what was counted; and numbers to tell of the round."""
 
@@ -339,6 +359,10 @@ class Averaging:
     def send(self, state: State, client: ClientId, task: Task) -> State:
         """Everybody gets the mean."""
         return state
+
+    def compared(self, state: State, client: ClientId) -> State:
+        """The mean that the site was sent."""
+        return state.within(SUM)
 
     def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """The weighted mean over the counted sites; what nobody sent stays as it was."""

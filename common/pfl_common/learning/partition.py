@@ -44,6 +44,11 @@ def running_statistics(module: nn.Module) -> set[str]:
     return of_type(module, _BatchNorm) & {name for name, _ in module.named_buffers()}
 
 
+def running_variances(module: nn.Module) -> set[str]:
+    """Names of the running variances alone."""
+    return {name for name in running_statistics(module) if name.rpartition(".")[2] == "running_var"}
+
+
 def held_back(module: nn.Module, policy: BnPolicy) -> set[str]:
     """The names that the batch-norm policy keeps at the site."""
     if policy == "share_all":

@@ -14,13 +14,14 @@ from pfl_common.app import plugins
 from pfl_common.app.config import settle
 from pfl_common.errors import SettingError, nearest
 from pfl_common.learning.arithmetic import Arithmetic
-from pfl_common.learning.method import Arrivals, Closed, Participant, ServerHalf, Settings
+from pfl_common.learning.method import Arrivals, Averaging, Closed, Participant, ServerHalf, Settings
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.models import Backbone, ProjectorShape
 from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.packages import Package
-from pfl_common.spec.run import Json, RunSpec, Task
+from pfl_common.spec.run import ClientId, Json, RunSpec, Task
 from pfl_common.tensors.state import State
+from pfl_common.tensors.update import SUM
 
 EVERYWHERE: Mapping[str, str] = {
     "features": "What leaves the encoder, on at most 512 test samples after each training. sparsity: the share of "
@@ -52,6 +53,8 @@ class Method:
     """What a site does that comes after the run and fits its own part to the shared state, in a sentence."""
     no_newcomer: str
     """Why no such site is possible; empty where it is."""
+    no_robust: Callable[[Settings], str]
+    """Why no robust rule can take the place of the mean, with these settings; empty where one can."""
     doc: str
     module: ModuleType
     package: Package | None = None
@@ -73,6 +76,7 @@ class Method:
             accounted_bytes=getattr(module, "accounted_bytes", _as_sent),
             newcomer=getattr(module, "NEWCOMER", USUAL_NEWCOMER),
             no_newcomer=getattr(module, "NO_NEWCOMER", ""),
+            no_robust=getattr(module, "no_robust", _works_with_a_mean(module)),
             doc=module.__doc__ or "",
             module=module,
             package=package,
@@ -109,6 +113,13 @@ class Method:
         closed = half.close(state, arrivals, task)
         finite = {name: float(value) for name, value in closed.numbers.items() if isfinite(value)}
         return Closed(closed.state, finite)
+
+    def compared(self, half: ServerHalf, state: State, client: ClientId) -> State:
+        """What a site's update is compared with, by the names of its parcel: by default the values it was sent."""
+        if hasattr(half, "compared"):
+            return half.compared(state, client)
+        # A half from outside that was written before there was this.
+        return state.within(SUM)
 
     def begin(self, half: ServerHalf, first: State, last: State) -> State:
         """The state before the first round of a run that begins from another; only of a method that says how."""
@@ -180,6 +191,17 @@ def build_participant(spec: RunSpec) -> Participant:
         projector=projector,
     )
     return load(spec.method).build_client(spec, replace(backbone, frozen=spec.frozen))
+
+
+def _works_with_a_mean(module: ModuleType) -> Callable[[Settings], str]:
+    """The answer for a method that does not say itself whether a robust rule can take the place of the mean."""
+    if getattr(module, "SHOWS", ""):
+        why = "the coordinator works with the sites' single models, there is no mean"
+    elif not issubclass(module.Server, Averaging):
+        why = "its coordinator's half does not say what it makes of the updates"
+    else:
+        why = ""
+    return lambda config: why
 
 
 def _as_sent(client: Participant, sent: int) -> int:

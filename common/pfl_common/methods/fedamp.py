@@ -149,6 +149,11 @@ class Server:
         row[own] = 1 - whole
         return row
 
+    def compared(self, state: State, client: ClientId) -> State:
+        """The site's own last model, before there is one the first."""
+        own = state.kept.get(client)
+        return (own.load().under("model") if own else state.under("first")).within("show.model")
+
     def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """Keep the new models, and measure how far they lie from all others.
 

@@ -26,7 +26,7 @@ run set beta to the number of rounds in which sites are to collaborate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, JsonValue
@@ -45,7 +45,7 @@ from pfl_common.spec.data_description import MOST_SAMPLES
 from pfl_common.spec.run import ClientId, RunSpec, Task
 from pfl_common.tensors.state import State, load_into, read_words, spell
 from pfl_common.tensors.summing import Sum
-from pfl_common.tensors.update import Up, Weighted
+from pfl_common.tensors.update import Quantity, Up, Weighted
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -89,6 +89,8 @@ class Client(Participant):
     mask: Tensor
     has_mask: Tensor
     whole_batch = ""
+    beside: ClassVar[Mapping[str, Quantity]] = {"mask": "number", "samples": "count"}
+    """A mask is bits, of which every pattern is one."""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -204,6 +206,10 @@ class Server:
         masks = overlap.unpack(state.kept[own].load()["mask"], _masked(state))
         return _merge(self.config, masks, critical, shared=shared).within("merged")
 
+    def compared(self, state: State, client: ClientId) -> State:
+        """Everybody's mean."""
+        return state.under("w").within("show.w")
+
     def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """A new mean and new circles among the counted sites; the other sites' circles stay as they were.
 
@@ -212,24 +218,22 @@ class Server:
         sites = sorted(arrivals.shown)
         if not sites:
             return Closed(state, {})
-        total = Sum()
-        masks = [self._fold(total, arrivals.shown[site].load()) for site in sites]
+        total, entries = Sum(), sum(value.numel() for value in _masked(state).values())
+        masks = [self._fold(total, arrivals.shown[site].load(), entries) for site in sites]
         mean = total.mean(otherwise=state.under("w")).within("w")
         table = overlap.overlaps(masks, self.config.overlap_norm)
         rows = overlap.circles(table, self.config.collab, number=task.round, beta=self.config.beta)
         arrived = {f"{site}@{task.round}": kept for site, kept in arrivals.shown.items()}
         circles = overlap.spell_circles(sites, rows, task.round)
         closed = overlap.keep_circles(State({**state, **mean, **circles}, kept=state.kept | arrived))
-        entries = sum(value.numel() for value in _masked(state).values())
-        marked = [overlap.count_marks(mask) / entries for mask in masks]
-        told = band("circle", [len(others) for others in rows]) | band("critical", marked)
-        told |= overlap.tell(table, self.config.collab, number=task.round, beta=self.config.beta)
-        return Closed(closed, told)
+        told = overlap.tell(table, self.config.collab, number=task.round, beta=self.config.beta)
+        told |= band("critical", [overlap.count_marks(mask) / entries for mask in masks])
+        return Closed(closed, told | band("circle", [len(others) for others in rows]))
 
-    def _fold(self, total: Sum, update: State) -> Tensor:
+    def _fold(self, total: Sum, update: State, entries: int) -> Tensor:
         """Add an update to everybody's mean and give its mask: the model is let go before the next one is read."""
         total.add(self._terms(update, weigh=self.config.aggregation != "uniform"))
-        return update["mask"].clone()
+        return overlap.cut_padding(update["mask"], entries)
 
     def _terms(self, update: State, *, weigh: bool) -> dict[str, Weighted]:
         # What a site says of its samples has bounds: a made-up number may not drown the others.

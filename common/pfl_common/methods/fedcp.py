@@ -121,6 +121,7 @@ class Client(Participant):
 
     heads = ("head_p", "head_g")
     settings: Config
+    usual_weights = True
     head_p: nn.Module
     head_g: nn.Module
     probe: Tensor
@@ -158,14 +159,13 @@ class Client(Participant):
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on encoder, CPN and personal head; the global head stands still."""
         # Of the round before, in a participant that lives on: it would be measured against here.
-        self._received = ()
+        self._received, self._shares = (), list[Tensor]()
         # A newcomer's batch norm has no running statistics yet: nothing to measure before.
         known = self.settings.diagnose and (not task.is_first or not has_batch_norm(self))
         told = self._assess(data, "before") if known else {}
         self._chance, self._v = data.generator(task, "gumbel"), self.column_sums()
         if self._lambda:
             self._received = (copy.deepcopy(self.encoder).requires_grad_(False).train(),)
-        self._shares: list[Tensor] = []
         trained = [*self.encoder.parameters(), *self.head_p.parameters(), *self.cpn.parameters()]
         told["loss"] = sgd.train(self, trained, self._loss, data=data, task=task)
         if last := self._shares[-(len(self._shares) // self.settings.epochs) :]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from math import inf, isnan
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, JsonValue
@@ -49,7 +49,7 @@ from pfl_common.models import Backbone
 from pfl_common.randomness import generators
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
 from pfl_common.tensors.state import Kept, State, load_into
-from pfl_common.tensors.update import Up
+from pfl_common.tensors.update import Quantity, Up
 
 FADING = 0.05
 """By so much the chance to explore falls from round to round."""
@@ -81,6 +81,8 @@ class Client(Participant):
     settings: Config
     head: nn.Module
     whole_batch = ""
+    beside: ClassVar[Mapping[str, Quantity]] = {"liked": "number"}
+    """Likings have a bound of their own."""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -183,6 +185,11 @@ class Server:
             if others and float(torch.rand((), generator=draw)) < chance:
                 chosen[slot] = others.pop(int(torch.randint(len(others), (), generator=draw)))
         return chosen
+
+    def compared(self, state: State, client: ClientId) -> State:
+        """The site's own last model, before there is one the first."""
+        own = state.kept.get(client)
+        return (own.load().under("model") if own else state.under("first")).within("show.model")
 
     def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """Keep the new models; add what each site answered to what it said before, slot by slot.

@@ -18,7 +18,7 @@ Not for a new site that has to predict before it has trained: its encoder has le
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, JsonValue
@@ -40,9 +40,9 @@ from pfl_common.learning.method import (
     Settings,
 )
 from pfl_common.models import Backbone
-from pfl_common.spec.run import Task
+from pfl_common.spec.run import ClientId, Task
 from pfl_common.tensors.state import State
-from pfl_common.tensors.update import Up, Weighted
+from pfl_common.tensors.update import Quantity, Up, Weighted
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -71,6 +71,8 @@ class Client(Participant):
     known: Tensor
     owned: Tensor
     whole_batch = ""
+    beside: ClassVar[Mapping[str, Quantity]] = {"known": "mask"}
+    """Whether there is a prototype of a class."""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
         super().__init__(config, backbone, classes)
@@ -145,6 +147,10 @@ class Client(Participant):
         known = present.to(self.known.dtype)
         return Up(summed={"prototypes": Weighted(means, weight), "known": Weighted(known, weight)})
 
+    def weighs(self, phase: str) -> Quantity:
+        """For each class its samples, or 1 where there are any."""
+        return "count" if self.settings.proto_weight == "count" else "mask"
+
     def personalise(self, data: LocalData, task: Task) -> None:
         """A site that never trained still has to know its own classes."""
         self._note_classes(data)
@@ -179,6 +185,10 @@ class Client(Participant):
 class Server(Averaging):
     """Keep the mean of each class's features, and tell how the prototypes lie."""
 
+    def compared(self, state: State, client: ClientId) -> State:
+        """Nothing: a class's first prototype goes as far as a feature is long, and so may each later one."""
+        return State({"sum.prototypes": torch.zeros_like(state["prototypes"])})
+
     def close(self, state: State, arrivals: Arrivals, task: Task) -> Closed:
         """The next prototypes. Told: how many there are, how far they went and how far apart they are."""
         closed = super().close(state, arrivals, task).state
@@ -192,6 +202,13 @@ class Server(Averaging):
             distances = torch.cdist(now, now, compute_mode="donot_use_mm_for_euclid_dist")
             told["prototypes/apart"] = float(distances.fill_diagonal_(torch.inf).amin(dim=1).mean())
         return Closed(closed, told)
+
+
+def no_robust(config: Config) -> str:
+    """A site without a class sends zeros of weight 0 in its place, which a rule that counts all alike would take for a
+    prototype.
+    """
+    return "a site sends prototypes of its own classes alone: the rules need all numbers of all sites"
 
 
 DIAGNOSTICS = {

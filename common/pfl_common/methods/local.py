@@ -52,6 +52,11 @@ class Client(Participant):
         return {"loss": loss}
 
 
+def no_robust(config: Config) -> str:
+    """There is no mean."""
+    return "no site sends anything"
+
+
 Server = Averaging
 DIAGNOSTICS = {"loss": "Cross entropy in the last epoch of a site's training."}
 """What is told by `learn`, in a sentence."""

@@ -47,12 +47,13 @@ from pfl_common.learning.method import (
     Participant,
     Settings,
     probe,
+    weigh_usually,
 )
 from pfl_common.learning.partition import has_batch_norm, travelling
 from pfl_common.models import Backbone
 from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State
-from pfl_common.tensors.update import Up, Weighted
+from pfl_common.tensors.update import Quantity, Up, Weighted
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -187,6 +188,10 @@ class Client(Participant):
         sums = {name: mean.to(self.frame.rows.dtype) for name, mean in self._sums.items()}
         return Up(summed={name: Weighted(mean, weight) for name, mean in sums.items()})
 
+    def weighs(self, phase: str) -> Quantity:
+        """As usual, but in the calibration by samples."""
+        return "count" if phase == "calibrate" else weigh_usually(self.settings)
+
     def forward(self, x: Tensor) -> Tensor:
         """W z, or W_cal z once there is one."""
         scores: Tensor = self.frame(self.directions(x))
@@ -222,6 +227,11 @@ class Server(Averaging):
             return Closed(state, {})
         fitted = torch.ones((), dtype=dtype)
         return Closed(State({**state, "frame.calibrated": calibrated, "frame.fitted": fitted}), {})
+
+
+def no_robust(config: Config) -> str:
+    """The calibration solves for a classifier from sums."""
+    return "with calibrate = true the last round needs sums over all samples" if config.calibrate else ""
 
 
 DIAGNOSTICS = {

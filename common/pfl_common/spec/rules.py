@@ -47,6 +47,10 @@ def _read_quorum(said: object) -> float | str:
     return share
 
 
+Robust: TypeAlias = Literal["none", "median", "trimmed", "krum", "multi-krum", "norm-clip"]
+"""What takes the place of the mean, so that some updates may lie: `pfl_common/tensors/robust.py`."""
+BEARS_A_SHARE = frozenset({"trimmed", "krum", "multi-krum"})
+"""Rules that have to be told how many updates may lie."""
 Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read_quorum)]
 """How many of the expected updates close a round: a share of them, or `majority`."""
 
@@ -110,6 +114,32 @@ class RoundRules:
         1e9, "Largest norm of an update taken.", Field(gt=0, le=1e38), why="values are float32"
     )
     """Euclidean, of an update's values; a larger one is refused: one site must not drown the sum."""
+    largest_change: float = rule(
+        1e7, "Largest norm of what a site changed.", Field(gt=0, le=1e38), why="values are float32"
+    )
+    """Euclidean, of an update's difference from what the site was sent."""
+    change_factor: float = rule(
+        100.0, "Times the median change that is taken; 0 any.", Field(ge=0, le=1e9, allow_inf_nan=False)
+    )
+    """An update whose change is so many times the median of its round and of the rounds before is not counted: see
+    `pfl_server/decisions/outlying.py`.
+    """
+    largest_weight: float = rule(
+        1e8,
+        "Most samples a site counts for.",
+        Field(ge=1, le=2**40),
+        why="2**40 samples are the most a site can tell",
+    )
+    """A site counts for at most as many samples as it declared when it joined, and never for more than these."""
+    robust: Robust = rule("none", "none, median, trimmed, krum, multi-krum, norm-clip.")
+    """The coordinator sees each update alone for it, and all but norm-clip count every site alike."""
+    hostile_share: float = rule(
+        0.2,
+        "Share of a round's updates that may lie.",
+        Field(gt=0, lt=0.5),
+        why="against half of the sites nothing helps",
+    )
+    """For `robust` trimmed, krum and multi-krum."""
     threads: int = rule(1, "Threads of one trainer.", Field(ge=1, le=1024))
     """Another number than 1 gives other bits."""
     precision: Precision = rule("float32", "Numbers in training: float32, bfloat16, float16.")

@@ -1,4 +1,4 @@
-"""An update is looked at before it counts: its shape, NaN and infinity, negative weights, its norm.
+"""An update is looked at before it counts: its shape, NaN and infinity, what its tensors are, its norm, its change.
 
 A site looks at its own before it sends, the coordinator at each that comes.
 """
@@ -6,29 +6,63 @@ A site looks at its own before it sends, the coordinator at each that comes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import isfinite, sqrt
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import inf, isfinite, sqrt
 
 import torch
 from torch import Tensor
 
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Manifest
+from pfl_common.tensors.change import Change
 from pfl_common.tensors.fused import pair
-from pfl_common.tensors.layout import Source, Stretch, Window, fit, lay_out, stretches
+from pfl_common.tensors.layout import Place, Source, Stretch, Window, fit, join, lay_out
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State
-from pfl_common.tensors.update import SUM, WEIGHT
+from pfl_common.tensors.update import WEIGHT, Quantity
 
 SMALL = 1 << 14
 """Numbers of a tensor that is looked through together with others: by itself the call would cost more than the look."""
 
+MODEL = frozenset({"value", "variance"})
+"""Quantities that are numbers of a model: these make up an update's norm."""
 
-def check_update(
-    source: Source, manifest: Manifest, groups: Iterable[str], *, largest: float | None = None
-) -> None:
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run takes of one site's update."""
+
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    """By a tensor's name in the parcel; one that is not named is a weight or a value."""
+    declared: int | None = None
+    """Training samples the site declared when it joined; None if it told none."""
+    largest_weight: float = inf
+    largest_norm: float = inf
+    """Euclidean, of all values as they were sent, without their weights."""
+    largest_change: float = inf
+    """The same of their differences from what they are compared with."""
+    sent: Mapping[str, Tensor] = field(default_factory=dict)
+    """What an update is compared with, by a tensor's name in the parcel."""
+
+    def of(self, name: str) -> Quantity:
+        """What a tensor is."""
+        return self.quantities.get(name, "weight" if name.startswith(f"{WEIGHT}.") else "value")
+
+    @property
+    def most(self) -> float:
+        """The largest count."""
+        return self.largest_weight if self.declared is None else min(self.declared, self.largest_weight)
+
+
+ANY = Terms()
+"""Takes whatever can be summed."""
+
+
+def check_update(source: Source, manifest: Manifest, groups: Iterable[str], terms: Terms = ANY) -> float:
     """Refuse an update that does not fit its manifest or would spoil a sum; it is read once, block by block.
 
-    `largest` bounds the Euclidean norm of all values that are summed, as they were sent, without their weights.
+    Gives the norm of its change; 0 where there is nothing to compare it with.
     """
     places = lay_out(manifest, groups)
     fit(source.size, places)
@@ -36,33 +70,52 @@ def check_update(
         pair(places)
     except (TypeError, ValueError) as error:
         raise Refused("manifest", str(error)) from None
-    window, square = Window(source), 0.0
-    for stretch in stretches(places):
-        norms = _look_through(window, stretch)
-        square += sum(norm * norm for norm in norms) if stretch.whole.branch == SUM else 0.0
-    if largest is not None and not sqrt(square) <= largest:
-        raise Refused("norm", f"the update's norm is {sqrt(square):.6g}, the run takes at most {largest:.6g}")
+    window, change, square = Window(source), Change(terms.sent), 0.0
+    for quantity, stretch in _spans(places, terms):
+        for start, block in window.blocks(stretch.whole):
+            norm = _look_at(stretch, start, block, quantity=quantity, terms=terms)
+            if quantity in MODEL:
+                square += norm * norm
+                change.add(stretch, start, block)
+    _bound("norm", sqrt(square), terms.largest_norm)
+    _bound("change", change.norm, terms.largest_change)
+    return change.norm
 
 
-def _look_through(window: Window, stretch: Stretch) -> list[float]:
-    """The norms of its blocks; numbers nobody can use are refused by the name of the tensor that holds them."""
+def _spans(places: Mapping[str, Place], terms: Terms) -> Iterator[tuple[Quantity, Stretch]]:
+    """A whole parcel as few long vectors, in order, each of one type and one quantity."""
+
+    def kind(place: Place) -> tuple[str, str, Quantity]:
+        return place.branch, place.entry.dtype, terms.of(place.entry.name)
+
+    for (_, _, quantity), parts in groupby(places.values(), key=kind):
+        yield quantity, join(list(parts))
+
+
+def _look_at(stretch: Stretch, start: int, block: Tensor, *, quantity: Quantity, terms: Terms) -> float:
+    """The norm of a block; numbers nobody can use are refused by the name of the tensor that holds them."""
     try:
-        return [_examine(stretch.whole.entry.name, block) for block in window.blocks(stretch.whole)]
+        return _examine(stretch.whole.entry.name, block, quantity, terms)
     except Refused:
-        for part in stretch.parts:
-            for block in window.blocks(part):
-                _examine(part.entry.name, block)
+        for part, piece, _ in stretch.pieces(start, block):
+            _examine(part.entry.name, piece, quantity, terms)
         raise
 
 
-def check_finite(state: State) -> None:
-    """Refuse NaN, infinity, negative weights and truth values that are neither 0 nor 1."""
-    for names, values in _gathered(state):
+def _bound(code: str, found: float, largest: float) -> None:
+    if not found <= largest:
+        raise Refused(code, f"the update's {code} is {found:.6g}, the run takes at most {largest:.6g}")
+
+
+def check_values(state: State, terms: Terms = ANY) -> None:
+    """Refuse NaN, infinity, and tensors that are not what they should be."""
+    for names, values in _gathered(state, terms):
+        quantity = terms.of(names[0])
         try:
-            _examine_all(names[0], values)
+            _examine_all(names[0], values, quantity, terms)
         except Refused:
             for name in names:
-                _examine_all(name, state[name])
+                _examine_all(name, state[name], quantity, terms)
             raise
 
 
@@ -70,29 +123,30 @@ def find_infinite(values: Mapping[str, Tensor]) -> str | None:
     """The name of a tensor with NaN or infinity; None if there is none. Large tensors are looked through in blocks,
     small ones in a copy of all those of a type and branch together.
     """
-    for names, gathered in _gathered(values):
+    for names, gathered in _gathered(values, ANY):
         if not _is_finite(gathered):
             return next(name for name in names if not _is_finite(values[name]))
     return None
 
 
-def _examine_all(name: str, value: Tensor) -> None:
+def _examine_all(name: str, value: Tensor, quantity: Quantity, terms: Terms) -> None:
     for block in _blocks(value):
-        _examine(name, block)
+        _examine(name, block, quantity, terms)
 
 
 def _is_finite(value: Tensor) -> bool:
     return all(_measure(block) is not None for block in _blocks(value))
 
 
-def _gathered(values: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]]:
-    """Tensors to be looked through; small ones of a type and branch together, as one copy of them."""
+def _gathered(values: Mapping[str, Tensor], terms: Terms) -> Iterator[tuple[list[str], Tensor]]:
+    """Tensors to be looked through; small ones of a type, branch and quantity together, as one copy of them."""
     small: dict[object, list[str]] = {}
     for name, value in values.items():
         if value.numel() >= SMALL:
             yield [name], value
         else:
-            small.setdefault((value.dtype, value.device, name.partition(".")[0]), []).append(name)
+            kind = value.dtype, value.device, name.partition(".")[0], terms.of(name)
+            small.setdefault(kind, []).append(name)
     for names in small.values():
         yield names, torch.cat([values[name].detach().reshape(-1) for name in names])
 
@@ -103,7 +157,7 @@ def _blocks(value: Tensor) -> Iterator[Tensor]:
         yield numbers[start : start + BLOCK]
 
 
-def _examine(name: str, block: Tensor) -> float:
+def _examine(name: str, block: Tensor, quantity: Quantity, terms: Terms) -> float:
     """Refuse numbers nobody can use; gives the norm of floating-point ones."""
     if block.dtype == torch.bool:
         if int(block.view(torch.uint8).max()) > 1:
@@ -112,9 +166,40 @@ def _examine(name: str, block: Tensor) -> float:
     norm = _measure(block) if block.is_floating_point() else 0.0
     if norm is None:
         raise Refused("not_finite", f"{name!r} holds NaN or infinity: the site's training diverged")
-    if name.startswith(f"{WEIGHT}.") and bool(block.min() < 0):
-        raise Refused("weight", f"{name!r} holds a negative weight")
+    if quantity not in ("value", "number"):
+        _hold_to(name, block, quantity, terms)
     return norm
+
+
+def _hold_to(name: str, block: Tensor, quantity: Quantity, terms: Terms) -> None:
+    """Refuse numbers that are not what their tensor is."""
+    low, high = (end.item() for end in block.aminmax())
+    code = "weight" if name.startswith(f"{WEIGHT}.") else "value"
+    if low < 0:
+        what = "weight" if code == "weight" else quantity
+        raise Refused(code, f"{name!r} holds a negative {what}: {low:g}")
+    if quantity == "one" and not low == high == 1:
+        raise Refused(code, f"{name!r} is {low if low != 1 else high:g}; expected: 1, as sites count alike")
+    if quantity == "mask" and bool(((block != 0) & (block != 1)).any()):
+        raise Refused(code, f"{name!r} holds {high:g}; expected: 0 or 1")
+    if quantity == "count":
+        _hold_to_count(name, block, code, terms)
+    if quantity == "weight" and high > terms.largest_weight:
+        raise Refused(code, f"{name!r} holds {high:g}; expected: at most {terms.largest_weight:g}")
+
+
+def _hold_to_count(name: str, block: Tensor, code: str, terms: Terms) -> None:
+    high = block.max().item()
+    if block.is_floating_point() and bool((block != block.floor()).any()):
+        raise Refused(code, f"{name!r} counts samples, and not in whole numbers")
+    if high > terms.most:
+        declared = terms.declared is not None and terms.most == terms.declared
+        whose = (
+            "the training samples the site declared when it joined; a site whose data have grown joins anew"
+            if declared
+            else "the run's --largest-weight"
+        )
+        raise Refused(code, f"{name!r} counts {high:g} samples; expected: at most {terms.most:g}, {whose}")
 
 
 def _measure(block: Tensor) -> float | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import prod
 from pathlib import Path
 from typing import Protocol
@@ -156,6 +157,23 @@ class Stretch:
     whole: Place
     parts: tuple[Place, ...]
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(part.count for part in self.parts))
+
+    def pieces(self, start: int, block: Tensor) -> Iterator[tuple[Place, Tensor, int]]:
+        """A block of it, which begins at this place, cut where its tensors end: each with its numbers, and the place
+        of the first of them in the tensor.
+        """
+        at = start
+        for number in range(bisect_right(self._ends, start), len(self.parts)):
+            if at >= start + len(block):
+                return
+            part, begin = self.parts[number], self._ends[number] - self.parts[number].count
+            stop = min(self._ends[number], start + len(block))
+            yield part, block[at - start : stop - start], at - begin
+            at = stop
+
 
 def join(parts: Sequence[Place]) -> Stretch:
     """Tensors of one type that lie one after the other, as one."""
@@ -198,10 +216,10 @@ class Window:
         self._source.read_into(place.offset + start * size, self._bytes[:length])
         return self._buffer[:length].view(place.dtype)
 
-    def blocks(self, place: Place) -> Iterator[Tensor]:
-        """All numbers of a tensor, in order."""
+    def blocks(self, place: Place) -> Iterator[tuple[int, Tensor]]:
+        """All numbers of a tensor, in order, each block with the place of its first number."""
         for start in range(0, place.count, self._block):
-            yield self.take(place, start, min(start + self._block, place.count))
+            yield start, self.take(place, start, min(start + self._block, place.count))
 
 
 def read(source: Source, place: Place) -> Tensor:

@@ -26,6 +26,22 @@ from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import Weighted
 
+
+class Total(Protocol):
+    """What the coordinator's half of a method sees of the counted updates together."""
+
+    @property
+    def totals(self) -> State:
+        """Weight x value, summed, in float64."""
+
+    @property
+    def weights(self) -> State:
+        """The weights, summed, in float64."""
+
+    def mean(self, otherwise: State) -> State:
+        """Their mean under the names of `otherwise`, which also fills in where nothing was counted."""
+
+
 REUSED = 512 << 20
 """Totals of up to so many bytes stay in memory between two sums."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,6 +13,18 @@ from pfl_common.tensors.state import State
 
 SUM, WEIGHT, SHOW = "sum", "weight", "show"
 """The branches of an update's parcel: values to be summed, the weight of each, and what a site shows as it is."""
+
+Quantity: TypeAlias = Literal["value", "variance", "number", "count", "one", "mask", "weight"]
+"""What a tensor of an update is, so that one which cannot be that is refused:
+
+value       numbers of a model; with variances they make up the update's norm
+variance    the same, and never below 0
+number      any finite number, bounded where it is used
+count       whole, from 0 to the number of training samples the site declared when it joined
+one         exactly 1
+mask        0 or 1
+weight      from 0 to the run's largest weight: of a method that does not say more
+"""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_WEIGHT: _ClassVar[Reason]
     REASON_SEAL: _ClassVar[Reason]
     REASON_CARD: _ClassVar[Reason]
+    REASON_VALUE: _ClassVar[Reason]
+    REASON_CHANGE: _ClassVar[Reason]
     REASON_NOT_ACCEPTED: _ClassVar[Reason]
     REASON_ALREADY_USED: _ClassVar[Reason]
     REASON_EXPIRED: _ClassVar[Reason]
@@ -87,6 +89,8 @@ REASON_NORM: Reason
 REASON_WEIGHT: Reason
 REASON_SEAL: Reason
 REASON_CARD: Reason
+REASON_VALUE: Reason
+REASON_CHANGE: Reason
 REASON_NOT_ACCEPTED: Reason
 REASON_ALREADY_USED: Reason
 REASON_EXPIRED: Reason

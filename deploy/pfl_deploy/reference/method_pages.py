@@ -19,7 +19,15 @@ from typing import Any  # plain values from JSON
 from pfl_common import methods
 from pfl_common.errors import SettingError
 from pfl_server.method_help.costs import NETWORKS, look_up, write_kept
-from pfl_server.method_help.explanation import NOTE, Words, compare, read_words, say_newcomer, say_sums
+from pfl_server.method_help.explanation import (
+    NOTE,
+    Words,
+    compare,
+    read_words,
+    say_newcomer,
+    say_robust,
+    say_sums,
+)
 
 FOLDER = Path(__file__).parents[2] / "methods"
 MADE = "<!-- Made by `python -m pfl_deploy.reference.method_pages`: change the method's file and make it again. -->"
@@ -74,6 +82,7 @@ def write_page(name: str) -> str:
         f"**Travels.** {_sentence(words.travels)}",
         f"**Stays.** {_sentence(words.stays)}",
         f"**Sums suffice.** {_safe(say_sums(method).capitalize())}.",
+        f"**Robust rules (`--robust`).** {_safe(say_robust(method).capitalize())}.",
         f"**When to choose it.** {_sentence(words.choice)}",
         f"**A new site after the run.** {_sentence(say_newcomer(method))}",
         "## What it costs",
@@ -104,6 +113,7 @@ def write_index() -> str:
         "memory",
         "multiply-adds",
         "sums suffice",
+        "robust rules",
         "examples passed",
         "largest difference",
     ]
@@ -148,6 +158,7 @@ def _row(name: str) -> list[str]:
         f"{found.sets:.1f} ×",
         f"{found.products / plain.products:.2f} ×",
         "no" if method.shows else "yes",
+        say_robust(method)[:3].rstrip(":"),
         f"{tested.passed} of {tested.marked}" if tested.marked else "none",
         _say_difference(tested),
     ]

@@ -14,7 +14,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any  # a command's words are of any type until they are settled
@@ -64,6 +64,8 @@ class Recording:
     rounds: Mapping[int, Played]
     began: Mapping[ClientId, Sequence[tuple[int, int]]]
     """By site, in order: a round in which it was heard, and the last committed round its vault held then."""
+    fallbacks: Mapping[int, int] = field(default_factory=dict)
+    """Rounds that began from an older state than that of the round before, and after which round it stood."""
 
     @classmethod
     def of(cls, journal: Journal, checkpoints: Collection[int]) -> Recording:
@@ -78,7 +80,7 @@ class Recording:
                 advice="wait until the run is further, or bring its folder back from a copy",
             )
         rounds = {number: played for number, played in committed.items() if number <= last}
-        return cls(RunSpec.from_json(text), rounds, _by_site(journal.handed()))
+        return cls(RunSpec.from_json(text), rounds, _by_site(journal.handed()), journal.fallbacks())
 
     @property
     def last(self) -> int:
@@ -146,6 +148,10 @@ class Screenplay:
             self.end()
         return self._recording.rounds[number].candidates, self._recording.draw(number, self._here)
 
+    def after(self, number: int) -> int:
+        """After which round the state stood that a round began from."""
+        return self._recording.fallbacks.get(number, number - 1)
+
 
 @dataclass(frozen=True)
 class Same:
@@ -210,7 +216,7 @@ def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path, *, 
     spec = recording.spec
     begun = str(weights) if spec.weights else ""
     # Who was lost is written already: nobody is given up here because this machine is slower.
-    patient = replace(spec, quorum=ALL, round_seconds=PATIENCE_SECONDS, patience=0)
+    patient = replace(spec, quorum=ALL, round_seconds=PATIENCE_SECONDS, patience=0, change_factor=0.0)
     settings = ServerSettings(
         method=spec.method, sites=len(sites), state=state / "coordinator", weights=begun
     )

@@ -16,7 +16,9 @@ from pfl_server.decisions.sampling import Draw
 
 LIMIT = 3
 """So many diverging attempts in a row end a run: one may be chance, and each costs every site its training."""
-DIVERGED = frozenset({"diverged", "refused:not_finite", "refused:norm"})
+OUTLYING = "refused:change"
+"""Why an update is lost that went too far, whether it was told so when it came or once all had come."""
+DIVERGED = frozenset({"diverged", "refused:not_finite", "refused:norm", OUTLYING})
 """Reasons for a lost update that only a training that runs away has: what a site says itself, and what is refused."""
 MOST_NAMED = 5
 PICTURES = frozenset({"bytes", "wide", "unit", "byte_floats"})
@@ -62,11 +64,16 @@ class Outcome:
         return cls.of(Draw(tuple(cohort), frozenset(drops)), quorum, answered, losses, committed=committed)
 
     @property
+    def most_diverge(self) -> bool:
+        """Whether most of the updates that were expected run away: no few sites can bring that about by themselves."""
+        return 2 * len(self.diverged) > self.expected
+
+    @property
     def diverges(self) -> bool:
         """Whether it counts as one."""
         many = len(self.diverged)
         blocked = not self.committed and self.counted < self.needed <= self.counted + many
-        return 2 * many > self.expected or blocked
+        return self.most_diverge or blocked
 
 
 class Divergence:
@@ -93,7 +100,7 @@ def tell_attempt(outcome: Outcome, place: str, streak: int) -> str:
     of = f"{len(outcome.diverged)} of {outcome.expected} updates"
     return (
         f"training diverges: in {place} {of} were not finite or too large, "
-        f"from {_name(outcome.diverged)} ({streak} of {LIMIT} such attempts in a row end the run)"
+        f"from {name_sites(outcome.diverged)} ({streak} of {LIMIT} such attempts in a row end the run)"
     )
 
 
@@ -121,8 +128,9 @@ def tell_end(outcome: Outcome, place: str, *, streak: int, lr: Rate, scaling: st
     otherwise = "" if scaling in (SCALED, LOOKED_UP) else " or with inputs on one scale"
     return (
         f"training diverged: {streak} attempts in a row, the last of them {place}, in which updates of "
-        f"{_name(outcome.diverged)} were not finite or too large{rate}, {scaling}; expected: finite numbers within "
-        f"--largest-norm; what to do: begin another run with a smaller lr (--new-run --set lr={lr.smaller}){otherwise}"
+        f"{name_sites(outcome.diverged)} were not finite or too large{rate}, {scaling}; expected: finite numbers "
+        f"within --largest-norm; what to do: begin another run with a smaller lr (--new-run --set lr={lr.smaller})"
+        f"{otherwise}"
     )
 
 
@@ -141,6 +149,7 @@ def tell_scaling(model: Model, ranges: Mapping[ClientId, tuple[float, float]]) -
     return f"{done} (the sites' values, widest first: {told})" if told else done
 
 
-def _name(sites: tuple[ClientId, ...]) -> str:
+def name_sites(sites: tuple[ClientId, ...]) -> str:
+    """Some sites by name, and how many more there are."""
     more = len(sites) - MOST_NAMED
     return ", ".join(sites[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

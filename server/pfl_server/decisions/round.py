@@ -7,7 +7,7 @@ sites before it have settled, so that the sum depends on the set of counted upda
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -102,6 +102,13 @@ class Round:
                     self._lose(client, "deadline")
         return self._advance()
 
+    def exclude(self, sites: Iterable[ClientId], reason: str) -> Close | Abandon:
+        """All have settled, and a look at all updates together does not take some of them: the verdict without them."""
+        for site in sites:
+            self._settled[site] = None
+            self.losses[site] = reason
+        return self._verdict()
+
     def _arrived(self, client: ClientId, update: str) -> list[Order]:
         if client not in self._order:
             return [Refuse(client, "not_in_cohort")]
@@ -132,7 +139,7 @@ class Round:
             orders.append(self._verdict())
         return orders
 
-    def _verdict(self) -> Order:
+    def _verdict(self) -> Close | Abandon:
         if len(self.counted) >= self._quorum:
             return Close(self.counted)
         lost = ", ".join(f"{site} ({reason})" for site, reason in sorted(self.losses.items()))

@@ -79,6 +79,12 @@ def say_sums(method: Method) -> str:
     return f"no: {method.shows.rstrip('.')}" if method.shows else "yes"
 
 
+def say_robust(method: Method) -> str:
+    """Whether a robust rule can take the place of the mean, with the method's usual settings."""
+    why = method.no_robust(method.settle({}))
+    return f"no: {why}" if why else "yes"
+
+
 def say_newcomer(method: Method) -> str:
     """What a site does that comes after the run; or why none can."""
     return method.no_newcomer or method.newcomer
@@ -158,6 +164,7 @@ def _paragraphs(method: Method, words: Words) -> Iterator[tuple[str, str]]:
     yield "Travels", words.travels
     yield "Stays", words.stays
     yield "Sums suffice", say_sums(method)
+    yield "Robust rules (--robust)", say_robust(method)
     for origin, text in words.departures.items():
         yield f"Departures {origin}".strip(), text
     if words.costs:

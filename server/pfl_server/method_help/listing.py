@@ -22,7 +22,7 @@ from pfl_common.app.config import documentation, dump, field_of, is_number, span
 from pfl_common.learning.method import Settings
 from pfl_common.methods import Method
 from pfl_common.spec.run import Json
-from pfl_server.method_help.explanation import read_words
+from pfl_server.method_help.explanation import read_words, say_robust
 
 WIDE = 140
 """Columns from which on a table is easier to read than paragraphs."""
@@ -63,11 +63,18 @@ def _table() -> Table:
     for title, ratio in (("", 4), ("travels", 5), ("stays", 5)):
         table.add_column(title, ratio=ratio)
     table.add_column("sums suffice", no_wrap=True)
+    table.add_column("--robust", no_wrap=True)
     for name in methods.list_names():
         method = methods.load(name)
         words = read_words(method.doc)
         # Sums or not is one word here: why not is a sentence of its own, on the method's page.
-        cells = (shorten(words.sentence), shorten(words.travels), shorten(words.stays), _sums(method))
+        cells = (
+            shorten(words.sentence),
+            shorten(words.travels),
+            shorten(words.stays),
+            _sums(method),
+            say_robust(method)[:3].rstrip(":"),
+        )
         table.add_row(_name(method), *(escape(cell) for cell in cells))
     return table
 
@@ -76,7 +83,8 @@ def _show_narrow(method: Method, console: Console) -> None:
     words = read_words(method.doc)
     _print(console, f"{_name(method)}: {words.sentence}", indent=0)
     sums = "sums suffice" if _sums(method) == "yes" else "sums do not suffice"
-    told = f"travels: {shorten(words.travels)}; stays: {shorten(words.stays)}; {sums}"
+    robust = "--robust is possible" if say_robust(method) == "yes" else "--robust is not possible"
+    told = f"travels: {shorten(words.travels)}; stays: {shorten(words.stays)}; {sums}; {robust}"
     _print(console, told, indent=4)
 
 
@@ -149,6 +157,7 @@ def _brief(method: Method) -> dict[str, Json]:
         "travels": words.travels,
         "stays": words.stays,
         "sums_suffice": not method.shows,
+        "robust": say_robust(method),
         "defaults": dump(method.settle({})),
         "presets": presets,
         "shows": method.shows,

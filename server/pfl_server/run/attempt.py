@@ -15,7 +15,7 @@ from pfl_server.decisions.round import Event, Round
 from pfl_server.decisions.sampling import Draw
 from pfl_server.sites.assignment import Prepare
 from pfl_server.sites.downloads import Downloads
-from pfl_server.store.spool import PlainTally
+from pfl_server.store.tallies import Tally
 from pfl_server.telemetry.counters import Spell
 
 
@@ -40,6 +40,17 @@ class Script(Protocol):
 
     def draw(self, number: int) -> tuple[tuple[ClientId, ...], Draw]:
         """The candidates of a round, and its cohort with those who trained and were not counted as its drops."""
+
+    def after(self, number: int) -> int:
+        """After which round the state stood that a round began from."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The shared state that a round begins from, and after which round it stood."""
+
+    after: int
+    state: State
 
 
 OUTCOMES = ("committed", "abandoned")
@@ -86,7 +97,7 @@ class Opened:
     state: State
     downloads: Downloads
     round: Round
-    tally: PlainTally
+    tally: Tally
     began: float
     at: float
     """Unix time of `began`, which may lie in an earlier life of the coordinator."""
@@ -94,4 +105,6 @@ class Opened:
     folding: Spell
     stages: dict[ClientId, str] = field(default_factory=dict)
     """How far sites were that are lost."""
+    changes: dict[ClientId, float] = field(default_factory=dict)
+    """How far counted updates went from what their sites were sent; nothing where nobody looks at it."""
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)

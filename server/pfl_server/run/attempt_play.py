@@ -17,18 +17,22 @@ from pfl_common.spec.messages import Assignment
 from pfl_common.spec.run import ClientId, Kind, Task
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
+from pfl_server.decisions.divergence import Outcome
 from pfl_server.decisions.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round
-from pfl_server.run.attempt import Fleet, Opened
+from pfl_server.decisions.sampling import Draw
+from pfl_server.run.attempt import Base, Fleet, Opened
 from pfl_server.run.divergence_guard import Guard
+from pfl_server.run.fall_back import FallBack
 from pfl_server.run.lease_watch import LeaseWatch
 from pfl_server.run.observer import Observer
+from pfl_server.run.second_look import SecondLook
 from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.sites.assignment import SiteLost
 from pfl_server.sites.downloads import Ahead
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.journal import Attempt
 from pfl_server.store.run_store import Books
-from pfl_server.store.spool import PlainTally
+from pfl_server.store.tallies import open_tally
 from pfl_server.telemetry.counters import Spell
 
 log = structlog.get_logger("pfl.training")
@@ -44,22 +48,37 @@ class RunParts:
     observer: Observer
 
 
+@dataclass(frozen=True)
+class Checks:
+    """What looks at how training goes: whether it runs away, where it goes on from then, what all updates say."""
+
+    guard: Guard
+    fall_back: FallBack
+    second_look: SecondLook
+
+
 class AttemptPlay:
     """Plays the attempts of a run, one at a time."""
 
-    def __init__(self, parts: RunParts, guard: Guard, leases: LeaseWatch, sweep: SpoolSweep) -> None:
+    def __init__(self, parts: RunParts, checks: Checks, leases: LeaseWatch, sweep: SpoolSweep) -> None:
         self._books, self._fleet, self._room = parts.books, parts.fleet, parts.room
-        self._observer, self._guard, self._leases, self._sweep = parts.observer, guard, leases, sweep
+        self._observer, self._checks, self._leases, self._sweep = parts.observer, checks, leases, sweep
         self._sum, self._ahead = Sum(), Ahead(parts.books)
         self._evaluations: set[asyncio.Task[None]] = set()
 
-    async def play(self, found: Attempt, state: State) -> State | None:
+    @property
+    def fall_back(self) -> FallBack:
+        """Which rounds begin from an older state."""
+        return self._checks.fall_back
+
+    async def play(self, found: Attempt, base: Base) -> State | None:
         """Ask a cohort and settle with each of its sites; None when the attempt was abandoned."""
         number, draw = found.round, found.draw
         self.clear_shelf(number, found.attempt)
         round_ = Round(draw.cohort, quorum=draw.quorum(self._books.spec.quorum))
         task = self._books.task(Kind.TRAIN, number, found.attempt)
-        opened = self.open(task, state, round_, after=number - 1, at=found.opened)
+        self._books.compare_with(base.state)
+        opened = self.open(task, base, round_, at=found.opened)
         self._observer.opened(opened, draw.cohort)
         if not draw.cohort:
             # Only a script says so: the sites that were asked had been lost before training.
@@ -71,33 +90,34 @@ class AttemptPlay:
         leases = asyncio.create_task(self._leases.during_round(opened, asks.values()))
         self._evaluate_others(opened, draw.cohort)
         try:
-            closed = await self._settle(opened)
+            closed = await self._settle(opened, draw)
         finally:
             for job in (*asks.values(), leases):
                 job.cancel()
-        await self._guard.judge(task, draw, round_, committed=closed is not None)
+        back = await self._checks.fall_back.tell(number)
+        await self._checks.guard.judge(task, draw, round_, committed=closed is not None, back=back)
         return closed
 
-    def open(self, task: Task, state: State, round_: Round, *, after: int, at: float | None = None) -> Opened:
+    def open(self, task: Task, base: Base, round_: Round, *, at: float | None = None) -> Opened:
         """Begin to ask for tasks of one kind: what is handed out and what comes back belong to it."""
         books, self._observer.watch.awaited = self._books, round_.awaited
-        downloads = self._ahead.downloads(task, books.digest_after(after))
+        downloads = self._ahead.downloads(task, books.digest_after(base.after))
         clock, now = asyncio.get_running_loop().time, time()
         # Not in the future, whatever was done to this machine's clock.
         at = now if at is None else min(at, now)
         return Opened(
             task,
-            state,
+            base.state,
             downloads,
             round_,
-            PlainTally(books.spool, self._sum),
+            open_tally(books, base.state, self._sum),
             began=clock() - (now - at),
             at=at,
             sealing=Spell(clock),
             folding=Spell(clock),
         )
 
-    async def _settle(self, opened: Opened) -> State | None:
+    async def _settle(self, opened: Opened, draw: Draw) -> State | None:
         """Follow the round's orders to its end; None when it was abandoned."""
         while True:
             for order in opened.round.handle(await opened.events.get()):
@@ -108,11 +128,20 @@ class AttemptPlay:
                     case Refuse(client, code):
                         log.error("an update came for a site that had settled", site=client, code=code)
                     case Close(counted):
-                        return await self._close(opened, counted)
+                        return await self._conclude(opened, draw, counted)
                     case Abandon(reason):
-                        await self._abandon(opened, reason)
+                        await self._abandon(opened, draw, reason)
                         return None
             self._observer.watch.awaited = opened.round.awaited
+
+    async def _conclude(self, opened: Opened, draw: Draw, counted: Sequence[ClientId]) -> State | None:
+        """Close a round that has enough updates, unless a look at all of them together says otherwise."""
+        match await self._checks.second_look.look(opened, counted, draw):
+            case Close(taken):
+                return await self._close(opened, taken)
+            case Abandon(reason):
+                await self._abandon(opened, draw, reason)
+                return None
 
     async def ask(self, site: ClientId, task: Task, opened: Opened) -> None:
         """Place a task with a site; how it ended is an event of the attempt."""
@@ -143,35 +172,47 @@ class AttemptPlay:
     async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> State:
         task, clock = opened.task, asyncio.get_running_loop().time
         with opened.folding.going_on():
-            closed, told = await self._room.have(asyncio.to_thread, self._conclude, opened, counted)
+            closed, told = await self._room.have(asyncio.to_thread, self._make_state, opened, counted)
         following = None if task.round == task.rounds else self._books.task(Kind.TRAIN, task.round + 1, 1)
         began = clock()
         closed = await self._room.have(self._ahead.settle, task.round, closed, following)
         self._observer.took("commit", clock() - began)
         losses, course = opened.round.losses, replace(self._observer.course(opened), diagnostics=told)
         commit = self._books.journal.commit.soon
-        await self._room.have(commit, task.round, task.attempt, counted, losses, course=course)
+        changes = opened.changes
+        await self._room.have(
+            commit, task.round, task.attempt, counted, losses, course=course, changes=changes
+        )
+        self._checks.second_look.remember(opened)
         await self._observer.closed(opened, counted, course)
         await self._end(opened)
         return closed
 
-    def _conclude(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:
+    def _make_state(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:
         """The state after a round, and the method's own numbers; a round without updates changes nothing."""
         if not counted:
             return Closed(opened.state, {})
         method, half = self._books.method, self._books.half
         return method.close(half, opened.state, arrivals=opened.tally.arrivals(), task=opened.task)
 
-    async def _abandon(self, opened: Opened, reason: str) -> None:
-        task, course = opened.task, self._observer.course(opened)
-        abandon = self._books.journal.abandon.soon
-        await self._room.have(abandon, task.round, task.attempt, opened.round.losses, reason, course=course)
+    async def _abandon(self, opened: Opened, draw: Draw, reason: str) -> None:
+        task, course, losses = opened.task, self._observer.course(opened), opened.round.losses
+        counted, quorum = len(opened.round.counted), self._books.spec.quorum
+        outcome = Outcome.of(draw, quorum, counted, losses, committed=False)
+        back_to, abandon = self._checks.fall_back.target(task, outcome), self._books.journal.abandon.soon
+        await self._room.have(
+            abandon, task.round, task.attempt, losses, reason, course=course, back_to=back_to
+        )
         self._observer.abandoned(opened, reason, course)
+        if back_to is not None:
+            self._checks.fall_back.decide(task.round, back_to)
+            await self._checks.fall_back.announce(task.round)
         # Updates of an attempt that is over are counted nowhere: the next one needs their room.
         await self._end(opened)
 
     async def _end(self, opened: Opened) -> None:
         opened.tally.close()
+        self._books.compare_with(None)
         await self._sweep.sweep()
 
     def clear_shelf(self, number: int, attempt: int) -> None:

@@ -1,24 +1,41 @@
-"""Finds the newest shared state of a run; where checkpoints are damaged, makes it again from the updates counted."""
+"""Finds the shared state that a run goes on from; a damaged checkpoint is made again from the updates counted."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pfl_common.errors import StateError
 from pfl_common.spec.run import Kind
 from pfl_common.tensors.state import State
+from pfl_server.run.attempt import Base
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
-from pfl_server.store.spool import PlainTally
+from pfl_server.store.tallies import open_tally
 
 
-async def load_newest(books: Books, room: Room) -> State:
-    """The state after the last committed round; the first one before any was."""
+async def load_newest(books: Books, room: Room) -> Base:
+    """The state that the round after the last committed one begins from; the first one before any was."""
+    last = max(books.journal.committed(), default=0)
+    backs: Mapping[int, int] = await room.have(books.journal.fallbacks.soon)
+    return await load_after(books, room, backs.get(last + 1, last))
+
+
+async def load_after(books: Books, room: Room, after: int) -> Base:
+    """The state after a committed round. Those that the run fell back from are let go of first."""
     committed = books.journal.committed()
-    last = max(committed, default=0)
-    found = books.checkpoints.load(upto=last)
+    backs: Mapping[int, int] = await room.have(books.journal.fallbacks.soon)
+    for number, back_to in backs.items():
+        for dropped in range(back_to + 1, number):
+            books.checkpoints.drop(dropped)
+    found = books.checkpoints.load(upto=after)
     number, state = found if found else (0, books.first)
-    for missing in range(number + 1, last + 1):
-        state = await _remake(books, room, missing, committed[missing], before=state)
-    return state
+    missing, at = list[int](), after
+    while at > number:
+        missing.append(at)
+        at = backs.get(at, at - 1)
+    for lost in reversed(missing):
+        state = await _remake(books, room, lost, committed[lost], before=state)
+    return Base(after, state)
 
 
 async def _remake(books: Books, room: Room, number: int, attempt: int, *, before: State) -> State:
@@ -30,7 +47,8 @@ async def _remake(books: Books, room: Room, number: int, attempt: int, *, before
             f"the checkpoint of round {number} is damaged and so are updates it was made of",
             advice="restore the run's folder from a backup, or begin another run: --new-run with another --seed",
         )
-    tally = PlainTally(books.spool)
+    books.compare_with(before)
+    tally = open_tally(books, before)
     for site in counted:
         tally.add(site, receipts[site][1])
     if not counted:

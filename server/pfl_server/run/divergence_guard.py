@@ -27,25 +27,29 @@ class Guard:
         self._books, self._room, self._events, self._watch = books, room, events, watch
         self._divergence = Divergence()
 
-    async def recall(self) -> None:
+    async def recall(self, *, back: str = "") -> None:
         """After a restart: the attempts so far are in the journal, with why each update was lost."""
         rows = await self._room.have(self._books.journal.rounds.soon)
         read = (Outcome.read(row, self._books.spec.quorum) for row in rows)
         self._divergence = Divergence(outcome for outcome in read if outcome is not None)
         if streak := self._divergence.streak:
-            self._watch.words = f"training diverges: {streak} attempts in a row so far"
+            words = f"training diverges: {streak} attempts in a row so far"
+            self._watch.words = f"{words}. {back}" if back else words
 
-    async def judge(self, task: Task, draw: Draw, ended: Round, *, committed: bool) -> None:
-        """An attempt is over and written down. Raises RunFailed when it was one too many."""
+    async def judge(self, task: Task, draw: Draw, ended: Round, *, committed: bool, back: str = "") -> None:
+        """An attempt is over and written down; `back` says where the run fell back to, if it did. Raises RunFailed when
+        it was one too many.
+        """
         counted, quorum = len(ended.counted), self._books.spec.quorum
         outcome = Outcome.of(draw, quorum, counted, ended.losses, committed=committed)
         over = self._divergence.take(outcome)
         streak = self._divergence.streak
         place = f"round {task.round}, attempt {task.attempt}"
         if outcome.diverges:
-            self._watch.words = tell_attempt(outcome, place, streak)
+            words = tell_attempt(outcome, place, streak)
+            self._watch.words = f"{words}. {back}" if back else words
             log.error("training diverges", where=place, sites=list(outcome.diverged), in_a_row=streak)
-            self._events.add(self._watch.words, "error")
+            self._events.add(words, "error")
         elif not streak:
             self._watch.words = ""
         if over:

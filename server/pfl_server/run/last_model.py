@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pfl_common.spec.run import Kind
-from pfl_common.tensors.state import State
 from pfl_server.decisions.round import Round
+from pfl_server.run.attempt import Base
 from pfl_server.run.attempt_play import AttemptPlay, RunParts
 from pfl_server.run.lease_watch import LeaseWatch
 
@@ -19,11 +19,11 @@ class LastModel:
         self._observer, self._attempts, self._leases = parts.observer, attempts, leases
         self._asks: list[asyncio.Task[None]] = []
 
-    async def bring(self, number: int, state: State) -> Round:
-        """Give the state after this round to all; ends when nobody is waited for any more, and tells who was away."""
+    async def bring(self, number: int, base: Base) -> Round:
+        """Give the last state to all; ends when nobody is waited for any more, and tells who was away."""
         sites, watch = self._fleet.roster(), self._observer.watch
         task = self._books.task(Kind.FINISH, max(1, number), 1)
-        opened = self._attempts.open(task, state, Round(sites, quorum=0), after=number)
+        opened = self._attempts.open(task, base, Round(sites, quorum=0))
         watch.status, watch.round = "finishing", number
         # Served once more, a run does not miss those who were given the model in an earlier life.
         given = await self._room.have(self._books.journal.handed_to.soon, task.key)

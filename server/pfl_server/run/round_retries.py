@@ -14,7 +14,7 @@ from pfl_common.spec.run import ClientId
 from pfl_common.tensors.state import State
 from pfl_server.decisions import sampling
 from pfl_server.decisions.sampling import Draw
-from pfl_server.run.attempt import Script
+from pfl_server.run.attempt import Base, Script
 from pfl_server.run.attempt_play import AttemptPlay, RunParts
 
 ATTEMPTS = 20
@@ -34,11 +34,16 @@ class RoundRetries:
         stop: asyncio.Event,
     ) -> None:
         self._books, self._fleet, self._room = parts.books, parts.fleet, parts.room
-        self._observer, self._attempts = parts.observer, attempts
+        self._observer, self._attempts, self._fall_back = parts.observer, attempts, attempts.fall_back
+        self.base = Base(0, parts.books.first)
         self._script, self._tick, self._stop = script, tick, stop
 
-    async def play(self, number: int, state: State) -> State | None:
-        """One round, in as many attempts as it takes; None when the run was stopped before one succeeded."""
+    async def play(self, number: int, base: Base) -> State | None:
+        """One round, in as many attempts as it takes; None when the run was stopped before one succeeded: then
+        `self.base` is the state that it would have begun from.
+        """
+        self.base = base
+        await self._follow_script(number)
         for tried in range(ATTEMPTS):
             began = asyncio.get_running_loop().time()
             drawn = await self._draw(number, again=tried > 0)
@@ -49,10 +54,21 @@ class RoundRetries:
             journal, now = self._books.journal, time()
             attempt = await self._room.have(journal.open_attempt.soon, number, candidates, draw, at=now)
             found = await self._room.have(journal.attempt.soon, number, attempt)
-            closed = await self._attempts.play(found, state)
+            closed = await self._attempts.play(found, self.base)
             if closed is not None:
                 return closed
+            if self._fall_back.after(number) != self.base.after:
+                self.base = await self._fall_back.load(number)
         raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
+
+    async def _follow_script(self, number: int) -> None:
+        """Fall back where the run did that is replayed."""
+        after = self._fall_back.after(number) if self._script is None else self._script.after(number)
+        if after != self._fall_back.after(number):
+            await self._room.have(self._books.journal.fall_back.soon, number, after)
+            self._fall_back.decide(number, after)
+        if after != self.base.after:
+            self.base = await self._fall_back.load(number)
 
     async def _draw(self, number: int, *, again: bool) -> tuple[tuple[ClientId, ...], Draw] | None:
         """Draw a cohort once one of its sites is here; after an abandoned attempt, once enough are here for the next to

@@ -9,10 +9,14 @@ from pfl_common import methods, models
 from pfl_common.app.config import parse_pairs
 from pfl_common.errors import SettingError, nearest
 from pfl_common.learning.method import Settings
+from pfl_common.methods import Method
 from pfl_common.models.without_numbers import without_numbers
+from pfl_common.spec.rules import BEARS_A_SHARE, RoundRules
 from pfl_server.decisions.input_choice import parse_range
 from pfl_server.settings import ServerSettings
 
+LEAST_FACTOR = 2.0
+"""Of `--change-factor`: below it honest sites would be left out that train a little more than the others."""
 SMALLEST_SIDE = 8
 """Of images, when no backbone is named: below it nothing is left to see."""
 
@@ -32,7 +36,35 @@ def check_words(settings: ServerSettings) -> Settings:
             expected="another method, for comparison with dualfed",
             advice="leave --encoder-projector out",
         )
+    check_robust(settings, method, chosen)
     return chosen
+
+
+def check_robust(rules: RoundRules, method: Method, chosen: Settings) -> None:
+    """Refuse a robust rule for a method that has no mean, and words that would have no effect."""
+    if 0 < rules.change_factor < LEAST_FACTOR:
+        raise SettingError(
+            f"--change-factor {rules.change_factor:g}",
+            expected=f"0 to take any change, or at least {LEAST_FACTOR:g}: half of all changes are above the median",
+            advice="leave it out for 100",
+        )
+    if rules.robust not in BEARS_A_SHARE and rules.hostile_share != RoundRules.hostile_share:
+        raise SettingError(
+            f"--hostile-share {rules.hostile_share:g} with --robust {rules.robust}",
+            expected=f"--hostile-share beside --robust {', '.join(sorted(BEARS_A_SHARE))}",
+            advice="leave --hostile-share out",
+        )
+    if rules.robust != "none" and (why := method.no_robust(chosen)):
+        fit = [name for name in methods.list_names() if not _why_not(methods.load(name))]
+        raise SettingError(
+            f"--robust {rules.robust} with the method {method.name}: {why}",
+            expected=f"a method whose mean such a rule can replace: {', '.join(fit)}",
+            advice="leave --robust out, or choose another method",
+        )
+
+
+def _why_not(method: Method) -> str:
+    return method.no_robust(method.settle({}))
 
 
 def add_method_settings(values: dict[str, Any], preset: str | None, pairs: Iterable[str]) -> dict[str, Any]:

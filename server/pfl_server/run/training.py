@@ -11,16 +11,17 @@ import asyncio
 from pfl_common.errors import RunFailed
 from pfl_common.spec.messages import Over, RunStatus
 from pfl_common.spec.run import Kind
-from pfl_common.tensors.state import State
-from pfl_server.run.attempt import Fleet, Script
-from pfl_server.run.attempt_play import AttemptPlay, RunParts
+from pfl_server.run.attempt import Base, Fleet, Script
+from pfl_server.run.attempt_play import AttemptPlay, Checks, RunParts
 from pfl_server.run.checkpoint_repair import load_newest
 from pfl_server.run.divergence_guard import Guard
 from pfl_server.run.early_stopping import EarlyStopping
+from pfl_server.run.fall_back import FallBack
 from pfl_server.run.last_model import LastModel
 from pfl_server.run.lease_watch import LeaseWatch
 from pfl_server.run.observer import Observer
 from pfl_server.run.round_retries import RoundRetries
+from pfl_server.run.second_look import SecondLook
 from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
@@ -51,7 +52,10 @@ class Training:
         self._sweep = SpoolSweep(books, room)
         leases = LeaseWatch(books.spec, fleet, tick=tick, stop=self._stop)
         parts = RunParts(books, fleet, room, self._observer)
-        self._attempts = AttemptPlay(parts, self._guard, leases, self._sweep)
+        self._fall_back = FallBack(books, room, record.events)
+        self._second_look = SecondLook(books, room, record.events)
+        checks = Checks(self._guard, self._fall_back, self._second_look)
+        self._attempts = AttemptPlay(parts, checks, leases, self._sweep)
         self._rounds = RoundRetries(parts, self._attempts, script=script, tick=tick, stop=self._stop)
         self._last_model = LastModel(parts, self._attempts, leases)
 
@@ -67,13 +71,14 @@ class Training:
         over = Over(status, words) if status not in ("running", "failed") else None
         if over:
             self._stop.set()
-        number, state = await self._resume(over)
+        number, base = await self._resume(over)
         try:
             while number < self._books.spec.rounds and not (self._stop.is_set() or self._early.reason):
-                closed = await self._rounds.play(number + 1, state)
+                closed = await self._rounds.play(number + 1, base)
                 if closed is None:
+                    base = self._rounds.base
                     break
-                number, state = number + 1, closed
+                number, base = number + 1, Base(number + 1, closed)
                 await self._early.look(number)
             if self._stop.is_set():
                 await self._rounds.abandon_open()
@@ -83,32 +88,34 @@ class Training:
             await self._room.have(self._books.journal.end.soon, "failed", str(failed))
             self._fleet.end(Over("failed", str(failed)))
             raise
-        await self._finish(number, state, over)
+        await self._finish(number, base, over)
 
     def stop(self) -> None:
         """End the run in good order after the round that is under way."""
         self._stop.set()
 
-    async def _resume(self, over: Over | None) -> tuple[int, State]:
-        """The last committed round and the state after it, with all that was known of the run."""
-        state, committed = await load_newest(self._books, self._room), self._books.journal.committed()
+    async def _resume(self, over: Over | None) -> tuple[int, Base]:
+        """The last committed round and the state to go on from, with all that was known of the run."""
+        base, committed = await load_newest(self._books, self._room), self._books.journal.committed()
         last = max(committed, default=0)
         await self._observer.recall()
-        await self._guard.recall()
+        await self._fall_back.recall()
+        await self._second_look.recall()
+        await self._guard.recall(back=await self._fall_back.tell(last + 1))
         if last:
             await self._observer.sum_left(self._books.task(Kind.TRAIN, last, committed[last]))
         await self._early.recall()
         if last:
             self._observer.resumed(last, over=over.status if over else "")
-        return last, state
+        return last, base
 
-    async def _finish(self, number: int, state: State, before: Over | None) -> None:
+    async def _finish(self, number: int, base: Base, before: Over | None) -> None:
         """Bring the last shared state to every site; a run that was over before only serves it again."""
         over = before or self._how_it_ended(number)
         self.watch.words, self.watch.patience = over.words, ""
         self._attempts.clear_shelf(max(1, number), 1)
         await self._sweep.give_back()
-        ended = await self._last_model.bring(number, state)
+        ended = await self._last_model.bring(number, base)
         await self._room.have(self._books.journal.end.soon, over.status, over.words)
         if before:
             self.watch.status = over.status

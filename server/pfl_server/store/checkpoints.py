@@ -91,6 +91,11 @@ class Checkpoints:
             )
         return None
 
+    def drop(self, number: int) -> None:
+        """Let a generation go that the run does not go on from."""
+        self._file(number).with_suffix(".json").unlink(missing_ok=True)
+        self._file(number).unlink(missing_ok=True)
+
     def _kept_are_here(self, checkpoint: Checkpoint) -> bool:
         return all(self._spool.intact(name) for name in checkpoint.kept)
 

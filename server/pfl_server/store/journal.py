@@ -19,11 +19,13 @@ from pfl_common.spec.messages import Receipt, Scores
 from pfl_common.spec.run import ClientId
 from pfl_server.decisions.sampling import Draw
 from pfl_server.settings import Durability
+from pfl_server.store.journal_course import NOTE, read_courses, write_course
 from pfl_server.store.journal_migration import check_version, migrate
 from pfl_server.store.journal_thread import Page, Scribe, entry
 from pfl_server.telemetry.counter_reading import Reading
 from pfl_server.telemetry.course import Course
 
+CHANGES = "select numbers from change order by round desc limit ?"
 SETTLE = """
 update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
 """
@@ -32,12 +34,7 @@ select candidates, cohort, drops, status, at from attempt left join opening usin
 where round = ? and attempt = ?
 """
 COMMITTED = "select round, attempt from attempt where status = 'committed' order by round"
-NOTE = "insert or replace into reading (moment, numbers) values (?, ?)"
 REPORTS = "select scores from report where key = ? order by site"
-COURSES = """
-select round, attempt, opened, ended, seconds, bytes, coalesce(diagnosis.numbers, '{}'), coalesce(loss.numbers, '{}')
-from course left join diagnosis using (round, attempt) left join loss using (round, attempt) order by round, attempt
-"""
 SYNCHRONOUS = {"power": "full", "process": "off"}
 
 
@@ -129,6 +126,13 @@ class Journal:
         return dict(page.rows("select name, description from site order by name"))
 
     @entry
+    def declared(self, page: Page, site: ClientId) -> int | None:
+        """The training samples that a site declared when it joined; None if it told none."""
+        found = page.rows("select description from site where name = ?", site)
+        said = json.loads(found[0][0]).get("samples") if found else None
+        return said if isinstance(said, int) else None
+
+    @entry
     def open_attempt(
         self,
         page: Page,
@@ -173,11 +177,15 @@ class Journal:
         losses: Mapping[ClientId, str],
         *,
         course: Course | None = None,
+        changes: Mapping[ClientId, float] | None = None,
     ) -> None:
-        """The round is closed and its checkpoint is on disk."""
+        """The round is closed and its checkpoint is on disk. `changes`: how far the counted updates went."""
         words = json.dumps(list(counted)), json.dumps(dict(losses), sort_keys=True)
         page.write(SETTLE, "committed", *words, "", number, attempt)
-        _write_course(page, course)
+        if changes:
+            text = json.dumps(dict(changes), sort_keys=True)
+            page.write("insert or replace into change (round, numbers) values (?, ?)", number, text)
+        write_course(page, course)
         page.afterwards(partial(self._remember, number, attempt))
 
     @entry
@@ -190,11 +198,31 @@ class Journal:
         reason: str,
         *,
         course: Course | None = None,
+        back_to: int | None = None,
     ) -> None:
-        """The attempt is given up; none of its updates counts."""
+        """The attempt is given up; none of its updates counts. `back_to`: the round after which the state stands that
+        the next attempt begins from, where that is not the last one.
+        """
         words = "[]", json.dumps(dict(losses), sort_keys=True)
         page.write(SETTLE, "abandoned", *words, reason, number, attempt)
-        _write_course(page, course)
+        if back_to is not None:
+            _fall_back(page, number, back_to)
+        write_course(page, course)
+
+    @entry
+    def fall_back(self, page: Page, number: int, back_to: int) -> None:
+        """This round begins from the state after that earlier one, as in the run that is replayed."""
+        _fall_back(page, number, back_to)
+
+    @entry
+    def fallbacks(self, page: Page) -> dict[int, int]:
+        """Rounds that did not begin from the state after the one before, and after which round theirs stood."""
+        return dict(page.rows("select round, back_to from fallback order by round"))
+
+    @entry
+    def changes(self, page: Page, rounds: int) -> list[dict[ClientId, float]]:
+        """How far the counted updates went in the last rounds, the oldest first."""
+        return [json.loads(text) for (text,) in page.rows(CHANGES, rounds)][::-1]
 
     @entry
     def counted(self, page: Page, number: int, attempt: int) -> tuple[ClientId, ...]:
@@ -319,7 +347,7 @@ class Journal:
     @entry
     def course(self, page: Page) -> list[Course]:
         """How each attempt went that was ended, oldest first; runs begun by an older release have none of it."""
-        return [Course(*row[:4], *(json.loads(text) for text in row[4:])) for row in page.rows(COURSES)]
+        return read_courses(page)
 
     @entry
     def note(self, page: Page, reading: Reading, *, closed: bool = False) -> None:
@@ -340,27 +368,8 @@ class Journal:
         self._committed = {**self._committed, number: attempt}
 
 
-def _write_course(page: Page, course: Course | None) -> None:
-    if course is None:
-        return
-    place = course.round, course.attempt
-    page.write(
-        "insert or replace into course (round, attempt, opened, ended, seconds, bytes)"
-        " values (?, ?, ?, ?, ?, ?)",
-        *place,
-        course.opened,
-        course.ended,
-        *(json.dumps(dict(part), sort_keys=True) for part in (course.seconds, course.bytes)),
-    )
-    for table, numbers in (("diagnosis", course.diagnostics), ("loss", course.losses)):
-        if numbers:
-            words = json.dumps(dict(numbers), sort_keys=True)
-            page.write(
-                f"insert or replace into {table} (round, attempt, numbers) values (?, ?, ?)", *place, words
-            )
-    if course.reading is not None:
-        # Not as `now`: on a full disk this may be written late, over what was noted since.
-        page.write(NOTE, "closed", course.reading.to_json())
+def _fall_back(page: Page, number: int, back_to: int) -> None:
+    page.write("insert or replace into fallback (round, back_to) values (?, ?)", number, back_to)
 
 
 def _connect(file: Path, durability: Durability) -> sqlite3.Connection:

@@ -48,7 +48,12 @@ _FIRST = (
     "create table if not exists reading (moment text primary key, numbers text not null)",
 )
 
-STEPS: tuple[tuple[str, ...], ...] = (_FIRST,)
+_JUDGED = (
+    "create table if not exists change (round integer primary key, numbers text not null)",
+    "create table if not exists fallback (round integer primary key, back_to integer not null)",
+)
+
+STEPS: tuple[tuple[str, ...], ...] = (_FIRST, _JUDGED)
 """Statements by step: those at place 0 lead from version 0 to 1, and so on."""
 
 STRUCTURED = {
@@ -61,5 +66,6 @@ STRUCTURED = {
     "diagnosis": ("numbers",),
     "loss": ("numbers",),
     "reading": ("numbers",),
+    "change": ("numbers",),
 }
 """Columns that hold JSON, by table, at the newest version."""

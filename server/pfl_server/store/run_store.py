@@ -26,6 +26,7 @@ from pfl_server.store.journal import Journal
 from pfl_server.store.kept_weights import read_kept
 from pfl_server.store.shelf import Shelf
 from pfl_server.store.spool import Spool
+from pfl_server.store.update_terms import UpdateTerms, list_by_phase
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Books:
         large = sum(tensor.nbytes for tensor in state.values()) > mapped.LARGE
         return self.checkpoints.read(number) if large else state
 
+    def compare_with(self, state: State | None) -> None:
+        """From now on updates are those of sites that were sent this state; None: there are none, and it is let go."""
+        method, half = self.method, self.half
+        self.spool.terms.compared = lambda site: {} if state is None else method.compared(half, state, site)
+
     def digest_after(self, number: int) -> str:
         """The hash of the shared state after a round; the first one follows from the specification."""
         digests = {checkpoint.round: checkpoint.digest for checkpoint in self.checkpoints.generations()}
@@ -86,7 +92,8 @@ def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelop
             beginning_files.load_first_model(folder, template)
     shelf = Shelf(folder / "shelf", envelopes)
     init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
-    spool = Spool(folder / "spool", spec, envelopes)
+    terms = UpdateTerms(spec, list_by_phase(template, spec), declared=journal.declared)
+    spool = Spool(folder / "spool", spec, envelopes, terms)
     checkpoints = Checkpoints(folder / "checkpoints", spool, lasting=journal.durability == "power")
     with mapped.inside(checkpoints.folder):
         begun = spec.begins_from is not None

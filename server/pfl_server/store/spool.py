@@ -1,6 +1,4 @@
-"""Verified updates on disk, as they came (sealed, if from another machine), until no checkpoint needs them; and a
-round's tally, which hands them to the sum one at a time in site order.
-"""
+"""Verified updates on disk, as they came (sealed, if from another machine), until no checkpoint needs them."""
 
 from __future__ import annotations
 
@@ -16,17 +14,17 @@ from pydantic import TypeAdapter, ValidationError
 from pfl_common.errors import Refused
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
-from pfl_common.learning.method import Arrivals
 from pfl_common.spec.manifest import Manifest, manifest_hash
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId, Header, RunSpec, parcel_key
 from pfl_common.tensors import codec
+from pfl_common.tensors.change import measure_change
 from pfl_common.tensors.check import check_update
 from pfl_common.tensors.layout import Source
 from pfl_common.tensors.state import State
-from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import SHOW, Up, unflatten
 from pfl_server.envelopes import Envelopes, Letter
+from pfl_server.store.update_terms import UpdateTerms
 
 log = structlog.get_logger("pfl.spool")
 
@@ -66,21 +64,36 @@ class Update:
 class Spool:
     """A folder of updates: `<id>.raw` holds the bytes and `<id>.json` their description."""
 
-    def __init__(self, folder: Path, spec: RunSpec, envelopes: Envelopes) -> None:
+    def __init__(
+        self, folder: Path, spec: RunSpec, envelopes: Envelopes, terms: UpdateTerms | None = None
+    ) -> None:
         self._folder, self._spec, self._envelopes = folder, spec, envelopes
+        self.terms = terms or UpdateTerms(spec)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.blanks = Blanks(folder / "blanks", most=REUSED)
         """Updates that are not needed any more; the next ones are written over them."""
         self._held: dict[str, tuple[Offer, Letter]] = {}
         """Letters that are open until their update is, or the round is over; in memory only."""
+        self._changes: dict[str, float] = {}
+        """How far the updates went that came in this round, as far as it was measured when they came."""
 
     def admit(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None = None) -> str:
         """Check a whole upload and take its file over; gives the id it is counted under."""
-        self._check(site, parcel, offer, letter)
+        change = self._check(site, parcel, offer, letter)
         name = f"{offer.header.round:06d}-{offer.header.attempt}-{site}"
         self._note(name).write_bytes(_OFFER.dump_json(offer))
         os.replace(parcel, self._file(name))
+        self._changes[name] = change
         return name
+
+    def change_of(self, name: str) -> float:
+        """How far an update went from what its site was sent; read once more if it came in an earlier life."""
+        if name not in self._changes:
+            update = self.open(name)
+            with update.source() as source:
+                sent = self.terms.compared(update.header.sender)
+                self._changes[name] = measure_change(source, update.manifest, update.header.groups, sent)
+        return self._changes[name]
 
     def open(self, name: str) -> Update:
         """An update by its id."""
@@ -95,8 +108,9 @@ class Spool:
         self._held[name] = (offer, letter)
 
     def let_letters_go(self) -> None:
-        """Let go of the letters of updates that nobody has opened."""
+        """Let go of the letters of updates that nobody has opened, and of how far updates went: the round is over."""
         self._held.clear()
+        self._changes.clear()
 
     def holds(self, name: str) -> bool:
         """Whether both files of an update are here."""
@@ -147,7 +161,7 @@ class Spool:
                 log.warning("an update that is not needed any more stays", file=path.name, why=error.strerror)
         return freed
 
-    def _check(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None) -> None:
+    def _check(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None) -> float:
         header = offer.header
         manifest = upward(self._spec, header)
         if header.sender != site or header.run != self._spec.id or header.direction != "up":
@@ -156,7 +170,7 @@ class Spool:
             raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
         # Looked at as it is verified, in one pass; nothing of it is used before both have come to their end.
         with (letter or self._envelopes.keep(offer)).reading(parcel) as source:
-            check_update(source, manifest, header.groups, largest=self._spec.largest_norm)
+            return check_update(source, manifest, header.groups, self.terms.of(header))
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.raw"
@@ -175,29 +189,3 @@ def upward(spec: RunSpec, header: Header) -> Manifest:
     if manifest is None:
         raise Refused("header", f"{header.sender} offers an upload of a {header.kind} task")
     return manifest
-
-
-class PlainTally:
-    """A round's sum in progress; its memory does not grow with the number of sites."""
-
-    def __init__(self, spool: Spool, total: Sum | None = None) -> None:
-        """With a `total` its memory is used again: the sum it held is over."""
-        self._spool, self._sum = spool, total or Sum()
-        self._sum.begin()
-        self._counted: dict[ClientId, Update] = {}
-
-    def add(self, client: ClientId, name: str) -> None:
-        """Add one update, block by block; the caller keeps site order."""
-        update = self._spool.open(name)
-        with update.source() as source:
-            self._sum.add_parcel(source, update.manifest, update.header.groups)
-        self._counted[client] = update
-
-    def arrivals(self) -> Arrivals:
-        """The counted updates; single ones are read from the spool only if the method asks for them."""
-        return Arrivals(self._sum, dict(self._counted))
-
-    def close(self) -> None:
-        """The round is over: let go of its updates, and with them of their keys, counted or not."""
-        self._counted.clear()
-        self._spool.let_letters_go()

@@ -40,7 +40,7 @@ from pfl_common.learning.method import LocalData, Metrics, Participant
 from pfl_common.spec.run import Json, Kind, Task
 from pfl_common.tensors import codec, mapped
 from pfl_common.tensors.state import State
-from pfl_common.tensors.update import Up, unflatten
+from pfl_common.tensors.update import Up, Weighted, unflatten
 from tests.client.support.runs import Desk
 
 
@@ -229,6 +229,26 @@ def test_divergence_names_the_setting(tmp_path: Path) -> None:
         open_bench(desk).work(desk.job(), ignore)
     assert ("diverged", "1000000" in caught.value.advice) == (caught.value.reason, True)
     assert [] == list(tmp_path.glob("kept-*"))
+
+
+def test_a_site_does_not_send_what_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that weighs otherwise than it says, and a site with more samples than one may count for, say so here."""
+    desk = Desk(tmp_path, aggregation="uniform")
+    report = Participant.report
+
+    def weigh_as_two(*words: object) -> Up:
+        up = report(*words)
+        return Up({name: Weighted(term.value, term.weight * 2) for name, term in up.summed.items()}, up.shown)
+
+    open_bench(desk).work(desk.job(), ignore)
+    with monkeypatch.context() as patch:
+        patch.setattr(Participant, "report", weigh_as_two)
+        with pytest.raises(Declined, match=r"would refuse this update: .*expected: 1"):
+            open_bench(desk).work(desk.job(), ignore)
+    few = Desk(tmp_path / "few")
+    few.spec = replace(few.spec, largest_weight=23.0)
+    with pytest.raises(Declined, match="counts 24 samples; expected: at most 23, the run's --largest-weight"):
+        open_bench(few).work(few.job(), ignore)
 
 
 def fail(error: BaseException) -> Callable[..., None]:

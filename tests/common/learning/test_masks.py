@@ -161,3 +161,10 @@ def test_the_five_nearest_of_seven() -> None:
     table = overlap.overlaps([pack_bits(FIRST)] * 7)
     rows = overlap.circles(table, "top5", number=1, beta=1)
     assert ([1, 2, 3, 4, 5], [0, 1, 2, 3, 4]) == (rows[0], rows[6])
+
+
+def test_padding_counts_for_nothing() -> None:
+    """Whatever a site puts behind its last entry; the mask it sent stays as it was."""
+    sent = torch.tensor([255, 255], dtype=torch.uint8)
+    assert [11, 16] == [overlap.count_marks(overlap.cut_padding(sent, entries)) for entries in (11, 16)]
+    assert 16 == overlap.count_marks(sent)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import torch
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec, pinning
-from pfl_common.tensors.check import check_finite, check_update
+from pfl_common.tensors.check import Terms, check_update, check_values
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State
 from tests.common.support.held import Held, Watched
@@ -35,10 +37,10 @@ def to_bytes(state: State, manifest: tuple[Entry, ...]) -> tuple[bytearray, tupl
 def test_one_bad_number_is_found(dtype: str, bad: float) -> None:
     """Wherever it stands and whatever the type."""
     value = torch.ones(1000, dtype=codec.DTYPES[dtype])
-    check_finite(State({"sum.w": value}))
+    check_values(State({"sum.w": value}))
     value[-1] = bad
     with pytest.raises(Refused) as refused:
-        check_finite(State({"sum.w": value}))
+        check_values(State({"sum.w": value}))
     assert "not_finite" == refused.value.code
 
 
@@ -46,12 +48,12 @@ def test_one_bad_number_is_found(dtype: str, bad: float) -> None:
 def test_the_largest_numbers_are_finite(dtype: str) -> None:
     """The square of a large number overflows, the number does not."""
     top = torch.finfo(codec.DTYPES[dtype]).max
-    check_finite(State({"sum.w": torch.tensor([top, -top], dtype=codec.DTYPES[dtype])}))
+    check_values(State({"sum.w": torch.tensor([top, -top], dtype=codec.DTYPES[dtype])}))
 
 
 def test_nothing_to_check() -> None:
     """Tensors without numbers, whole numbers and truth values of any pattern are fine."""
-    check_finite(
+    check_values(
         State(
             {
                 "sum.none": torch.zeros(0),
@@ -76,10 +78,10 @@ def update(**changed: torch.Tensor) -> State:
     return State(good | {name.replace("_", ".", 1): value for name, value in changed.items()})
 
 
-def check(state: State, largest: float | None = None) -> Watched:
+def check(state: State, largest: float = inf, **terms: Any) -> Watched:
     manifest = pinning.pin([state])
     source = Watched(to_bytes(state, manifest)[0])
-    check_update(source, manifest, (), largest=largest)
+    check_update(source, manifest, (), Terms(largest_norm=largest, **terms))
     return source
 
 
@@ -169,5 +171,93 @@ def test_a_norm_that_overflows_is_too_large_and_not_infinite(dtype: str) -> None
 def test_a_negative_weight_is_refused(weight: torch.Tensor) -> None:
     """It would take away from others."""
     with pytest.raises(Refused) as refused:
-        check_finite(State({"weight.w": weight}))
+        check_values(State({"weight.w": weight}))
     assert "weight" == refused.value.code
+
+
+SUMMED = State(
+    {
+        "show.counts": torch.tensor([3, 4]),
+        "show.far": torch.tensor([1e9]),
+        "sum.bn.running_var": torch.tensor([0.5, 1.0]),
+        "sum.w": torch.tensor([3.0, 4.0]),
+        "weight.bn.running_var": torch.tensor(1),
+        "weight.w": torch.tensor(1),
+    }
+)
+QUANTITIES = {
+    "show.counts": "count",
+    "show.far": "number",
+    "sum.bn.running_var": "variance",
+    "weight.bn.running_var": "one",
+    "weight.w": "one",
+}
+LIES = {
+    "a weight of 1000 where sites count alike": ("weight", "weight.w", torch.tensor(1000)),
+    "a weight of 0 where sites count alike": ("weight", "weight.w", torch.tensor(0)),
+    "the largest weight": ("weight", "weight.w", torch.tensor(2**63 - 1)),
+    "a negative variance": ("value", "sum.bn.running_var", torch.tensor([0.5, -1e-9])),
+    "fewer than no samples": ("value", "show.counts", torch.tensor([-359, 4])),
+    "more samples than were declared": ("value", "show.counts", torch.tensor([3, 11])),
+}
+
+
+@pytest.mark.parametrize("look", [check, lambda state, **terms: check_values(state, Terms(**terms))])
+@pytest.mark.parametrize(("code", "name", "lie"), LIES.values(), ids=LIES.keys())
+def test_a_tensor_that_is_not_what_it_should_be(
+    look: Callable[..., object], code: str, name: str, lie: torch.Tensor
+) -> None:
+    """Both sides know what each is, and refuse the same by its name."""
+    look(SUMMED, quantities=QUANTITIES, declared=10)
+    with pytest.raises(Refused, match=name) as refused:
+        look(SUMMED | {name: lie}, quantities=QUANTITIES, declared=10)
+    assert code == refused.value.code
+
+
+def test_a_count_has_two_bounds() -> None:
+    """The samples that were declared and the run's largest weight; a site that told none has the second alone."""
+    for declared, largest, most in ((10, inf, 10), (10, 7, 7), (None, 9, 9)):
+        terms = {"quantities": {"weight.w": "count"}, "declared": declared, "largest_weight": largest}
+        check(SUMMED | {"weight.w": torch.tensor(most)}, **terms)
+        for wrong in (torch.tensor(most + 1), torch.tensor(0.5), torch.tensor(-1)):
+            with pytest.raises(Refused) as refused:
+                check(SUMMED | {"weight.w": wrong}, **terms)
+            assert "weight" == refused.value.code
+
+
+def test_a_mask_is_0_or_1() -> None:
+    """As bytes, whole numbers or others."""
+    for dtype in (torch.float32, torch.int64, torch.uint8):
+        state = State({"show.mask": torch.tensor([0, 1, 1], dtype=dtype)})
+        check(state, quantities={"show.mask": "mask"})
+        with pytest.raises(Refused, match="expected: 0 or 1"):
+            check(state.apply(lambda mask: mask * 2), quantities={"show.mask": "mask"})
+
+
+def test_any_other_weight_has_the_largest() -> None:
+    """A method that does not say what its weights are."""
+    check(SUMMED | {"weight.w": torch.tensor(0.5)}, largest_weight=10)
+    with pytest.raises(Refused):
+        check(SUMMED | {"weight.w": torch.tensor(10.5)}, largest_weight=10)
+
+
+def test_what_is_shown_has_a_norm_too() -> None:
+    """A shown model is bounded with what is summed; counts and numbers with bounds of their own are not."""
+    shown = SUMMED | {"show.model.w": torch.tensor([12.0])}  # 5 and 12, and the variances
+    check(shown, largest=13.1, quantities=QUANTITIES)
+    with pytest.raises(Refused) as refused:
+        check(shown, largest=12.9, quantities=QUANTITIES)
+    assert "norm" == refused.value.code
+
+
+def test_a_change_is_bounded() -> None:
+    """Of what has a counterpart in what was sent: 3, 4 and nothing from 0, 0 and 0.5, 1."""
+    sent = {
+        "sum.w": torch.zeros(2),
+        "sum.bn.running_var": torch.tensor([0.5, 1.0]),
+        "sum.other": torch.ones(9),
+    }
+    check(SUMMED, sent=sent, largest_change=5.01, quantities=QUANTITIES)
+    with pytest.raises(Refused, match="change is 5") as refused:
+        check(SUMMED, sent=sent, largest_change=4.99, quantities=QUANTITIES)
+    assert "change" == refused.value.code

@@ -10,7 +10,7 @@ import torch
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec, pinning
-from pfl_common.tensors.check import check_finite, check_update, find_infinite
+from pfl_common.tensors.check import check_update, check_values, find_infinite
 from pfl_common.tensors.fused import columns
 from pfl_common.tensors.layout import lay_out, stretches
 from pfl_common.tensors.state import State
@@ -91,5 +91,5 @@ def test_the_tensor_that_cannot_be_used_is_named() -> None:
     with pytest.raises(Refused, match=r"'sum\.b\.d' holds NaN"):
         check_update(*parcel(state), ())
     with pytest.raises(Refused, match=r"'sum\.b\.d' holds NaN"):
-        check_finite(state)
+        check_values(state)
     assert "sum.b.d" == find_infinite(state)

@@ -82,7 +82,7 @@ def test_a_file_that_became_short_is_an_error(tmp_path: Path) -> None:
 def test_blocks_together_are_the_tensor(block: int) -> None:
     """Each number once, in order, also where a tensor begins at an odd place and the last block is not full."""
     places, window = lay_out(MANIFEST, ["extra"]), Window(Held(CONTENT), block)
-    seen = [part.clone() for part in window.blocks(places["sum.w"])]
+    seen = [part.clone() for _, part in window.blocks(places["sum.w"])]
     assert [*range(10)] == torch.cat(seen).tolist()
     assert {min(block, 10)} >= {len(part) for part in seen[:-1]}
     assert [7] == window.take(places["weight.w"], 0, 1).tolist()

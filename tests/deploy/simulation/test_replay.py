@@ -15,7 +15,10 @@ import pytest
 from pfl_client.trainer_process.api import Done, Job, Progress
 from pfl_client.trainer_process.task_errors import Diverged
 from pfl_common.app.config import settle
+from pfl_common.learning.method import LocalData, Participant
 from pfl_common.spec.participation import Participation
+from pfl_common.spec.run import Task
+from pfl_common.tensors.update import Up, Weighted
 from pfl_deploy.cli import main
 from pfl_deploy.simulation.loopback import LoopbackBench
 from pfl_deploy.simulation.recording import take_copy
@@ -176,6 +179,39 @@ def test_a_finished_run_and_one_that_goes_on(run: Path, tmp_path: Path) -> None:
     said = speak(main, "simulate", "--replay", run, "--data", tmp_path / "data", "--json")
     check_clear(said, 0)
     assert 2 == json.loads(said.out)["round"]
+
+
+def test_a_robust_run_and_one_that_fell_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median of three, one of which went too far once; in round 3 all diverge once, and it begins from round 1."""
+    for seed, site in enumerate((A, B, C)):
+        write_site(tmp_path / "data" / site, samples=10 + 4 * seed, size=12, seed=seed)
+    given = {"method": "fedavg", "rounds": 3, "backbone": "mlp", "sites": 3, "quorum": 0.5}
+    given |= {"robust": "median", "change_factor": 20.0, "state": tmp_path / "first"}
+    work, report = LoopbackBench.work, Participant.report
+
+    async def diverge_once(bench: LoopbackBench, job: Job, progress: Progress) -> Done:
+        if (job.task.kind, job.task.round, job.task.attempt) == ("train", 3, 1):
+            raise Diverged("the model is spoilt")
+        return await work(bench, job, progress)
+
+    def go_far(site: Participant, data: LocalData, task: Task) -> Up:
+        up = report(site, data, task)
+        far = 1e4 if (data.site, task.round) == (B, 2) else 1.0
+        return Up({name: Weighted(far * term.value, term.weight) for name, term in up.summed.items()})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopbackBench, "work", diverge_once)
+        patch.setattr(Participant, "report", go_far)
+        settings = settle(ServerSettings, given, what="test")
+        run = simulate(settings, find_sites(tmp_path / "data"), tmp_path / "sites").coordinator
+    with closing(Journal(run / "journal.sqlite")) as journal:
+        rows = journal.rounds()
+        assert {3: 1} == journal.fallbacks()
+    assert {B: "refused:change"} == rows[1]["losses"]
+    assert ["committed", "committed", "abandoned", "committed"] == [row["status"] for row in rows]
+    said = speak(main, "simulate", "--replay", run, "--data", tmp_path / "data", "--json")
+    check_clear(said, 0)
+    assert 3 == json.loads(said.out)["round"]
 
 
 def test_other_data_end_in_other_bytes(run: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State, flat
 from pfl_server.run.training import Training
 from pfl_server.sites.assignment import Prepare, SiteLost
-from pfl_server.store.spool import PlainTally
+from pfl_server.store.tallies import PlainTally
 from tests.server.support.federation import ScriptedFleet, build_spec, open_run
 from tests.server.support.lives import TICK, expected, last_state, play, rounds, trained
 

@@ -15,7 +15,8 @@ from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.decisions.round import Arrived, Fold, Round
-from pfl_server.store.spool import PlainTally, Spool
+from pfl_server.store.spool import Spool
+from pfl_server.store.tallies import PlainTally
 from tests.server.support.federation import build_header, build_offer, build_spec, make_update, write_parcel
 
 TASK = Task(Kind.TRAIN, 1, 2)
@@ -65,7 +66,8 @@ from pfl_common.spec.manifest import Entry
 from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from pfl_server.store.spool import PlainTally, Spool
+from pfl_server.store.spool import Spool
+from pfl_server.store.tallies import PlainTally
 from tests.server.support.federation import build_header, build_offer, pin_spec, write_parcel
 torch.set_num_threads(1)
 folder, sites = Path(sys.argv[1]), int(sys.argv[2])

@@ -21,7 +21,7 @@ from pfl_common.sealing import content_key
 from pfl_common.spec.messages import Offer
 from pfl_server.envelopes.sealed import SealedLetter
 from pfl_server.sites.assignment import SiteLost
-from pfl_server.store.spool import PlainTally
+from pfl_server.store.tallies import PlainTally
 from tests.common.sealing.members import find_bytes
 from tests.server.support.scene import TASK, refusal
 from tests.server.support.sealed_scene import SEALED_FRAME, SealedScene, open_scene

@@ -32,7 +32,7 @@ from pfl_server.store.spool import Spool
 SITES = ("a", "b", "c")
 SHAPE = (2,)
 CLASSES = ("cat", "dog")
-DESCRIPTION = Description(SHAPE, CLASSES, 10, "array")
+DESCRIPTION = Description(SHAPE, CLASSES, 100, "array")
 
 
 def build_tiny(shape: tuple[int, ...], classes: int) -> Backbone:

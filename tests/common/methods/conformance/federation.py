@@ -21,17 +21,21 @@ from torch import Tensor
 from pfl_client.trainer import tasks
 from pfl_common.learning.freezing import align_copies
 from pfl_common.learning.method import LocalData, Participant
+from pfl_common.learning.quantities import list_quantities
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Json, Kind, Model, RunSpec, Task
 from pfl_common.tensors import codec
+from pfl_common.tensors.check import Terms, check_update
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, Weighted, flatten, unflatten
+from pfl_server.decisions.outlying import Outlying
 from pfl_server.decisions.round import Abandon, Arrived, Close, Event, Fold, Lost, Round
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run.rehearsal import rehearse
-from pfl_server.store.spool import PlainTally, Spool
+from pfl_server.store.spool import Spool
+from pfl_server.store.tallies import PlainTally
 from tests.common.support.held import Held
 
 from .schedule import (
@@ -202,6 +206,8 @@ class Federation:
         self._committed: dict[int, int] = {}
         self._living: dict[ClientId, Participant] = {}
         self._parcels = Parcels()
+        self._changes: dict[ClientId, float] = {}
+        self._outlying = Outlying(RunSpec.change_factor)
         self._data: dict[ClientId, LocalData] = {
             site: build_data(site, name=self.name(site), dtype=habits.dtype) for site in SITES
         }
@@ -323,6 +329,7 @@ class Federation:
     def _seal(self, site: ClientId, task: Task, up: Up) -> Parcel:
         manifest = self._spec.manifest(Kind.TRAIN, task.phase, "up")
         content, groups = self._write(flatten(up), manifest)
+        self._changes[self.name(site)] = self._check(site, task, content, groups)
         parcel = Parcel(
             f"{task.round:06d}-{task.attempt}-{self.name(site)}",
             content,
@@ -332,6 +339,19 @@ class Federation:
         )
         self._parcels.admit(parcel)
         return parcel
+
+    def _check(self, site: ClientId, task: Task, content: bytes, groups: tuple[str, ...]) -> float:
+        """As a coordinator: what an honest site sends is what its method says, and within the usual bounds."""
+        spec, manifest = self._spec, self._spec.manifest(Kind.TRAIN, task.phase, "up")
+        terms = Terms(
+            list_quantities(self._living[site], spec, task.phase),
+            declared=len(self._data[site].train),
+            largest_weight=spec.largest_weight,
+            largest_norm=spec.largest_norm,
+            largest_change=spec.largest_change,
+            sent=self.method.compared(self._half, self._state, self.name(site)),
+        )
+        return check_update(Held(content), manifest, groups, terms)
 
     def _gather(self, play: Play, trained: Mapping[ClientId, Trained]) -> None:
         draw = Draw(
@@ -346,6 +366,9 @@ class Federation:
                     case Fold(client, update):
                         tally.add(client, update)
                     case Close(counted):
+                        changes = {name: self._changes[name] for name in counted}
+                        assert () == self._outlying.find(changes), "honest sites are not left out"
+                        self._outlying.remember(changes)
                         self._close(play, counted, tally)
                     case Abandon():
                         self._abandon(play)
