@@ -100,8 +100,12 @@ def make_update(spec: RunSpec, *words: int | str, around: State | None = None) -
     values = {}
     for entry in spec.manifests["train/train/up"]:
         chance = generators.generator(entry.name, *words)
-        if entry.name.startswith("weight."):
-            values[entry.name] = torch.randint(1, 99, entry.shape, generator=chance)
+        if entry.name == "sum.known":
+            values[entry.name] = torch.randint(0, 2, entry.shape, generator=chance).float()
+        elif entry.name.startswith("weight."):
+            # FedProto counts a site once for each class it has.
+            most = 2 if spec.method == "fedproto" else 99
+            values[entry.name] = torch.randint(most // 99, most, entry.shape, generator=chance)
         else:
             noise = torch.randn(entry.shape, generator=chance)
             base = (around or State()).get(entry.name.removeprefix("sum."))
