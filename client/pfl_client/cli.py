@@ -66,6 +66,9 @@ TellDiagnostics: TypeAlias = Annotated[
 def serve(
     data: Annotated[Path | None, typer.Option(help="The data folder; only read.")] = None,
     join: Annotated[Path | None, typer.Option(help="Invitation file from `pfl invite`.")] = None,
+    proxy_ca: Annotated[
+        str | None, typer.Option(help="Who signed a TLS-ending proxy's certificate: a file, or system.")
+    ] = None,
     server: Annotated[str | None, typer.Option(help="Which coordinator of this machine.")] = None,
     name: Annotated[
         str | None, typer.Option(help="The site's name, if not the folder's or the invited one.")

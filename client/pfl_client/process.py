@@ -225,7 +225,8 @@ class Site:
                 return discovery.find(keyring.federation_id).addresses.control
             return None
 
-        return GrpcLink(admitted.address, keyring).counting(traffic).telling(audit.tell).following(look)
+        link = GrpcLink(admitted.address, keyring, roots=self._settings.proxy_roots)
+        return link.counting(traffic).telling(audit.tell).following(look)
 
     async def _reconsider(self, error: UserError) -> UserError:
         """Explain a refused certificate by the clocks, if they differ. Otherwise a site that was admitted before takes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from pfl_common.app.config import STRICT, Port, Why, layered, settle
 from pfl_common.errors import SettingError
 
+SYSTEM = "system"
 WAIT_SECONDS = 60.0
 """For who starts a site and its coordinator in two terminals, in either order."""
 
@@ -52,6 +54,10 @@ class ClientSettings:
     """The data folder; only read."""
     join: Path | None = None
     """An invitation written by `pfl invite`; not needed on the coordinator's own machine."""
+    proxy_ca: str = ""
+    """Who signed the certificate of a proxy on the way that ends TLS: a file of authorities (PEM), or `system` for
+    those of this machine. Empty: there is none, and the coordinator proves itself by the federation's own authority.
+    """
     server: str | None = None
     """Which coordinator of this machine, when there are several: its address or id."""
     name: str = ""
@@ -104,12 +110,33 @@ class ClientSettings:
     """How the log is written to standard error: text (auto is the same; coloured on a terminal) or json."""
 
     def __post_init__(self) -> None:
+        if self.proxy_ca and self.join is None:
+            raise SettingError(
+                "--proxy-ca without --join",
+                expected="an invitation: on the coordinator's own machine no proxy is in between",
+                advice="leave --proxy-ca out, or name the operator's file with --join",
+            )
         if self.personalize_only and self.stay:
             raise SettingError(
                 "--personalize-only with --stay",
                 expected="one of them: a site that only fits its own part ends with its model and waits for no run",
                 advice="leave --stay out",
             )
+
+    @property
+    def proxy_roots(self) -> bytes | None:
+        """The authorities that a proxy's certificate may come from, as PEM; None: there is no such proxy."""
+        if not self.proxy_ca:
+            return None
+        named = ssl.get_default_verify_paths().cafile if self.proxy_ca == SYSTEM else self.proxy_ca
+        try:
+            return Path(named or "").read_bytes()
+        except OSError:
+            raise SettingError(
+                f"--proxy-ca {self.proxy_ca} gives no authorities that can be read",
+                expected="a file of certificates (PEM), or system on a machine that has some",
+                advice="ask the network's administrators for the certificate of the proxy's authority",
+            ) from None
 
     @property
     def wait_seconds(self) -> float:

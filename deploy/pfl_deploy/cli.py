@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any  # a command's words are of any type until they are settled
+from typing import (
+    Annotated,
+    Any,
+)  # a command's words are of any type until they are settled
 
 import typer
 
@@ -15,6 +18,7 @@ from pfl_common.app import program
 from pfl_common.app.logs import configure
 from pfl_common.app.rule_options import flatten, taking_rules
 from pfl_common.app.terminal import console as make_console
+from pfl_deploy.operator import cli as deciding
 from pfl_deploy.prediction import cli as finished
 from pfl_server.cli import (
     Augment,
@@ -336,6 +340,11 @@ def audit(
     auditing.check(listed)
 
 
+app.command()(deciding.remove)
+app.command()(deciding.revoke)
+app.command()(deciding.approve)
+app.command()(deciding.deny)
+app.command("rotate-ca")(deciding.rotate_ca)
 app.command()(finished.predict)
 app.command()(finished.evaluate)
 app.command()(finished.export)

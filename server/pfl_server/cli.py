@@ -25,7 +25,7 @@ from pfl_common.app.config import dump, layered, settle
 from pfl_common.app.help import showing
 from pfl_common.app.library_logs import take_over
 from pfl_common.app.logs import configure_from
-from pfl_common.app.rule_options import RuleOptions, Typed, flatten, taking_rules
+from pfl_common.app.rule_options import GroupedOptions, RuleOptions, Typed, flatten, taking_rules
 from pfl_common.app.terminal import console
 from pfl_common.errors import SettingError
 from pfl_common.spec.augmentation import PRESETS
@@ -119,6 +119,48 @@ Augment = Annotated[
 ]
 
 
+CertificateLife = Annotated[
+    str | None,
+    typer.Option(help="How long certificates are good: 30d, 12h, 90m; renewed at two thirds of it."),
+]
+KeysPlace = Annotated[
+    str | None, typer.Option(help="Private keys elsewhere: a folder, or `credentials` of a systemd unit.")
+]
+PassphraseFrom = Annotated[
+    str | None, typer.Option(help="Lock the private keys: a file with a passphrase, or ask.")
+]
+EnvelopeName = Annotated[
+    str | None,
+    typer.Option(
+        help="x25519, or hybrid: with ML-KEM-768 against quantum computers.",
+        autocompletion=among(ServerSettings, "envelope"),
+    ),
+]
+ProxiedBy = Annotated[
+    str | None, typer.Option(help="Addresses of a proxy in front that ends TLS: 10.0.0.5,10.2.0.0/16.")
+]
+
+
+KeysAndLines = Annotated[
+    Typed,
+    GroupedOptions(
+        (
+            (
+                "approve",
+                Annotated[bool | None, typer.Option("--approve", help="Approve each new site by hand.")],
+            ),
+            ("certificate_life", CertificateLife),
+            ("keys", KeysPlace),
+            ("passphrase", PassphraseFrom),
+            ("ca_cert", Annotated[Path | None, typer.Option(help="Authority the company's own has signed.")]),
+            ("ca_key", Annotated[Path | None, typer.Option(help="Its private key.")]),
+            ("envelope", EnvelopeName),
+            ("proxied", ProxiedBy),
+        )
+    ),
+]
+
+
 @app.command(cls=showing(ServerSettings))
 @taking_rules
 def serve(
@@ -154,6 +196,7 @@ def serve(
     begin_from: BeginFrom = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: DurabilityName = None,
+    keys_and_lines: KeysAndLines = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text (coloured on a terminal) or json.")] = None,
     list_methods: Listing = False,

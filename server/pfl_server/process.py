@@ -13,19 +13,34 @@ from functools import partial
 import structlog
 
 from pfl_common import exit_codes
-from pfl_common.errors import PflError, StateError, UserError
+from pfl_common.errors import PflError, SettingError, StateError, UserError
 from pfl_common.files.descriptors import raise_limit
 from pfl_common.files.full import is_full
-from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, host_and_port, new_secret
+from pfl_common.identity import (
+    Addresses,
+    Authority,
+    Found,
+    Ledger,
+    Lives,
+    discovery,
+    host_and_port,
+    new_secret,
+    split_port,
+)
+from pfl_common.identity.authority import read_brought
 from pfl_common.identity.certificates import load_certificates
+from pfl_common.identity.key_place import check_key_files, choose_place
 from pfl_common.spec.run import ClientId
 from pfl_server.envelopes.sealed import call_book, seal_with
+from pfl_server.network.administration import Administration
 from pfl_server.network.enrolment_port import EnrolmentServer
 from pfl_server.network.port_limits import PortLimits, share_out
+from pfl_server.network.proxies import Proxies
 from pfl_server.network.rpc import REFUSALS, Callers
-from pfl_server.network.server import GrpcServer
+from pfl_server.network.server import LOOPBACK, GrpcServer
+from pfl_server.network.upkeep import Upkeep
 from pfl_server.run.host import RunHost
-from pfl_server.settings import ServerSettings
+from pfl_server.settings import ServerSettings, read_life, read_proxies
 from pfl_server.status.http import WebServer
 from pfl_server.status.view import View
 from pfl_server.store.state_folder import make_state_folder
@@ -56,19 +71,45 @@ class Coordinator:
 
     def _set_up(self, settings: ServerSettings, now: datetime) -> None:
         make_state_folder(settings.state)
-        self.authority = Authority.open_or_create(settings.state / "federation", now=now)
-        envelopes, federation = seal_with(self.authority, now=now), self.authority.federation_id
+        self.authority = _open_authority(settings, now)
+        hybrid = settings.envelope == "hybrid"
+        envelopes, federation = (
+            seal_with(self.authority, now=now, hybrid=hybrid),
+            self.authority.federation_id,
+        )
         self.host = RunHost(settings, envelopes, federation=federation)
-        self.operator = self.authority.operator_certificate(now=now)
         self._secret = new_secret()
         ledger = Ledger(settings.state / "invitations", self.authority.ca_pem)
         self._limits = _share_out(max(settings.sites, ledger.count()))
-        meter = self.host.record.meter
+        meter, notices = self.host.record.meter, self.host.notices
         # From the first scrape on there is a 0 to grow from: the first burst of refusals is seen as one.
         meter.refusals.update(dict.fromkeys(REFUSALS, 0))
-        self._enrolment = EnrolmentServer(self.authority, ledger, local_secret=self._secret, meter=meter)
-        callers = Callers(call_book(self.authority, now=now))
-        self._grpc = GrpcServer(callers, renew=self._enrolment.renew, meter=meter)
+        self._enrolment = EnrolmentServer(
+            self.authority,
+            ledger,
+            local_secret=self._secret,
+            meter=meter,
+            approval=notices if settings.approve else None,
+        )
+        proxies, book = (
+            Proxies(read_proxies(settings.proxied)),
+            call_book(self.authority, now=now, hybrid=hybrid),
+        )
+        callers = Callers(book, proxied=bool(proxies), proxies=proxies)
+        administration = Administration(
+            self.authority, ledger, notices, rotated=lambda: self._upkeep.change()
+        )
+        self._grpc = GrpcServer(
+            callers, renew=self._enrolment.renew, meter=meter, administration=administration
+        )
+        self._upkeep = Upkeep(
+            self.authority,
+            # A name with a port is a proxy's, which has a certificate of its own.
+            [*(name for name in settings.reachable_names if not split_port(name)[1]), settings.local_name],
+            cards=(book, envelopes),
+            ports=(self._grpc, self._enrolment),
+            hybrid=hybrid,
+        )
         self._ends: dict[str, float] = {"authority": _end(self.authority.ca_pem)}
         self.view = View(self.host, partial(find_ends, self.authority, self._ends))
         self._web = WebServer(self.view, ready=lambda: not self._stopping.is_set())
@@ -88,6 +129,7 @@ class Coordinator:
         story = asyncio.create_task(self.host.run())
         stopped = asyncio.create_task(self._stopping.wait())
         noting = asyncio.create_task(self.host.counter_journal.keep_noting())
+        upkeep = asyncio.create_task(self._upkeep.keep())
         try:
             await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
             failure = story.exception() if story.done() else None
@@ -100,13 +142,13 @@ class Coordinator:
             story.cancel()
             stopped.cancel()
             noting.cancel()
+            upkeep.cancel()
 
     async def _open(self) -> Addresses:
         """Gives where programs of this machine find it; others come under the names it advertises."""
-        settings, now = self.settings, datetime.now(UTC)
+        settings = self.settings
         names, here = settings.reachable_names, settings.local_name
-        pair = self.authority.server_certificate([*names, here], now=now)
-        ca = self.authority.ca_pem
+        pair, ca = self._upkeep.pair, self.authority.ca_pem
         self._ends["coordinator"] = _end(pair.certificate_pem)
         limits = self._limits
         port = await self._grpc.start(
@@ -132,7 +174,11 @@ class Coordinator:
             state_folder=self.settings.state.resolve(),
             secret=self._secret,
             names=self.settings.reachable_names,
+            operator=self._upkeep.operator,
+            operator_address=self._operator_address(),
+            hybrid=self.settings.envelope == "hybrid",
         )
+        self._upkeep.publish = lambda: self._republish(addresses)
         try:
             discovery.publish(found)
         except OSError as error:
@@ -141,6 +187,16 @@ class Coordinator:
                 expected="a place where this user may write: there sites and `pfl` find their coordinator",
                 advice="name another state directory of the user with XDG_STATE_HOME",
             ) from None
+
+    def _operator_address(self) -> str:
+        """Behind a proxy the port for sites asks nobody for a certificate: the operator's calls come elsewhere."""
+        port = self._grpc.operator_port
+        return host_and_port(LOOPBACK, port) if port else ""
+
+    def _republish(self, addresses: Addresses) -> None:
+        self._ends["coordinator"] = _end(self._upkeep.pair.certificate_pem)
+        self._ends["authority"] = _end(self.authority.ca_pem)
+        self._publish(addresses)
 
     async def _report(self, failure: BaseException) -> None:
         """Tell the sites; what a person can mend then ends the program, so that it can be started again."""
@@ -176,6 +232,29 @@ def _share_out(sites: int) -> PortLimits:
             advice="raise this program's limit: LimitNOFILE in its unit, or ulimit -Hn",
         )
     return limits
+
+
+def _open_authority(settings: ServerSettings, now: datetime) -> Authority:
+    """The federation's authority, with its keys where the operator keeps them."""
+    folder = settings.state / "federation"
+    for kept in (folder, settings.state / "invitations"):
+        check_key_files(kept)
+    place = choose_place(folder, keys=settings.keys, passphrase=settings.passphrase)
+    brought = None
+    if settings.ca_cert is not None and settings.ca_key is not None:
+        try:
+            brought = read_brought(settings.ca_cert, settings.ca_key)
+        except OSError as error:
+            raise SettingError(
+                f"{error.filename} cannot be read: {error.strerror}",
+                expected="the certificate and the private key of an authority",
+                advice="check --ca-cert and --ca-key",
+            ) from None
+    authority = Authority.open_or_create(folder, now=now, place=place, brought=brought)
+    if settings.certificate_life:
+        life = read_life(settings.certificate_life)
+        authority.lives = Lives(site=life, server=life)
+    return authority
 
 
 def find_ends(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from dataclasses import asdict, field
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import JsonValue as Json
 from pydantic.dataclasses import dataclass
 
 from pfl_common.app.config import STRICT, Port, Why, held_to_terms
-from pfl_common.errors import Refused
+from pfl_common.errors import Refused, SettingError
 from pfl_common.spec import augmentation
 from pfl_common.spec.data_description import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
 from pfl_common.spec.rules import AskedRules
@@ -94,9 +97,11 @@ _A_VOCABULARY = (
 Vocabulary: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_vocabulary)]
 Augment: TypeAlias = Annotated[str | augmentation.Steps, BeforeValidator(augmentation.read)]
 Classes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_classes)]
+Network: TypeAlias = IPv4Network | IPv6Network
 HERE_ONLY = frozenset(
     {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
-    | {"log_format", "baseline"}
+    | {"log_format", "baseline", "approve", "certificate_life", "keys", "passphrase", "ca_cert", "ca_key"}
+    | {"envelope", "proxied"}
 )
 """Settings of this process; changing them does not make another run."""
 
@@ -126,6 +131,34 @@ ASKED_ORDER = [
     "set",
 ]
 """In which order `asked.json` names what it has always named: its bytes stay what they were. What is newer follows."""
+
+
+_LIFE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SHORTEST_LIFE, LONGEST_LIFE = timedelta(seconds=10), timedelta(days=3650)
+
+
+def read_life(text: str) -> timedelta:
+    """A length of time such as 30d, 12h, 90m or 45s."""
+    found = re.fullmatch(r"(\d{1,6})\s*([smhd])", text.strip())
+    if found is None:
+        raise ValueError("a length of time such as 30d, 12h, 90m or 45s")
+    return timedelta(seconds=int(found[1]) * _LIFE_UNITS[found[2]])
+
+
+def _check_life(text: str) -> str:
+    if text and not SHORTEST_LIFE <= read_life(text) <= LONGEST_LIFE:
+        raise ValueError("10s to 3650d: a certificate has to outlive a few calls")
+    return text
+
+
+def read_proxies(said: str) -> tuple[Network, ...]:
+    """Networks as they are typed: 10.0.0.5,10.2.0.0/16."""
+    return tuple(ip_network(part.strip(), strict=False) for part in said.split(",") if part.strip())
+
+
+def _check_proxies(text: str) -> str:
+    read_proxies(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -207,6 +240,29 @@ class ServerSettings(AskedRules):
     with `process` no round waits for the disk, and after a power cut the run may be lost.
     """
 
+    approve: bool = False
+    """Let a site with a valid invitation wait until the operator has approved its keys: pfl approve SITE."""
+    certificate_life: Annotated[str, AfterValidator(_check_life)] = ""
+    """How long certificates of sites are good, and this coordinator's own (30d, 12h, 90m, 45s); they are renewed at two
+    thirds of it. Empty: 30 days, and a year for its own.
+    """
+    keys: str = ""
+    """Where the coordinator's private keys lie if not in the state folder: a folder on another volume, or `credentials`
+    for those that systemd hands to the unit.
+    """
+    passphrase: str = ""
+    """Lock the private keys by a passphrase: a file that holds it, or `ask` for a prompt on the terminal."""
+    ca_cert: Path | None = None
+    """Begin the federation with this authority, an intermediate one that the company's own has signed (PEM)."""
+    ca_key: Path | None = None
+    """Its private key (P-256, PEM)."""
+    envelope: Literal["x25519", "hybrid"] = "x25519"
+    """In what parcels are sealed: hybrid is ML-KEM-768 and X25519 together, for sites of this release or newer."""
+    proxied: Annotated[str, AfterValidator(_check_proxies)] = ""
+    """Addresses or networks of a proxy in front that ends TLS (10.0.0.5,10.2.0.0/16): sites are then known by the
+    signatures on their calls, and where they call from by its header x-forwarded-for.
+    """
+
     log_format: str = "text"
     """How the log is written to standard error: text (auto is the same; coloured on a terminal) or json."""
 
@@ -226,6 +282,14 @@ class ServerSettings(AskedRules):
     def http_name(self) -> str:
         """Under what a browser reaches the status page."""
         return _dialled(self.http_host)
+
+    def __post_init__(self) -> None:
+        if (self.ca_cert is None) != (self.ca_key is None):
+            raise SettingError(
+                "one of --ca-cert and --ca-key without the other",
+                expected="the certificate and the private key of one authority",
+                advice="name both files, or none for a federation with an authority of its own",
+            )
 
     def run_part(self) -> dict[str, Json]:
         """What makes this run this run: everything but where it listens and keeps its files."""

@@ -24,6 +24,7 @@ IMPORTED_AS = {
     "grpcio": "grpc",
     "pillow": "PIL",
     "protobuf": "google",
+    "python-pkcs11": "pkcs11",
     "pyzmq": "zmq",
     "scikit-learn": "sklearn",
 }

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from pfl_client.connection.channel import Patience
 from pfl_client.connection.grpc_link import GrpcLink
+from pfl_client.connection.operator_link import OperatorLink
 from pfl_common.identity import Addresses, Authority, Found, KeyPair, Keyring, Ledger, new_secret
 from pfl_server.envelopes.sealed import call_book
+from pfl_server.network.administration import Administration
 from pfl_server.network.enrolment_port import EnrolmentServer
 from pfl_server.network.rpc import Callers
 from pfl_server.network.server import GrpcServer
+from pfl_server.sites.notices import Notices
 from tests.network.file_desk import FileDesk
 
 HASTY = Patience(
@@ -22,18 +25,40 @@ HASTY = Patience(
 class Federation:
     """One coordinator with its authority; started and stopped by a fixture."""
 
-    def __init__(self, folder: Path, *, hosts: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, *, hosts: tuple[str, ...] = (), approve: bool = False) -> None:
         self.folder = folder
         self.now = datetime.now(UTC)
         self.authority = Authority.open_or_create(folder / "authority", now=self.now)
         self.ledger = Ledger(folder / "ledger", self.authority.ca_pem)
         self.local_secret = new_secret()
-        self.office = EnrolmentServer(self.authority, self.ledger, local_secret=self.local_secret)
-        self.server = GrpcServer(self.callers(), renew=self.office.renew)
+        self.notices = Notices()
+        self.office = EnrolmentServer(
+            self.authority,
+            self.ledger,
+            local_secret=self.local_secret,
+            approval=self.notices if approve else None,
+        )
+        self.rotations = 0
+        self.administration = Administration(
+            self.authority, self.ledger, self.notices, rotated=self._note_rotation
+        )
+        self.server = GrpcServer(self.callers(), renew=self.office.renew, administration=self.administration)
         (folder / "desk").mkdir()
         self.desk = FileDesk(folder / "desk")
         self.pair: KeyPair = self.authority.server_certificate(hosts, now=self.now)
         self.port = self.enrolment_port = 0
+
+    def _note_rotation(self) -> None:
+        """As the upkeep does it: what is trusted now is shown from the next line on."""
+        self.rotations += 1
+        self.pair = self.authority.server_certificate((), now=self.now)
+        self.server.show(self.pair, self.authority.ca_pem)
+        self.office.show(self.pair, self.authority.ca_pem)
+
+    def operator(self, *, port: int = 0) -> OperatorLink:
+        """The operator's line."""
+        pair, address = self.authority.new_operator(self.now), f"127.0.0.1:{port or self.port}"
+        return OperatorLink(address, pair, ca_pem=self.authority.ca_pem, patience=HASTY)
 
     async def start(self) -> None:
         """Open both ports."""

@@ -54,6 +54,10 @@ class FileDesk:
         self._offers: dict[tuple[ClientId, str], Offer] = {}
         self._receipts: dict[tuple[ClientId, str], Receipt] = {}
 
+    async def remove(self, site: ClientId) -> None:
+        """The operator has removed a site."""
+        self.said.append(("remove", site))
+
     def lay(self, content: bytes) -> Blob:
         """Make bytes fetchable."""
         blob = blob_of(content)

@@ -15,7 +15,8 @@ from pfl_common.errors import PflError
 from pfl_common.identity import Keyring
 from pfl_common.wire import coordinator_pb2 as pb
 
-LOOK_SECONDS = 3600.0
+LOOK_SECONDS, SHORTEST_SECONDS = 3600.0, 0.5
+"""At most and at least so long after a look comes the next one, however long certificates live."""
 
 log = structlog.get_logger("pfl.site")
 
@@ -26,26 +27,38 @@ class Renewing(Protocol):
     async def renew(self) -> bool:
         """Get one if the present one nears its end; whether it did."""
 
+    def life_left(self) -> tuple[float, float]:
+        """In how many seconds the present one wants to be renewed, and in how many it ends; negative: since then."""
+
 
 async def keep_renewed(link: Renewing) -> None:
-    """Look every hour whether the certificate nears its end; what goes wrong is tried again."""
+    """Look whenever the certificate may near its end, at least every hour; what goes wrong is tried again."""
     while True:
+        pause = LOOK_SECONDS
         try:
             if await link.renew():
                 log.info("certificate renewed")
         except (Unreachable, NotAdmitted, PflError, OSError) as error:
             # Also a disk that is full now: a renewal that is not tried again ends the site with its certificate.
-            log.warning("the certificate was not renewed", why=str(error), again_in_seconds=LOOK_SECONDS)
-        await asyncio.sleep(LOOK_SECONDS)
+            pause = _retry_after(link.life_left()[1])
+            log.warning("the certificate was not renewed", why=str(error), again_in_seconds=round(pause, 1))
+        else:
+            pause = min(LOOK_SECONDS, max(SHORTEST_SECONDS, link.life_left()[0]))
+        await asyncio.sleep(pause)
 
 
-def request(keyring: Keyring) -> pb.RenewRequest:
+def _retry_after(left: float) -> float:
+    """Some ten times before the certificate ends, and at least every hour."""
+    return min(LOOK_SECONDS, max(SHORTEST_SECONDS, left / 10))
+
+
+def request(keyring: Keyring, *, hybrid: bool = False) -> pb.RenewRequest:
     """A certificate request and a card request with the site's own keys."""
-    asked = keyring.card_request(keyring.name, keyring.federation_id)
+    asked = keyring.card_request(keyring.name, keyring.federation_id, hybrid=hybrid)
     return pb.RenewRequest(csr_pem=keyring.csr(keyring.name), card_request=asked)
 
 
 def keep(keyring: Keyring, said: pb.RenewAnswer) -> None:
-    """Store the new certificate and card beside the keys."""
-    keyring.store(said.certificate_pem, keyring.ca_pem)
+    """Store the new certificate and card beside the keys, and the authorities that are trusted from now on."""
+    keyring.store(said.certificate_pem, said.authorities_pem or keyring.ca_pem)
     keyring.store_card(said.card)

@@ -238,11 +238,17 @@ class GrpcLink:
         if not keyring.needs_renewal(self._clock()) and keyring.card is not None:
             return False
         # Files, locks and parsing: not in the event loop, where heartbeats would wait for a slow disk.
-        request = await asyncio.to_thread(certificate_renewal.request, keyring)
+        hybrid = self._line.signer is not None and self._line.signer.meets_hybrid
+        request = await asyncio.to_thread(certificate_renewal.request, keyring, hybrid=hybrid)
         said = await self._ask("Renew", request, pb.RenewAnswer)
         # Not given up halfway: a line that still shows the old certificate would end with it.
         await asyncio.shield(self._take_up(said))
         return True
+
+    def life_left(self) -> tuple[float, float]:
+        """In how many seconds the certificate wants to be renewed, and in how many it ends."""
+        now = self._clock()
+        return self._keyring.renewal_due(now), (self._keyring.ends - now).total_seconds()
 
     async def _take_up(self, said: pb.RenewAnswer) -> None:
         await asyncio.to_thread(certificate_renewal.keep, self._keyring, said)

@@ -1,16 +1,30 @@
-"""The operator's line to a coordinator, for `pfl status` and `pfl stop`."""
+"""The operator's line to a coordinator, for `pfl status`, `pfl stop` and what is decided about sites."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NamedTuple, Self
 
 import grpc
 from google.protobuf.message import Message
 
 from pfl_client.connection.channel import Answer, Line, Patience, open_channel
 from pfl_common.identity import KeyPair
-from pfl_common.wire import convert
+from pfl_common.wire import administration_pb2, convert
 from pfl_common.wire import coordinator_pb2 as pb
+
+
+class Decided(NamedTuple):
+    """What was done about a site, and the fingerprint of keys that waited."""
+
+    words: str
+    fingerprint: str
+
+
+class Rotation(NamedTuple):
+    """How far the change of the authority is, and the sites that do not know the new one yet."""
+
+    words: str
+    lacking: tuple[str, ...]
 
 
 class OperatorLink:
@@ -41,8 +55,22 @@ class OperatorLink:
         """End the run in good order after the round at work."""
         await self._ask("Stop", pb.StopRequest(), pb.Done)
 
-    async def _ask(self, call: str, request: Message, answer: type[Answer]) -> Answer:
-        return await self._line.ask(f"{convert.OPERATOR}/{call}", request, answer, seconds=self._seconds)
+    async def decide(self, call: str, site: str, fingerprint: str = "") -> Decided:
+        """Remove, Revoke, Approve or Deny a site."""
+        request = administration_pb2.SiteRequest(site=site, fingerprint=fingerprint)
+        said = await self._ask(call, request, administration_pb2.Decided, service=convert.ADMINISTRATION)
+        return Decided(said.words, said.fingerprint)
+
+    async def rotate(self, *, finish: bool = False, anyway: bool = False, until: int = 0) -> Rotation:
+        """Let a new authority take over, or finish that; `until` is the Unix time at which it finishes by itself."""
+        request = administration_pb2.RotateRequest(finish=finish, anyway=anyway, until=until)
+        said = await self._ask("Rotate", request, administration_pb2.Rotated, service=convert.ADMINISTRATION)
+        return Rotation(said.words, tuple(said.lacking))
+
+    async def _ask(
+        self, call: str, request: Message, answer: type[Answer], *, service: str = convert.OPERATOR
+    ) -> Answer:
+        return await self._line.ask(f"{service}/{call}", request, answer, seconds=self._seconds)
 
 
 def _no_check() -> None:

@@ -32,7 +32,6 @@ class SealedEnvelopes:
         secret: bytes = b"",
     ) -> None:
         self._keyring, self._clock, self._secret = keyring, clock, secret
-        self._keys = keyring.envelope_keys()
         self._coordinator: Card | None = None
         self._mine: tuple[bytes, Card] | None = None
 
@@ -50,7 +49,8 @@ class SealedEnvelopes:
             header.to_json().encode(), blob.digest, blob.size, seal.wrap, seal.signature
         )
         vouched = sealing.verify_down(self._known(), envelope)
-        key = sealing.unwrap(seal.wrap, self._keys, name=self._keyring.name, header_hash=vouched.binding.hash)
+        keys = self._keyring.envelope_keys()
+        key = sealing.unwrap(seal.wrap, keys, name=self._keyring.name, header_hash=vouched.binding.hash)
         return SealedLetter(key, vouched)
 
     def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
@@ -62,7 +62,7 @@ class SealedEnvelopes:
             sealed = sealing.seal_bytes(parcel, into, said, over=True)
         bound = sealed.binding.hash
         wrap = sealing.wrap(sealed.content_key, self._known(), header_hash=bound)
-        signature = sealing.sign_up(self._keys, sealed, wrap=wrap)
+        signature = sealing.sign_up(self._keyring.envelope_keys(), sealed, wrap=wrap)
         own = sealing.wrap(sealed.content_key, self._own(), header_hash=bound)
         return Closed(Blob(sealed.digest, sealed.size), Seal(wrap, signature), own)
 
@@ -71,7 +71,8 @@ class SealedEnvelopes:
         binding = sealing.bind(offer.header.to_json().encode())
         vouched = sealing.Vouched(binding, offer.blob.digest, offer.blob.size)
         try:
-            key = sealing.unwrap(own, self._keys, name=self._keyring.name, header_hash=binding.hash)
+            keys = self._keyring.envelope_keys()
+            key = sealing.unwrap(own, keys, name=self._keyring.name, header_hash=binding.hash)
             sealing.check_whole(file, key=key, vouched=vouched)
         except (sealing.Tampered, FileNotFoundError):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import structlog
 
-from pfl_client.connection.channel import Tell
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.onboarding import enrolment
 from pfl_client.run_folder.audit import Audit
@@ -30,7 +29,9 @@ from pfl_common.identity import (
     keep_name,
     read_join_file,
     site_name,
+    tell_fingerprint,
 )
+from pfl_common.identity.key_place import check_key_files
 from pfl_common.spec.run import Json
 
 log = structlog.get_logger("pfl.site")
@@ -43,8 +44,13 @@ _OTHER_SITES = (
 _ONE_NAME = "stop the other one, or give this site another name with --name"
 _ONE_INVITATION = "stop the other one; a second site needs an invitation of its own: pfl invite NAME"
 _OTHER_KEYS = "other_keys"
-_KEYS_NOT_TAKEN = (_OTHER_KEYS, "card")
-"""Refusals that may mean: this site was let in with other keys since, or its coordinator is an older copy."""
+_KEYS_NOT_TAKEN = (_OTHER_KEYS, "card", "revoked", "not_in_the_run")
+"""Refusals that may mean: this site was let in with other keys since, its coordinator is an older copy, or the operator
+has revoked its keys or removed it. A new invitation helps.
+"""
+_WAITING = "waiting"
+ASK_SECONDS = 5.0
+"""How often a site asks that waits to be approved."""
 _KEYS, _NEW_KEYS = "keys", "keys.new"
 _CLAIM = "data.txt"
 """In a site's folder: whose data its state is of."""
@@ -100,7 +106,9 @@ class Admission:
         folder = self._own_folder(found.federation_id)
         keyring = await asyncio.to_thread(self._open_keys, folder)
         if not keyring.enrolled or keyring.expired(now):
-            await _enrolled(enrolment.enrol_same_user(keyring, found, self.name, tell=self._hear))
+            await self._enrolled(
+                keyring, lambda: enrolment.enrol_same_user(keyring, found, self.name, tell=self._hear)
+            )
         return Admitted(found.addresses.control, folder, keyring)
 
     async def _identify_invited(self, join: Path, now: datetime) -> Admitted:
@@ -117,13 +125,18 @@ class Admission:
             if keyring.enrolled and now > invitation.expires:
                 keyring.check(now)
             redeemed = read_join_file(join, now=now)
-            await _enrolled(enrolment.enrol_invited(keyring, redeemed, tell=self._hear))
+            roots = self._settings.proxy_roots
+            await self._enrolled(
+                keyring, lambda: enrolment.enrol_invited(keyring, redeemed, tell=self._hear, roots=roots)
+            )
         return Admitted(invitation.addresses.control, folder, keyring)
 
     def _open_keys(self, folder: Path) -> Keyring:
         """The keys of this very site: with another one's it would speak, and leave, in that one's name."""
         if not (folder / _KEYS).exists() and (folder / _NEW_KEYS).exists():
             os.rename(folder / _NEW_KEYS, folder / _KEYS)
+        for kept in folder.glob(f"{_KEYS}*"):
+            check_key_files(kept)
         keyring = Keyring.open(folder / _KEYS)
         if keyring.enrolled and keyring.name != self.name:
             raise StateError(
@@ -186,11 +199,45 @@ class Admission:
         if invitation is None:
             raise _explain(refusal, self.name, before.folder) from None
         log.warning("the coordinator does not take this site's keys, enrolling anew", why=str(refusal))
-        await _enrolled(_redeem(invitation, before, self._hear))
+        fresh = await asyncio.to_thread(Keyring.open, before.folder / _NEW_KEYS)
+        await self._enrolled(fresh, lambda: self._redeem(invitation, fresh, before))
         aside = _exchange_keys(before.folder)
         log.warning("this site has new keys", old_keys_are_kept_in=str(aside))
         keyring = await asyncio.to_thread(self._open_keys, before.folder)
         return Admitted(invitation.addresses.control, before.folder, keyring)
+
+    async def _redeem(self, invitation: Invitation, fresh: Keyring, before: Admitted) -> None:
+        """Spend an invitation on new keys, which lie beside the old ones until they are taken."""
+        roots = self._settings.proxy_roots
+        try:
+            await enrolment.enrol_invited(fresh, invitation, tell=self._hear, roots=roots)
+        except NotAdmitted as refusal:
+            # Ten wrong proofs lock the invitation that is in force: who is started again and again shows a file once.
+            if refusal.code != _WAITING:
+                before.keyring.note_tried(invitation.id)
+            raise
+
+    async def _enrolled(self, keyring: Keyring, enrol: Callable[[], Awaitable[None]]) -> None:
+        """Enrol; while the operator has yet to approve these keys, ask again and again."""
+        waiting = False
+        while True:
+            try:
+                await enrol()
+                return
+            except NotAdmitted as refusal:
+                if refusal.code != _WAITING:
+                    # Its words say already what to do.
+                    raise UserError(f"the coordinator did not take this site: {refusal}") from None
+                if not waiting:
+                    _tell_waiting(self.name, keyring)
+                waiting = True
+            except Unreachable as down:
+                if not waiting:
+                    raise Unavailable(
+                        f"the coordinator's enrolment port does not answer: {down}",
+                        expected="a running pfl-server, and a firewall that lets this machine out to it",
+                    ) from None
+            await asyncio.sleep(ASK_SECONDS)
 
     def _find_untried(self, keyring: Keyring) -> Invitation | None:
         """The invitation at hand, read anew; none if these keys came by it, or were refused with it already."""
@@ -232,14 +279,13 @@ def _is_same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
-async def _redeem(invitation: Invitation, before: Admitted, tell: Tell) -> None:
-    """Spend an invitation on new keys, which lie beside the old ones until they are taken."""
-    try:
-        await enrolment.enrol_invited(Keyring.open(before.folder / _NEW_KEYS), invitation, tell=tell)
-    except NotAdmitted:
-        # Ten wrong proofs lock the invitation that is in force: who is started again and again shows a file once.
-        before.keyring.note_tried(invitation.id)
-        raise
+def _tell_waiting(name: str, keyring: Keyring) -> None:
+    log.warning(
+        "waiting for the operator's approval",
+        site=name,
+        fingerprint=tell_fingerprint(keyring.fingerprint),
+        what_to_do=f"read the fingerprint to the operator, who compares it and types: pfl approve {name}",
+    )
 
 
 def _exchange_keys(folder: Path) -> Path:
@@ -260,19 +306,6 @@ def _explain(refusal: NotAdmitted | Refused, name: str, folder: Path) -> Excepti
         advice=f"if {name} runs elsewhere now, stop this one; if not, ask the operator for: "
         f"pfl invite {name} --again, and start pfl-client with that file: --join FILE",
     )
-
-
-async def _enrolled(enrolling: object) -> None:
-    try:
-        await enrolling  # type: ignore[misc]  # a coroutine of either way of enrolling
-    except NotAdmitted as refusal:
-        # Its words say already what to do.
-        raise UserError(f"the coordinator did not take this site: {refusal}") from None
-    except Unreachable as down:
-        raise Unavailable(
-            f"the coordinator's enrolment port does not answer: {down}",
-            expected="a running pfl-server, and a firewall that lets this machine out to it",
-        ) from None
 
 
 def find_data(settings: ClientSettings) -> Path:

@@ -15,19 +15,28 @@ from pfl_common.wire import enrolment_pb2 as pb
 
 
 async def enrol_invited(
-    keyring: Keyring, invitation: Invitation, *, patience: Patience | None = None, tell: Tell | None = None
+    keyring: Keyring,
+    invitation: Invitation,
+    *,
+    patience: Patience | None = None,
+    tell: Tell | None = None,
+    roots: bytes | None = None,
 ) -> None:
-    """Redeem an invitation; afterwards the keyring holds the site's certificate and card."""
+    """Redeem an invitation; afterwards the keyring holds the site's certificate and card. `roots` signed the
+    certificate of a proxy on the way: what comes through it is checked by the federation's own signatures.
+    """
     csr_pem = keyring.csr(invitation.site)
     request = pb.EnrolRequest(
         way=pb.WAY_INVITATION,
         site=invitation.site,
         csr_pem=csr_pem,
         proof=invitation.prove(csr_pem),
-        card_request=keyring.card_request(invitation.site, invitation.federation_id),
+        card_request=keyring.card_request(
+            invitation.site, invitation.federation_id, hybrid=invitation.hybrid
+        ),
     )
     address = invitation.addresses.enrolment
-    line = _open(address, invitation.ca_pem, tell)
+    line = _open(address, roots or invitation.ca_pem, tell)
     await _enrol(keyring, request, line=line, ca_pem=invitation.ca_pem, patience=patience)
     keyring.note_tried(invitation.id)
 
@@ -47,7 +56,7 @@ async def enrol_same_user(
         site=name,
         csr_pem=csr_pem,
         proof=found.prove(name, csr_pem),
-        card_request=keyring.card_request(name, found.federation_id),
+        card_request=keyring.card_request(name, found.federation_id, hybrid=found.hybrid),
     )
     address = found.addresses.enrolment
     line = _open(address, found.ca_pem, tell)

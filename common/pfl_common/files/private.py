@@ -34,6 +34,12 @@ def check_folder(folder: Path) -> None:
     _check_private(folder, found, FOLDER_MODE)
 
 
+def check(path: Path) -> None:
+    """Refuse a file or a folder that belongs to somebody else or that others can reach."""
+    found = os.lstat(path)
+    _check_private(path, found, FOLDER_MODE if stat.S_ISDIR(found.st_mode) else FILE_MODE)
+
+
 def read(path: Path) -> bytes:
     """Read a file that only this user may read; a link, a foreign owner or wide permissions are refused."""
     # The open file is checked, not its name: between a check by name and the opening it could be exchanged.

@@ -5,17 +5,22 @@ is an argument.
 """
 
 from pfl_common.errors import IdentityError
-from pfl_common.identity.authority import Authority
+from pfl_common.identity.authority import Authority, Lives
 from pfl_common.identity.certificates import KeyPair, Peer, federation_id, peer_of
 from pfl_common.identity.discovery import Found, coordinators_folder, find, publish, withdraw
 from pfl_common.identity.errors import (
+    ApprovalAwaited,
+    ApprovalDenied,
     BadRequest,
     InvitationExpired,
     InvitationUsed,
+    KeysRevoked,
     NameTaken,
     Refusal,
+    SiteRemoved,
     UnknownSite,
     WrongProof,
+    tell_fingerprint,
 )
 from pfl_common.identity.invitation_ledger import Ledger
 from pfl_common.identity.join_file import (
@@ -23,6 +28,7 @@ from pfl_common.identity.join_file import (
     Invitation,
     host_and_port,
     read_join_file,
+    split_port,
     write_join_file,
 )
 from pfl_common.identity.keyring import Keyring
@@ -31,6 +37,8 @@ from pfl_common.identity.proofs import new_secret
 
 __all__ = [
     "Addresses",
+    "ApprovalAwaited",
+    "ApprovalDenied",
     "Authority",
     "BadRequest",
     "Found",
@@ -40,10 +48,13 @@ __all__ = [
     "InvitationUsed",
     "KeyPair",
     "Keyring",
+    "KeysRevoked",
     "Ledger",
+    "Lives",
     "NameTaken",
     "Peer",
     "Refusal",
+    "SiteRemoved",
     "UnknownSite",
     "WrongProof",
     "check_site_name",
@@ -57,6 +68,8 @@ __all__ = [
     "publish",
     "read_join_file",
     "site_name",
+    "split_port",
+    "tell_fingerprint",
     "withdraw",
     "write_join_file",
 ]

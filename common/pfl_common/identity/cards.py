@@ -8,15 +8,17 @@ answers with a card: canonical JSON and its signature over it. A card is no secr
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey, MLKEM768X25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -36,21 +38,31 @@ LARGEST_CARD = 4096
 _CARD_LABEL = b"pfl card 1\0"
 _REQUEST_LABEL = b"pfl card request 1\0"
 _PEM_END = b"-----END PRIVATE KEY-----\n"
-_KEY_BYTES = 32
+_KEY_BYTES, _LATTICE_BYTES = 32, 1184
 _HASH = ec.ECDSA(hashes.SHA256())
+
+PublicKeys: TypeAlias = tuple[bytes, bytes, bytes]
+"""To verify with (Ed25519), to seal for (X25519), and for the hybrid envelope (ML-KEM-768; empty without one)."""
 
 
 @dataclass(frozen=True, repr=False)
 class EnvelopeKeys:
-    """The two private keys of one party: one signs its parcels, one opens parcels sealed for it."""
+    """The private keys of one party: one signs its parcels, the others open parcels sealed for it."""
 
     signing: Ed25519PrivateKey
     receiving: X25519PrivateKey
+    lattice: MLKEM768PrivateKey | None = None
+    """Beside `receiving`, for parcels sealed against a quantum computer too; None: nobody asked for that yet."""
 
     @classmethod
-    def generate(cls) -> EnvelopeKeys:
+    def generate(cls, *, hybrid: bool = False) -> EnvelopeKeys:
         """Fresh keys from the operating system's randomness."""
-        return cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+        made = cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+        return made.with_lattice() if hybrid else made
+
+    def with_lattice(self) -> EnvelopeKeys:
+        """The same keys, and one for the hybrid envelope if there is none yet."""
+        return replace(self, lattice=self.lattice or MLKEM768PrivateKey.generate())
 
     @classmethod
     def from_pem(cls, pem: bytes, *, where: str) -> EnvelopeKeys:
@@ -62,24 +74,41 @@ class EnvelopeKeys:
         match found:
             case [Ed25519PrivateKey() as signing, X25519PrivateKey() as receiving]:
                 return cls(signing, receiving)
+            case [
+                Ed25519PrivateKey() as signing,
+                X25519PrivateKey() as receiving,
+                MLKEM768PrivateKey() as third,
+            ]:
+                return cls(signing, receiving, third)
             case _:
                 raise IdentityError(
                     f"{where} holds no readable pair of keys",
-                    expected="the Ed25519 and the X25519 key that were written there",
+                    expected="the Ed25519 and the X25519 key that were written there, and no other but for ML-KEM-768",
                     advice="restore it from a backup, or move it away to begin anew",
                 )
 
     def to_pem(self) -> bytes:
-        """Both keys as text, for a private file."""
+        """All keys as text, for a private file."""
         form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return self.signing.private_bytes(*form) + self.receiving.private_bytes(*form)
+        third = b"" if self.lattice is None else self.lattice.private_bytes(*form)
+        return self.signing.private_bytes(*form) + self.receiving.private_bytes(*form) + third
 
     def public(self) -> tuple[bytes, bytes]:
-        """The public keys: one to verify signatures with, one to seal for."""
+        """The public keys that everybody has: one to verify signatures with, one to seal for."""
         return (
             self.signing.public_key().public_bytes_raw(),
             self.receiving.public_key().public_bytes_raw(),
         )
+
+    def shown(self) -> PublicKeys:
+        """All public keys, as cards show them."""
+        lattice = b"" if self.lattice is None else self.lattice.public_key().public_bytes_raw()
+        return (*self.public(), lattice)
+
+    @property
+    def hybrid(self) -> MLKEM768X25519PrivateKey | None:
+        """What opens the hybrid envelope."""
+        return None if self.lattice is None else MLKEM768X25519PrivateKey(self.lattice, self.receiving)
 
     def __repr__(self) -> str:
         return "EnvelopeKeys(...)"  # a representation can end in a log
@@ -95,6 +124,8 @@ class Card:
     federation: str
     starts: datetime
     ends: datetime
+    lattice: bytes = b""
+    """With it parcels are sealed in the hybrid envelope; cards without one are written as they always were."""
 
     @property
     def verifier(self) -> Ed25519PublicKey:
@@ -105,6 +136,18 @@ class Card:
     def recipient(self) -> X25519PublicKey:
         """The key that seals for this party."""
         return X25519PublicKey.from_public_bytes(self.receiving)
+
+    @property
+    def hybrid(self) -> MLKEM768X25519PublicKey | None:
+        """The key that seals for this party in the hybrid envelope."""
+        if not self.lattice:
+            return None
+        return MLKEM768X25519PublicKey(MLKEM768PublicKey.from_public_bytes(self.lattice), self.recipient)
+
+    @property
+    def keys(self) -> PublicKeys:
+        """All public keys it binds."""
+        return self.signing, self.receiving, self.lattice
 
     def check_time(self, now: datetime) -> None:
         """Refuse a card that has ended or has not begun."""
@@ -117,10 +160,7 @@ class Card:
 
     def _fields(self) -> dict[str, str]:
         return {
-            "name": self.name,
-            "signing": self.signing.hex(),
-            "receiving": self.receiving.hex(),
-            "federation": self.federation,
+            **_say_keys(self.name, self.keys, self.federation),
             "starts": written(self.starts),
             "ends": written(self.ends),
         }
@@ -134,21 +174,23 @@ def issue(card: Card, authority: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def open_card(signed: bytes, ca_pem: bytes) -> Card:
-    """Read a card and check that this federation's authority signed it; its time is not looked at."""
+    """Read a card and check that an authority of this federation signed it; its time is not looked at.
+
+    `ca_pem` holds the certificates of all authorities that are trusted: while one takes over there are two.
+    """
     if len(signed) > LARGEST_CARD:
         _refuse(f"a card of {len(signed)} bytes", f"at most {LARGEST_CARD}")
     try:
         card, signature = _read(signed)
     except Unreadable as reason:
         _refuse(f"a card that cannot be read: {reason}", "one as this federation's coordinator writes it")
-    authority = certificates.load_certificates(ca_pem, where="the federation's CA")[0]
-    key = authority.public_key()
-    genuine = isinstance(key, ec.EllipticCurvePublicKey) and _holds(
-        key, signature, _CARD_LABEL + _canonical(card._fields())
-    )
-    if not genuine or card.federation != certificates.federation_of(authority):
-        _refuse("a card that this federation's CA did not sign", "one of the same federation")
-    return card
+    message = _CARD_LABEL + _canonical(card._fields())
+    for authority in certificates.load_certificates(ca_pem, where="the federation's CA"):
+        key = authority.public_key()
+        genuine = isinstance(key, ec.EllipticCurvePublicKey) and _holds(key, signature, message)
+        if genuine and card.federation == certificates.federation_of(authority):
+            return card
+    raise _refusal("a card that this federation's CA did not sign", "one of the same federation")
 
 
 def read_card(signed: bytes, ca_pem: bytes, *, name: str, now: datetime) -> Card:
@@ -164,13 +206,7 @@ def make_request(
     keys: EnvelopeKeys, holder: ec.EllipticCurvePrivateKey, *, name: str, federation_id: str
 ) -> bytes:
     """A site's request for a card; `holder` is the key of its certificate request."""
-    signing, receiving = keys.public()
-    fields = {
-        "name": name,
-        "signing": signing.hex(),
-        "receiving": receiving.hex(),
-        "federation": federation_id,
-    }
+    fields = _say_keys(name, keys.shown(), federation_id)
     message = _REQUEST_LABEL + _canonical(fields)
     proofs = {
         "proof": keys.signing.sign(message).hex(),
@@ -179,15 +215,15 @@ def make_request(
     return _canonical({**fields, **proofs})
 
 
-def check_request(request: bytes, csr_pem: bytes, *, name: str, federation_id: str) -> tuple[bytes, bytes]:
-    """The two public keys a request names, after checking that its site holds the keys that signed it."""
+def check_request(request: bytes, csr_pem: bytes, *, name: str, federation_id: str) -> PublicKeys:
+    """The public keys a request names, after checking that its site holds the keys that signed it."""
     holder = certificates.request_key(certificates.load_request(csr_pem))
     if len(request) > LARGEST_CARD:
         raise _bad_request(f"a request of {len(request)} bytes")
     try:
         record = Record.parse(request)
-        fields = {key: record.text(key) for key in ("name", "signing", "receiving", "federation")}
-        keys = _key(record, "signing"), _key(record, "receiving")
+        keys = _read_keys(record)
+        fields = _say_keys(record.text("name"), keys, record.text("federation"))
         proof, held = record.secret("proof"), record.secret("holder")
     except Unreadable as reason:
         raise _bad_request(f"a request that cannot be read: {reason}") from None
@@ -201,15 +237,28 @@ def check_request(request: bytes, csr_pem: bytes, *, name: str, federation_id: s
     return keys
 
 
+def _say_keys(name: str, keys: PublicKeys, federation: str) -> dict[str, str]:
+    signing, receiving, lattice = (key.hex() for key in keys)
+    fields = {"name": name, "signing": signing, "receiving": receiving, "federation": federation}
+    return fields | ({"lattice": lattice} if lattice else {})
+
+
+def _read_keys(record: Record) -> PublicKeys:
+    lattice = _key(record, "lattice", _LATTICE_BYTES) if "lattice" in record.fields else b""
+    return _key(record, "signing"), _key(record, "receiving"), lattice
+
+
 def _read(signed: bytes) -> tuple[Card, bytes]:
     record = Record.parse(signed)
+    signing, receiving, lattice = _read_keys(record)
     card = Card(
         name=record.text("name"),
-        signing=_key(record, "signing"),
-        receiving=_key(record, "receiving"),
+        signing=signing,
+        receiving=receiving,
         federation=record.text("federation"),
         starts=record.time("starts"),
         ends=record.time("ends"),
+        lattice=lattice,
     )
     signature = record.secret("signature")
     if card.name != COORDINATOR and not is_site_name(card.name):
@@ -220,10 +269,10 @@ def _read(signed: bytes) -> tuple[Card, bytes]:
     return card, signature
 
 
-def _key(record: Record, name: str) -> bytes:
+def _key(record: Record, name: str, size: int = _KEY_BYTES) -> bytes:
     key = record.secret(name)
-    if len(key) != _KEY_BYTES:
-        raise Unreadable(f"no key of {_KEY_BYTES} bytes in '{name}'")
+    if len(key) != size:
+        raise Unreadable(f"no key of {size} bytes in '{name}'")
     return key
 
 
@@ -243,7 +292,11 @@ def _canonical(fields: dict[str, str]) -> bytes:
 
 
 def _refuse(seen: str, expected: str) -> NoReturn:
-    raise Refused("card", f"{seen}; expected: {expected}")
+    raise _refusal(seen, expected)
+
+
+def _refusal(seen: str, expected: str) -> Refused:
+    return Refused("card", f"{seen}; expected: {expected}")
 
 
 def _bad_request(seen: str) -> BadRequest:

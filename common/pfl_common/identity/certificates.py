@@ -1,5 +1,7 @@
 """Reads and makes keys, certificates and requests; every key of the federation's TLS is P-256."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -22,7 +24,10 @@ from pfl_common.identity.errors import BadRequest
 
 LARGEST_REQUEST = 8192
 CLOCK_SKEW = timedelta(minutes=5)
+"""So far two clocks may differ; of a life of minutes it is a tenth."""
 FEDERATION_ID_DIGITS = 16
+
+_SUCCESSOR = re.compile(rf"pfl://([0-9a-f]{{{FEDERATION_ID_DIGITS}}})/authority")
 
 
 class KeyPair(NamedTuple):
@@ -127,8 +132,23 @@ def federation_id(ca_pem: bytes) -> str:
 
 
 def federation_of(authority: x509.Certificate) -> str:
-    """As `federation_id`, from a certificate that is parsed already."""
-    return authority.fingerprint(hashes.SHA256()).hex()[:FEDERATION_ID_DIGITS]
+    """As `federation_id`, from a certificate that is parsed already.
+
+    An authority that took over from another one names that one's federation: by itself that proves nothing, since
+    whoever trusts a certificate was given it by somebody it trusts.
+    """
+    try:
+        names = authority.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    said = (_SUCCESSOR.fullmatch(uri) for uri in names.get_values_for_type(x509.UniformResourceIdentifier))
+    taken_over = next((found[1] for found in said if found), "")
+    return taken_over or authority.fingerprint(hashes.SHA256()).hex()[:FEDERATION_ID_DIGITS]
+
+
+def successor_name(federation: str) -> x509.UniformResourceIdentifier:
+    """The name by which an authority that takes over says whose federation it is."""
+    return x509.UniformResourceIdentifier(f"pfl://{federation}/authority")
 
 
 def peer_of(certificate_pem: bytes) -> Peer:
@@ -144,20 +164,33 @@ def holder_of(certificate: x509.Certificate) -> Peer:
     )
 
 
-def check_issued(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
-    """Refuse a certificate that this authority did not sign for a client of its federation."""
+def check_issued(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> None:
+    """Refuse a certificate that none of these authorities signed for a client of its federation."""
+    if not any(_is_clients(certificate, issuer) for issuer in issuers):
+        raise IdentityError(
+            "a certificate that this federation's CA did not sign for a site",
+            expected=f"one signed by {issuers[0].subject.rfc4514_string()}",
+            advice="check that the address and the invitation belong to the same federation",
+        )
+
+
+def _is_clients(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
         purposes = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        fits = ExtendedKeyUsageOID.CLIENT_AUTH in purposes
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
-        fits = False
-    if not fits:
-        raise IdentityError(
-            "a certificate that this federation's CA did not sign for a site",
-            expected=f"one signed by {issuer.subject.rfc4514_string()}",
-            advice="check that the address and the invitation belong to the same federation",
-        )
+        return False
+    return ExtendedKeyUsageOID.CLIENT_AUTH in purposes
+
+
+def skew_of(life: timedelta) -> timedelta:
+    """How long before its making a certificate of this life is valid: clocks differ."""
+    return min(CLOCK_SKEW, life / 10)
+
+
+def whole(life: timedelta) -> timedelta:
+    """A life as certificates count it: whole seconds, at least one."""
+    return timedelta(seconds=max(1, round(life.total_seconds())))
 
 
 def life_left(certificate: x509.Certificate, now: datetime) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pfl_common.errors import IdentityError, Unavailable
 from pfl_common.files import private
 from pfl_common.identity import json_record, proofs
+from pfl_common.identity.certificates import KeyPair
 from pfl_common.identity.join_file import Addresses
 from pfl_common.identity.json_record import Record, Unreadable
 from pfl_common.identity.process_identity import boot_of, process_mark
@@ -37,6 +38,12 @@ class Found:
     secret: bytes = field(repr=False)  # a representation can end in a log
     names: tuple[str, ...] = ()
     """Under what other machines may dial it; its certificate holds for these."""
+    operator: KeyPair | None = field(default=None, repr=False)
+    """With what the operator's commands come; an older coordinator leaves them to make it themselves."""
+    operator_address: str = ""
+    """Where they come to, if not to the port for sites."""
+    hybrid: bool = False
+    """It seals in the hybrid envelope for who shows a key for it."""
 
     def prove(self, name: str, csr_pem: bytes) -> bytes:
         """A site's proof that it runs as the same user."""
@@ -78,6 +85,11 @@ def publish(found: Found, folder: Path | None = None) -> Path:
         "state_folder": str(found.state_folder),
         "secret": found.secret.hex(),
     }
+    if found.operator is not None:
+        fields |= {"operator_key": found.operator.key_pem.decode("ascii")}
+        fields |= {"operator_certificate": found.operator.certificate_pem.decode("ascii")}
+    fields |= {"operator_address": found.operator_address} if found.operator_address else {}
+    fields |= {"envelope": "hybrid"} if found.hybrid else {}
     place = private.make_folder(folder or coordinators_folder())
     path = place / f"{found.federation_id}.json"
     with private.locked(place):
@@ -186,9 +198,19 @@ def _found(record: Record, path: Path) -> Found:
             state_folder=Path(record.text("state_folder")),
             secret=record.secret("secret"),
             names=tuple(filter(None, str(record.fields.get("names") or "").split(","))),
+            operator=_operator(record),
+            operator_address=str(record.fields.get("operator_address") or ""),
+            hybrid=record.fields.get("envelope") == "hybrid",
         )
     except Unreadable as reason:
         raise _damaged(path, reason) from None
+
+
+def _operator(record: Record) -> KeyPair | None:
+    if not record.fields.get("operator_key"):
+        return None
+    key, certificate = record.text("operator_key"), record.text("operator_certificate")
+    return KeyPair(key.encode(), certificate.encode())
 
 
 def _damaged(path: Path, reason: Unreadable) -> IdentityError:

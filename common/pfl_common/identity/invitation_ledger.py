@@ -4,20 +4,26 @@ The file goes to the site by hand. The coordinator keeps per site one small reco
 secret, enough to check a proof and not enough to make the file again.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 from pfl_common.errors import IdentityError
 from pfl_common.files import private
 from pfl_common.identity import certificates, json_record, proofs
 from pfl_common.identity.errors import (
+    ApprovalAwaited,
+    ApprovalDenied,
     BadRequest,
     InvitationExpired,
     InvitationUsed,
     NameTaken,
+    SiteRemoved,
     UnknownSite,
     WrongProof,
+    tell_fingerprint,
 )
 from pfl_common.identity.join_file import Addresses, Invitation
 from pfl_common.identity.json_record import Record, Unreadable
@@ -25,6 +31,8 @@ from pfl_common.identity.names import check_site_name, is_site_name
 
 INVITATION_DAYS = 7
 
+Approval: TypeAlias = Literal["", "waiting", "approved", "denied"]
+_APPROVALS: tuple[Approval, ...] = get_args(Approval)
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -35,6 +43,10 @@ class _Entry:
     key: bytes = field(repr=False)
     expires: datetime
     used_by: str
+    approval: Approval = ""
+    """Of the key in `used_by`: nothing where nobody has to approve."""
+    removed: bool = False
+    """The operator has removed this site: what let it in lets it in no more."""
 
 
 class Ledger:
@@ -69,13 +81,16 @@ class Ledger:
         secret = proofs.new_secret()
         key = proofs.derive_key(secret, self._federation_id, name=name)
         with private.locked(self._folder):
-            if self._path(name).exists() and not again:
-                raise _already_invited(name, self._read(self._path(name)))
+            known = self._path(name).exists()
+            if known and not again and not (entry := self._read(self._path(name))).removed:
+                raise _already_invited(name, entry)
             self._write(name, _Entry(key=key, expires=expires, used_by=""))
         return Invitation(self._federation_id, name, addresses, self._ca_pem, expires, secret)
 
-    def redeem(self, name: str, csr_pem: bytes, *, proof: bytes, now: datetime) -> None:
-        """Let a site in on its invitation, once; a refusal says why.
+    def redeem(
+        self, name: str, csr_pem: bytes, *, proof: bytes, now: datetime, approve: bool = False
+    ) -> None:
+        """Let a site in on its invitation, once; a refusal says why. With `approve` its keys wait for the operator.
 
         The same key may come again until the invitation expires: the answer may have been lost on the way,
         and only the site that came first has both the key and the secret. Wrong proofs do not spend it: they are as
@@ -94,8 +109,11 @@ class Ledger:
             if not entry.used_by:
                 entry.used_by = applicant
                 self._write(name, entry)
+            self._check_approved(name, entry, approve=approve)
 
-    def admit_local(self, name: str, csr_pem: bytes, *, proof: bytes, secret: bytes) -> None:
+    def admit_local(
+        self, name: str, csr_pem: bytes, *, proof: bytes, secret: bytes, approve: bool = False
+    ) -> None:
         """Let in a site of the same user on this machine, which proves that it read the discovery file.
 
         The first key to come owns the name; a second folder of the same name is refused.
@@ -109,9 +127,60 @@ class Ledger:
             if not self._path(name).exists():
                 # No one can make a proof for this random key: an invitation of this name was never given out.
                 unusable = proofs.new_secret()
-                self._write(name, _Entry(key=unusable, expires=_NEVER, used_by=applicant))
-            elif self._read(self._path(name)).used_by != applicant:
-                raise _name_taken(name)
+                entry = _Entry(key=unusable, expires=_NEVER, used_by=applicant)
+                self._write(name, entry)
+            else:
+                entry = self._read(self._path(name))
+                if entry.removed:
+                    raise SiteRemoved(name)
+                if entry.used_by != applicant:
+                    raise _name_taken(name)
+            self._check_approved(name, entry, approve=approve)
+
+    def close(self, name: str) -> None:
+        """A site is removed: nothing that let it in, or was to let it in, does so any more."""
+        with private.locked(self._folder):
+            if is_site_name(name) and self._path(name).exists():
+                entry = self._read(self._path(name))
+                entry.removed = True
+                self._write(name, entry)
+
+    def decide(self, name: str, approval: Literal["approved", "denied"], *, fingerprint: str = "") -> str:
+        """Approve or deny the keys that wait under a name; gives their fingerprint, which must be the one given."""
+        with private.locked(self._folder):
+            entry = self._read(self._path(name)) if is_site_name(name) and self._path(name).exists() else None
+            if entry is None or entry.approval not in ("waiting", approval):
+                raise _nobody_waits(name)
+            if fingerprint and not entry.used_by.startswith(fingerprint.replace(" ", "").lower()):
+                raise _other_fingerprint(name, entry.used_by)
+            entry.approval = approval
+            self._write(name, entry)
+            return entry.used_by
+
+    def waiting(self) -> Iterator[tuple[str, str]]:
+        """Sites that wait to be approved, each with the fingerprint of its keys."""
+        for path in sorted(self._folder.glob("*.json")):
+            entry = self._read(path)
+            if entry.approval == "waiting" and not entry.removed:
+                yield path.stem, entry.used_by
+
+    def knows(self, name: str) -> bool:
+        """Whether a site of this name was ever invited or let in, and not forgotten."""
+        return is_site_name(name) and self._path(name).exists()
+
+    def holder_of(self, name: str) -> str:
+        """The fingerprint of the key that came by a site's present invitation; nothing if none has."""
+        return self._read(self._path(name)).used_by if self.knows(name) else ""
+
+    def _check_approved(self, name: str, entry: _Entry, *, approve: bool) -> None:
+        # Who is in renews its certificate elsewhere: only who comes by an invitation comes here.
+        if approve and not entry.approval:
+            entry.approval = "waiting"
+            self._write(name, entry)
+        if entry.approval == "waiting" and approve:
+            raise ApprovalAwaited(name, entry.used_by)
+        if entry.approval == "denied":
+            raise ApprovalDenied(name)
 
     def forget(self, name: str) -> None:
         """Forget a site, so that its name is free again."""
@@ -134,6 +203,8 @@ class Ledger:
                 key=record.secret("key"),
                 expires=record.time("expires"),
                 used_by=str(record.fields.get("used_by") or ""),
+                approval=_read_approval(record),
+                removed=bool(record.fields.get("removed")),
             )
         except Unreadable as reason:
             raise IdentityError(
@@ -153,6 +224,9 @@ def _to_json(name: str, entry: _Entry) -> bytes:
         "expires": json_record.written(entry.expires),
         "used_by": entry.used_by,
     }
+    # Records of sites that nobody has decided about are written as they always were.
+    fields |= {"approval": entry.approval} if entry.approval else {}
+    fields |= {"removed": True} if entry.removed else {}
     return json_record.dump(fields)
 
 
@@ -160,14 +234,25 @@ def _fingerprint(csr_pem: bytes) -> str:
     return certificates.key_fingerprint(certificates.request_key(certificates.load_request(csr_pem)))
 
 
+def _read_approval(record: Record) -> Approval:
+    said = record.fields.get("approval", "")
+    for known in _APPROVALS:
+        if said == known:
+            return known
+    raise Unreadable("no known word in 'approval'")
+
+
 def _check_unspent(name: str, entry: _Entry, *, applicant: str, now: datetime) -> None:
+    if entry.removed:
+        raise SiteRemoved(name)
     if entry.used_by and entry.used_by != applicant:
         raise InvitationUsed(
             f"the invitation of {name} has been used already, with another key",
             expected="an unused invitation",
             advice=f"if the site lost its state folder: pfl invite {name} --again; if not, find out who did",
         )
-    if now > entry.expires:
+    # Who came in time and waits for the operator has not come too late.
+    if now > entry.expires and not entry.approval:
         raise InvitationExpired(
             f"the invitation of {name} expired on {entry.expires:%Y-%m-%d %H:%M} UTC",
             expected=f"one that is valid now, {now:%Y-%m-%d %H:%M} UTC",
@@ -193,6 +278,22 @@ def _nobody_invited() -> UnknownSite:
         "a site that nobody invited",
         expected="the name of an invited site",
         advice="if it should take part: pfl invite NAME",
+    )
+
+
+def _nobody_waits(name: str) -> IdentityError:
+    return IdentityError(
+        f"no site called {name[:63]!r} waits to be approved",
+        expected="one that has come with a valid invitation, to a coordinator that was started with --approve",
+        advice="look who waits: pfl status",
+    )
+
+
+def _other_fingerprint(name: str, found: str) -> IdentityError:
+    return IdentityError(
+        f"{name} waits with keys of another fingerprint, {tell_fingerprint(found)}",
+        expected="the fingerprint that its engineer reads out",
+        advice=f"if they differ somebody else has the invitation: pfl deny {name}, then pfl invite {name} --again",
     )
 
 

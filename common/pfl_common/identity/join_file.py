@@ -33,11 +33,22 @@ class Addresses:
     http: str = ""
 
     def under(self, name: str) -> "Addresses":
-        """The ports that sites dial under another name of the coordinator's machine; the status page stays."""
+        """The ports that sites dial under another name of the coordinator's machine; the status page stays. A name
+        with a port is a proxy's, which passes both kinds of calls on.
+        """
+        if split_port(name)[1]:
+            return Addresses(name, name, self.http)
         control, enrolment = (
             host_and_port(name, address.rpartition(":")[2]) for address in (self.control, self.enrolment)
         )
         return Addresses(control, enrolment, self.http)
+
+
+def split_port(name: str) -> tuple[str, str]:
+    """A name that sites dial, and its port if it has one: `fl.example.org:443`, `[::1]:443`, but `::1` has none."""
+    host, _, port = name.rpartition(":")
+    has_port = port.isdigit() and (":" not in host or (host.startswith("[") and host.endswith("]")))
+    return (host, port) if host and has_port else (name, "")
 
 
 def host_and_port(host: str, port: int | str) -> str:
@@ -55,6 +66,8 @@ class Invitation:
     ca_pem: bytes
     expires: datetime
     secret: bytes = field(repr=False)  # a representation can end in a log
+    hybrid: bool = False
+    """The coordinator seals in the hybrid envelope for who shows a key for it."""
 
     @property
     def id(self) -> str:
@@ -79,6 +92,7 @@ def write_join_file(invitation: Invitation, path: Path, *, replace: bool = False
         "ca": invitation.ca_pem.decode("ascii"),
         "secret": invitation.secret.hex(),
     }
+    fields |= {"envelope": "hybrid"} if invitation.hybrid else {}
     write = private.write if replace else private.create
     try:
         write(path, json_record.dump(fields | {"checksum": _checksum(fields)}))
@@ -140,8 +154,10 @@ def _invitation(record: Record) -> Invitation:
         ca_pem=record.text("ca").encode(),
         expires=record.time("expires"),
         secret=record.secret("secret"),
+        hybrid=record.fields.get("envelope") == "hybrid",
     )
-    if certificates.federation_id(invitation.ca_pem) != invitation.federation_id:
+    authorities = certificates.load_certificates(invitation.ca_pem, where="the federation's CA")
+    if {certificates.federation_of(one) for one in authorities} != {invitation.federation_id}:
         raise Unreadable("its CA certificate belongs to another federation")
     if len(invitation.secret) != proofs.SECRET_BYTES:
         raise Unreadable("its secret has the wrong length")

@@ -2,13 +2,15 @@
 
 site.key   the site's private key
 site.csr   the request it enrols with; kept, so that a repeated request is the same one
-site.pem   the site's certificate, then the federation's CA; one file, so that they always belong together
+site.pem   the site's certificate, then those of the federation's authorities (two while one takes over); one file, so
+           that they always belong together
 site.seal  the site's keys to sign and to receive with, made when they are first asked for
 site.card  the federation's word that those two are this site's
 site.tried which invitations these keys have been tried with, each by its id
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -38,10 +40,10 @@ _TRIED_FILE = "site.tried"
 
 @dataclass(frozen=True)
 class _Membership:
-    """A site's certificate and its authority's, parsed, with what follows from them."""
+    """A site's certificate and its authorities', parsed, with what follows from them."""
 
     certificate: x509.Certificate
-    authority: x509.Certificate
+    authorities: tuple[x509.Certificate, ...]
 
     @cached_property
     def certificate_pem(self) -> bytes:
@@ -49,7 +51,7 @@ class _Membership:
 
     @cached_property
     def ca_pem(self) -> bytes:
-        return self.authority.public_bytes(Encoding.PEM)
+        return b"".join(authority.public_bytes(Encoding.PEM) for authority in self.authorities)
 
     @cached_property
     def name(self) -> str:
@@ -57,14 +59,14 @@ class _Membership:
 
     @cached_property
     def federation_id(self) -> str:
-        return certificates.federation_of(self.authority)
+        return certificates.federation_of(self.authorities[0])
 
 
 class Keyring:
     """The keys and certificates of one site, in a private folder.
 
-    Certificates and card are read when they are first asked for and then held until `store` or `store_card`: nobody
-    else may write into the folder meanwhile.
+    Certificates, card and keys are read when they are first asked for and then held until `store`, `store_card` or the
+    next key: nobody else may write into the folder meanwhile.
     """
 
     def __init__(self, folder: Path, key: ec.EllipticCurvePrivateKey) -> None:
@@ -72,6 +74,7 @@ class Keyring:
         self._key = key
         self._held: _Membership | None = None
         self._held_card: bytes | None = None
+        self._held_keys: EnvelopeKeys | None = None
 
     @classmethod
     def open(cls, folder: Path) -> "Keyring":
@@ -100,7 +103,7 @@ class Keyring:
 
     @property
     def ca_pem(self) -> bytes:
-        """The certificate of the federation's authority."""
+        """The certificates of the federation's authorities: of one, or of two while one takes over."""
         return self._stored().ca_pem
 
     @property
@@ -136,31 +139,50 @@ class Keyring:
     def store(self, cert_pem: bytes, ca_pem: bytes) -> None:
         """Keep the certificate the coordinator gave, after checking that it is ours and its CA's."""
         certificate = certificates.load_certificates(cert_pem, where="the coordinator's answer")[0]
-        authority = certificates.load_certificates(ca_pem, where="the federation's CA")[0]
+        authorities = tuple(certificates.load_certificates(ca_pem, where="the federation's CA"))
         if certificate.public_key() != self._key.public_key():
             raise IdentityError(
                 "a certificate for another key than this site's",
                 expected="a certificate for the key that was sent",
                 advice="start pfl-client again; if this repeats, tell the operator",
             )
-        certificates.check_issued(certificate, authority)
-        self._check_same_federation(authority)
-        fresh = _Membership(certificate, authority)
+        certificates.check_issued(certificate, authorities)
+        self._check_same_federation(authorities)
+        fresh = _Membership(certificate, authorities)
         private.write(self._folder / _CERTIFICATE_FILE, fresh.certificate_pem + fresh.ca_pem)
         self._held = fresh
 
-    def envelope_keys(self) -> EnvelopeKeys:
-        """The site's keys to sign and to receive with, made at the first call."""
+    @property
+    def fingerprint(self) -> str:
+        """Of the site's key: what its engineer and the operator compare."""
+        return certificates.key_fingerprint(self._key.public_key())
+
+    def envelope_keys(self, *, hybrid: bool = False) -> EnvelopeKeys:
+        """The site's keys to sign and to receive with, made at the first call; with `hybrid` also for that envelope."""
+        if self._held_keys is not None and (self._held_keys.lattice is not None or not hybrid):
+            return self._held_keys
         path = self._folder / _ENVELOPE_FILE
         with private.locked(self._folder):
-            if not path.exists():
-                private.write(path, EnvelopeKeys.generate().to_pem())
-            return EnvelopeKeys.from_pem(private.read(path), where=str(path))
+            known = path.exists()
+            kept = (
+                EnvelopeKeys.from_pem(private.read(path), where=str(path))
+                if known
+                else EnvelopeKeys.generate()
+            )
+            keys = kept.with_lattice() if hybrid else kept
+            if not known or keys.lattice is not kept.lattice:
+                private.write(path, keys.to_pem())
+            self._held_keys = keys
+            return keys
 
-    def card_request(self, name: str, federation_id: str) -> bytes:
-        """The site's request for a card, sent beside its certificate request."""
+    def card_request(self, name: str, federation_id: str, *, hybrid: bool = False) -> bytes:
+        """The site's request for a card, sent beside its certificate request. One that names the key of the hybrid
+        envelope is understood only where the coordinator has shown one itself.
+        """
         check_site_name(name)
-        return cards.make_request(self.envelope_keys(), self._key, name=name, federation_id=federation_id)
+        keys = self.envelope_keys(hybrid=hybrid)
+        asked = keys if hybrid else replace(keys, lattice=None)
+        return cards.make_request(asked, self._key, name=name, federation_id=federation_id)
 
     @property
     def card(self) -> bytes | None:
@@ -173,7 +195,11 @@ class Keyring:
     def store_card(self, signed: bytes) -> None:
         """Keep the card the coordinator gave, after checking that it is ours and this federation's."""
         card = cards.open_card(signed, self.ca_pem)
-        if (card.name, card.signing, card.receiving) != (self.name, *self.envelope_keys().public()):
+        signing, receiving, lattice = self.envelope_keys().shown()
+        if (card.name, *card.keys) not in (
+            (self.name, signing, receiving, lattice),
+            (self.name, signing, receiving, b""),
+        ):
             raise IdentityError(
                 f"a card of {card.name} that is not for this site's name and keys",
                 expected=f"a card of {self.name} for the keys that were sent",
@@ -198,6 +224,12 @@ class Keyring:
     def needs_renewal(self, now: datetime) -> bool:
         """Whether less than a third of the certificate's life is left."""
         return certificates.life_left(self._stored().certificate, now) < RENEWED_BELOW
+
+    def renewal_due(self, now: datetime) -> float:
+        """In how many seconds two thirds of the certificate's life are over."""
+        held = self._stored().certificate
+        life = held.not_valid_after_utc - held.not_valid_before_utc
+        return (held.not_valid_after_utc - life * RENEWED_BELOW - now).total_seconds()
 
     def expired(self, now: datetime) -> bool:
         """Whether the certificate is too old for the coordinator to accept."""
@@ -233,13 +265,13 @@ class Keyring:
                 advice="join one: pfl-client --data FOLDER --join FILE",
             )
         found = certificates.load_certificates(private.read(path), where=str(path))
-        if len(found) != 2:
+        if len(found) < 2:
             raise IdentityError(
                 f"{len(found)} certificates in {path}",
-                expected="two, the site's and its CA's",
+                expected="two or more, the site's and its authorities'",
                 advice="move the file away and join again with a new invitation",
             )
-        return _Membership(found[0], found[1])
+        return _Membership(found[0], tuple(found[1:]))
 
     def _is_mine(self, request_pem: bytes, name: str) -> bool:
         try:
@@ -249,12 +281,14 @@ class Keyring:
         names = [attribute.value for attribute in request.subject]
         return names == [name] and request.public_key() == self._key.public_key()
 
-    def _check_same_federation(self, authority: x509.Certificate) -> None:
-        # Vault and outbox beside these keys belong to one federation; another must not inherit them unseen.
-        if self.enrolled and self._stored().authority != authority:
-            seen = certificates.federation_of(authority)
+    def _check_same_federation(self, authorities: Sequence[x509.Certificate]) -> None:
+        # Vault and outbox beside these keys belong to one federation; another must not inherit them unseen. One of the
+        # authorities has to be known here: what a new one says of itself proves nothing.
+        if self.enrolled and not set(authorities) & set(self._stored().authorities):
+            seen = certificates.federation_of(authorities[0])
             raise IdentityError(
                 f"a certificate of federation {seen}",
                 expected=f"one of federation {self.federation_id}, to which this state folder belongs",
-                advice="give another folder for the other federation: --state FOLDER",
+                advice="give another folder for the other federation: --state FOLDER; if the operator says that this "
+                f"one has a new authority, move {self._folder} away and start again with the new invitation",
             )

@@ -64,6 +64,11 @@ class CallSigner:
         self._coordinator = self._read_card(given.card)
         self._session = given.session
 
+    @property
+    def meets_hybrid(self) -> bool:
+        """Whether the coordinator has shown a key for the hybrid envelope."""
+        return self._coordinator is not None and bool(self._coordinator.lattice)
+
     def check(self, call: str, *, asked: SignedCall, body: bytes, signature: bytes) -> None:
         """Refuse an answer that is not the coordinator's own to this very call."""
         if self._coordinator is None:

@@ -253,6 +253,8 @@ class RunStatus:
     """What is odd about the sites' classes."""
     refused: dict[ClientId, str] = field(default_factory=dict)
     """Sites that were not taken, and why; until they come back mended."""
+    waiting: dict[ClientId, str] = field(default_factory=dict)
+    """Sites that are invited and wait for the operator's approval, each with the fingerprint of its keys."""
     patience: str = ""
     """For how long the mean validation loss has not become better; nothing in a run that does not end by it."""
 

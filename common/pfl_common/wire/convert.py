@@ -41,6 +41,7 @@ CARRYING_BYTES = BESIDE_BYTES + (64 << 10)
 COORDINATOR = "pfl.v1.Coordinator"
 OPERATOR = "pfl.v1.Operator"
 ENROLMENT = "pfl.v1.Enrolment"
+ADMINISTRATION = "pfl.v1.Administration"
 BULK = "pfl.v1.Bulk"
 STORE_METADATA = "pfl-store-bin"
 REFUSAL_METADATA = "pfl-refusal-bin"
@@ -58,6 +59,8 @@ FINAL_REASONS = frozenset(
         "too_late_to_join",
         "no_newcomers",
         "unprintable",
+        "revoked",
+        "denied",
     }
 )
 """After these, trying again does not help: a person has to act."""

@@ -459,12 +459,14 @@ class RenewRequest(_message.Message):
     def __init__(self, csr_pem: _Optional[bytes] = ..., card_request: _Optional[bytes] = ...) -> None: ...
 
 class RenewAnswer(_message.Message):
-    __slots__ = ("certificate_pem", "card")
+    __slots__ = ("certificate_pem", "card", "authorities_pem")
     CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
     CARD_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_PEM_FIELD_NUMBER: _ClassVar[int]
     certificate_pem: bytes
     card: bytes
-    def __init__(self, certificate_pem: _Optional[bytes] = ..., card: _Optional[bytes] = ...) -> None: ...
+    authorities_pem: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ..., card: _Optional[bytes] = ..., authorities_pem: _Optional[bytes] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

@@ -29,6 +29,11 @@ LARGEST: dict[str, int] = {
     "Fetch": _SHORT,
     "Status": _SHORT,
     "Stop": _SHORT,
+    "Remove": _SHORT,
+    "Revoke": _SHORT,
+    "Approve": _SHORT,
+    "Deny": _SHORT,
+    "Rotate": _SHORT,
     "Enrol": 64 << 10,
 }
 """In bytes, by the call's name."""

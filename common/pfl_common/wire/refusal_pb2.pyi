@@ -51,6 +51,9 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_ALREADY_USED: _ClassVar[Reason]
     REASON_EXPIRED: _ClassVar[Reason]
     REASON_NAME_TAKEN: _ClassVar[Reason]
+    REASON_WAITING: _ClassVar[Reason]
+    REASON_DENIED: _ClassVar[Reason]
+    REASON_REVOKED: _ClassVar[Reason]
 REASON_OTHER: Reason
 REASON_NOT_A_SITE: Reason
 REASON_NOT_THE_OPERATOR: Reason
@@ -95,6 +98,9 @@ REASON_NOT_ACCEPTED: Reason
 REASON_ALREADY_USED: Reason
 REASON_EXPIRED: Reason
 REASON_NAME_TAKEN: Reason
+REASON_WAITING: Reason
+REASON_DENIED: Reason
+REASON_REVOKED: Reason
 
 class Refusal(_message.Message):
     __slots__ = ("reason", "words", "session", "card")

@@ -17,8 +17,10 @@ from tempfile import TemporaryDirectory
 from pydantic import ValidationError
 
 from pfl_common.files import locks
-from pfl_common.identity import Authority
+from pfl_common.identity import Authority, federation_id
+from pfl_common.identity.authority import PUBLIC_FILE
 from pfl_common.identity.certificates import load_certificates
+from pfl_common.identity.key_place import AUTHORITY_FILE, check_key_files
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.doctor.machine import look_at_room
 from pfl_deploy.doctor.result import Check, error, guarded, ok, warning
@@ -52,8 +54,14 @@ def _authority(folder: Path) -> Iterator[Check]:
         advice = f"a simulation has none; for pfl-server bring {folder} back from a copy, or its sites are invited anew"
         yield warning(about, "there is none", advice=advice)
         return
-    authority = Authority.open(folder)
-    certificate = load_certificates(authority.ca_pem, where=str(folder))[0]
+    for keys in (folder, folder.parent / "invitations"):
+        check_key_files(keys)
+    if not (folder / AUTHORITY_FILE).exists() and (folder / PUBLIC_FILE).exists():
+        yield ok(about, "its private keys lie elsewhere, or a passphrase locks them: they are not looked at")
+        ca_pem = (folder / PUBLIC_FILE).read_bytes()
+    else:
+        ca_pem = Authority.open(folder).ca_pem
+    certificate = load_certificates(ca_pem, where=str(folder))[0]
     if now < certificate.not_valid_before_utc:
         begins = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M}"
         words = f"begins at {begins} UTC, and here it is {now:%Y-%m-%d %H:%M} UTC"
@@ -65,7 +73,7 @@ def _authority(folder: Path) -> Iterator[Check]:
         )
     else:
         yield ok(
-            about, f"federation {authority.federation_id}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
+            about, f"federation {federation_id(ca_pem)}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
         )
 
 

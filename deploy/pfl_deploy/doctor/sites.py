@@ -69,9 +69,10 @@ def list_trainers(daemon: int, processes: Path = Path("/proc")) -> list[int]:
 
 def _permissions(about: str, folder: Path) -> Iterator[Check]:
     """Keys that others can read are refused by the programs when they open them; here all are named."""
-    keys = folder / "keys"
-    looks: list[Callable[[], object]] = [partial(private.check_folder, keys)]
-    looks += [partial(private.read, file) for file in sorted(keys.glob("site.*"))]
+    # Keys that were put aside are keys: what was sealed for them they open still.
+    keys = sorted(folder.glob("keys*"))
+    looks: list[Callable[[], object]] = [partial(private.check_folder, one) for one in keys]
+    looks += [partial(private.read, file) for one in keys for file in sorted(one.glob("site.*"))]
     for look in looks:
         try:
             look()

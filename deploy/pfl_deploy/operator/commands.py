@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.connection.operator_link import OperatorLink
 from pfl_common.errors import SettingError, Unavailable, UserError, nearest
 from pfl_common.identity import Authority, Found, Ledger, check_site_name, discovery, write_join_file
+from pfl_common.identity.authority import CARDS_FOLDER
+from pfl_common.identity.site_cards import SiteCards
 from pfl_common.printable import printable
 from pfl_common.spec import status_json
 from pfl_common.spec.messages import RunStatus
@@ -27,6 +30,7 @@ from pfl_deploy.operator.status_text import (
     tell_sentence,
     tell_stop,
     tell_troubles,
+    tell_waiting,
     tell_warnings,
 )
 
@@ -49,7 +53,10 @@ def invite(name: str, *, server: str | None, under: str | None, out: Path | None
     ledger = Ledger(found.state_folder / "invitations", found.ca_pem)
     dialled = under or next(iter(found.names), "")
     addresses = found.addresses.under(dialled) if dialled else found.addresses
-    invitation = ledger.invite(site, now, addresses=addresses, again=again)
+    invited = ledger.invite(site, now, addresses=addresses, again=again)
+    invitation = replace(invited, hybrid=found.hybrid)
+    # Only now: a site that was removed is heard again when it comes with this.
+    SiteCards(found.state_folder / "federation" / CARDS_FOLDER, lambda: found.ca_pem).readmit(site)
     try:
         write_join_file(invitation, path, replace=again)
     except OSError as error:
@@ -97,16 +104,16 @@ def _check_place(path: Path, *, again: bool) -> None:
 
 
 async def _ask_status(found: Found) -> bytes:
-    async with _link(found) as link:
+    async with open_link(found) as link:
         try:
             return await link.status()
         except (Unreachable, NotAdmitted) as error:
-            raise _silent(found, error) from None
+            raise silent(found, error) from None
 
 
 async def _ask_stop(found: Found) -> RunStatus:
     """How the run stood when it was stopped."""
-    async with _link(found) as link:
+    async with open_link(found) as link:
         try:
             now = status_json.read(await link.status())
             if now.status in OVER:
@@ -118,16 +125,21 @@ async def _ask_stop(found: Found) -> RunStatus:
             await link.stop()
             return now
         except (Unreachable, NotAdmitted) as error:
-            raise _silent(found, error) from None
+            raise silent(found, error) from None
 
 
-def _link(found: Found) -> OperatorLink:
-    authority = Authority.open(found.state_folder / "federation")
-    pair = authority.operator_certificate(now=datetime.now(UTC))
-    return OperatorLink(found.addresses.control, pair, ca_pem=found.ca_pem)
+def open_link(found: Found) -> OperatorLink:
+    """The operator's line to a coordinator of this machine."""
+    pair = found.operator
+    if pair is None:
+        # A coordinator of an earlier release leaves it to us; its keys lie in its state.
+        authority = Authority.open(found.state_folder / "federation")
+        pair = authority.operator_certificate(now=datetime.now(UTC))
+    return OperatorLink(found.operator_address or found.addresses.control, pair, ca_pem=found.ca_pem)
 
 
-def _silent(found: Found, error: Exception) -> UserError:
+def silent(found: Found, error: Exception) -> UserError:
+    """What to say of a coordinator that does not answer."""
     kind = Unavailable if isinstance(error, Unreachable) else UserError
     return kind(
         f"the coordinator at {found.addresses.control} does not answer: {error}",
@@ -145,6 +157,8 @@ def show(status: RunStatus, console: Console) -> None:
         lines.append("awaited: " + ", ".join(status.awaited))
     for line in filter(None, [*lines, *tell_rounds(status.curve)]):
         console.print(_plain(line))
+    for words in tell_waiting(status):
+        console.print(_plain(words, "bold yellow"))
     for remarks, style in ((tell_troubles(status), "bold red"), (tell_warnings(status), "yellow")):
         for words in remarks:
             console.print(_plain(words, style))

@@ -76,6 +76,12 @@ def tell_troubles(status: RunStatus) -> Iterator[str]:
         yield f"{site} was not taken: {words}"
 
 
+def tell_waiting(status: RunStatus) -> Iterator[str]:
+    """Sites that wait for the operator's approval."""
+    for site, fingerprint in status.waiting.items():
+        yield f"{site} waits to be approved, keys {fingerprint}: pfl approve {site}, or pfl deny {site}"
+
+
 def tell_warnings(status: RunStatus) -> Iterator[str]:
     """Oddities in the sites' data, as they and the coordinator report them."""
     yield from status.warnings

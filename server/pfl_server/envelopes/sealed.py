@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from pfl_common import sealing
 from pfl_common.errors import Refused
 from pfl_common.identity import Authority
 from pfl_common.identity.cards import Card, EnvelopeKeys, open_card
+from pfl_common.identity.names import is_site_name
 from pfl_common.sealing.calls import CallBook
 from pfl_common.spec.messages import COORDINATOR, Blob, Offer, Receipt, Seal
 from pfl_common.spec.run import ClientId, Header
@@ -27,10 +28,18 @@ class SealedEnvelopes:
     """Envelopes made with the coordinator's keys and the sites' cards."""
 
     def __init__(
-        self, keys: EnvelopeKeys, card: bytes, *, own: Card, find_card: Callable[[ClientId], Card]
+        self,
+        keys: EnvelopeKeys,
+        card: bytes,
+        *,
+        own: Card,
+        find_card: Callable[[ClientId], Card],
+        find_signers: Callable[[ClientId], Sequence[Card]],
     ) -> None:
+        """`find_signers` gives every card a site ever had: who is gone by now signed what is kept."""
         self.card = card
         self._keys, self._own, self._find_card = keys, own, find_card
+        self._find_signers = find_signers
 
     def size(self, plain: int) -> int:
         """With a tag for each frame."""
@@ -91,12 +100,24 @@ class SealedEnvelopes:
             raise Refused("seal", f"an offer of {site}: {tampered.words}") from None
 
     def keep(self, offer: Offer) -> SealedLetter:
-        """By its wrap alone: its signature was checked when it was offered."""
-        binding = sealing.bind(offer.header.to_json().encode())
+        """Signed by a key that was its site's once: a wrap alone is made by whoever knows this coordinator's card."""
         try:
-            return self._letter(offer, sealing.Vouched(binding, offer.blob.digest, offer.blob.size))
+            return self._letter(offer, self._verify_kept(offer))
         except sealing.Tampered as tampered:
             raise Refused("seal", tampered.words) from None
+
+    def _verify_kept(self, offer: Offer) -> sealing.Vouched:
+        said = offer.header.to_json().encode()
+        envelope = sealing.Envelope(
+            said, offer.blob.digest, offer.blob.size, offer.seal.wrap, offer.seal.signature
+        )
+        site = offer.header.sender
+        for card in self._find_signers(site) if is_site_name(site) else ():
+            with suppress(sealing.Tampered):
+                return sealing.verify_up(card, envelope)
+        raise sealing.Tampered(
+            "signature", f"a kept update of {site[:63]!r} that no key of this site signed; expected: its own"
+        )
 
     def _letter(self, offer: Offer, vouched: sealing.Vouched) -> SealedLetter:
         header_hash = vouched.binding.hash
@@ -108,22 +129,23 @@ class SealedEnvelopes:
         return replace(receipt, signature=sealing.sign_receipt(self._keys, receipt))
 
 
-def seal_with(authority: Authority, *, now: datetime) -> SealedEnvelopes:
+def seal_with(authority: Authority, *, now: datetime, hybrid: bool = False) -> SealedEnvelopes:
     """Envelopes of a federation's coordinator."""
-    card = authority.coordinator_card(now=now)
+    card = authority.coordinator_card(now=now, hybrid=hybrid)
     return SealedEnvelopes(
         authority.coordinator_keys(),
         card,
         own=open_card(card, authority.ca_pem),
         find_card=lambda site: authority.card_of(site, now=datetime.now(UTC)),
+        find_signers=authority.cards.signers,
     )
 
 
-def call_book(authority: Authority, *, now: datetime) -> CallBook:
+def call_book(authority: Authority, *, now: datetime, hybrid: bool = False) -> CallBook:
     """The record by which a federation's coordinator knows its callers."""
     return CallBook(
         authority.coordinator_keys(),
-        authority.coordinator_card(now=now),
+        authority.coordinator_card(now=now, hybrid=hybrid),
         find_card=lambda site: authority.card_of(site, now=datetime.now(UTC)),
     )
 

@@ -138,7 +138,7 @@ class Bulk:
         await asyncio.gather(*self._at_work, return_exceptions=True)
 
     async def _fetch(self, frames: AsyncIterator[bytes], context: Context) -> None:
-        async with refusing(context, self._meter):
+        async with refusing(context, self._meter, self._gate.callers.proxies):
             site, digest, at = await self._hear_fetch(frames, context)
             if (unread := await self._send(context, site, digest, at)) is None:
                 self._service.desk.fetched(site, digest)
@@ -178,7 +178,9 @@ class Bulk:
                     return writing  # the site has gone; it will ask again from where it stands
                 if not read:
                     seen = f"{site} has read nothing for {self._unread_seconds:g} s; it can go on at {at}"
-                    self._meter.refuse(Refused("stalled", seen), find_caller(context))
+                    self._meter.refuse(
+                        Refused("stalled", seen), find_caller(context, self._gate.callers.proxies)
+                    )
                     return writing
                 at += len(frame)
                 self._meter.moved("down", freight, len(frame))
@@ -198,7 +200,7 @@ class Bulk:
 
     async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:
         self._meter.moved("up", "calls", weigh(context, convert.STORE_METADATA, convert.SIGNED_METADATA))
-        async with refusing(context, self._meter):
+        async with refusing(context, self._meter, self._gate.callers.proxies):
             sent = dict(context.invocation_metadata() or ())
             said = sent.get(convert.STORE_METADATA, b"")
             key, start = convert.hear_store(said)

@@ -68,7 +68,7 @@ def answer_site(
     callers, meter = gate.callers, gate.meter
 
     async def serve(frames: AsyncIterator[bytes], context: Context) -> bytes:
-        async with refusing(context, meter):
+        async with refusing(context, meter, callers.proxies):
             gate.calls.take(callers.place_of(context), context)
             body = await read_body(frames, gate.body_seconds)
             came = len(body) + weigh(context, convert.SIGNED_METADATA)

@@ -23,6 +23,7 @@ from pfl_common.identity import Peer, Refusal, host_and_port, peer_of
 from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert
+from pfl_server.network.proxies import FORWARDED, Proxies
 from pfl_server.telemetry.counters import Meter
 from pfl_server.telemetry.rejections import Caller
 
@@ -56,6 +57,8 @@ _NO_ADDRESS = "this machine does not have this address"
 _OUR_ADDRESS = "an address of this machine"
 _CHOOSE_HOST = "choose one of its own with --host, or 0.0.0.0 for all"
 
+NO_PROXIES = Proxies()
+
 log = structlog.get_logger("pfl.calls")
 
 
@@ -85,6 +88,8 @@ class Callers:
     book: CallBook
     proxied: bool = False
     """A proxy in front ends TLS: then sites are known by their signatures alone."""
+    proxies: Proxies = NO_PROXIES
+    """Who may pass calls on then; none named: anybody."""
 
     def place_of(self, context: Context) -> str:
         """By what a caller's open calls are counted, before it has said a word; nothing where a proxy is in front,
@@ -99,6 +104,8 @@ class Callers:
 
     def site(self, context: Context, call: str, body: bytes) -> tuple[ClientId, SignedCall]:
         """Which site calls, and how it signed that."""
+        if self.proxies and not self.proxies.pass_on(host := _host_of(context)):
+            raise Refused("not_a_site", f"a call from {host}; expected: one that a proxy of ours passes on")
         name = None if self.proxied else self._check_certificate(context, "site")
         sent = dict(context.invocation_metadata() or ())
         signed = convert.hear_signed(sent.get(convert.SIGNED_METADATA))
@@ -118,7 +125,7 @@ class Callers:
 
 
 @asynccontextmanager
-async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
+async def refusing(context: Context, meter: Meter, proxies: Proxies = NO_PROXIES) -> AsyncIterator[None]:
     """End a call in order: a refusal tells its reason, anything unexpected is for our log alone."""
     try:
         yield
@@ -127,7 +134,8 @@ async def refusing(context: Context, meter: Meter) -> AsyncIterator[None]:
         if not isinstance(reason, NoSession):  # how every line begins
             # After the answer is on its way: a line in the log takes time, and how long must not tell a stranger
             # for which of two reasons it was refused.
-            asyncio.get_running_loop().call_soon(meter.refuse, _count_as(reason), find_caller(context))
+            caller = find_caller(context, proxies)
+            asyncio.get_running_loop().call_soon(meter.refuse, _count_as(reason), caller)
         words = convert.say_refusal(told)
         meter.moved("down", "calls", len(words))
         await context.abort(
@@ -158,16 +166,21 @@ def _read_peer(certificate_pem: bytes) -> Peer:
         raise Refused("not_a_site", str(reason)) from None
 
 
-def find_caller(context: Context) -> Caller:
+def find_caller(context: Context, proxies: Proxies = NO_PROXIES) -> Caller:
     """Where the line comes from, and the name in the certificate that TLS has verified, if there is one."""
     proven = ""
     with suppress(Refused):
         peer = _peer(context)
         proven = "" if peer is None else peer.name if peer.role == "site" else f"the {peer.role}"
+    sent = dict(context.invocation_metadata() or ())
+    return Caller(proxies.origin(_host_of(context), sent.get(FORWARDED)), proven)
+
+
+def _host_of(context: Context) -> str:
     kind, _, rest = unquote(context.peer()).partition(":")
     # Each call may come from another port: it says nothing of who calls.
     host = rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else kind
-    return Caller(host or "unknown", proven)
+    return host or "unknown"
 
 
 def _peer(context: Context) -> Peer | None:

@@ -22,10 +22,12 @@ from pfl_common.spec.messages import Assignment, Joined, Receipt
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert, limits
 from pfl_common.wire import coordinator_pb2 as pb
+from pfl_server.network.administration import Administration
 from pfl_server.network.bulk import STALL_SECONDS, Bulk
 from pfl_server.network.port_limits import PortLimits
 from pfl_server.network.requests import BODY_SECONDS, Gate, answer_operator, answer_site
 from pfl_server.network.rpc import OPTIONS, Callers, open_port
+from pfl_server.network.shown_identity import ShownIdentity
 from pfl_server.sites.service import Service
 from pfl_server.telemetry.counters import Meter
 
@@ -39,16 +41,17 @@ BOUNDS = (
 )
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_HOLD_SECONDS = 5.0
+LOOPBACK = "127.0.0.1"
 
 Result = TypeVar("Result")
 Answering: TypeAlias = "Callable[..., grpc.RpcMethodHandler[bytes, bytes]]"
-Renewal: TypeAlias = Callable[[ClientId, bytes, bytes], Awaitable[tuple[bytes, bytes]]]
+Renewal: TypeAlias = Callable[[ClientId, bytes, bytes], Awaitable[tuple[bytes, bytes, bytes]]]
 
 
 class GrpcServer:
     """One port for all sites and the operator; it accepts mutual TLS only."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it is put together of, all but the first by default
         self,
         callers: Callers,
         *,
@@ -56,10 +59,14 @@ class GrpcServer:
         stall_seconds: float = STALL_SECONDS,
         body_seconds: float = BODY_SECONDS,
         meter: Meter | None = None,
+        administration: Administration | None = None,
     ) -> None:
-        self.meter, self._callers = meter or Meter(), callers
+        self.meter, self._callers, self._administration = meter or Meter(), callers, administration
         self._gate = Gate(callers, self.meter, body_seconds=body_seconds)
         self._renew, self._stall_seconds = renew, stall_seconds
+        self._shown: ShownIdentity | None = None
+        self.operator_port = 0
+        """Where the operator's calls come in if the port for sites asks nobody for a certificate; 0: there too."""
         self._server: aio.Server | None = None
         self._bulk: Bulk | None = None
         self._draining = asyncio.Event()
@@ -89,13 +96,25 @@ class GrpcServer:
                 self._bulk.handlers(),
             )
         )
-        credentials = grpc.ssl_server_credentials(
-            [pair], ca_pem, require_client_auth=not self._callers.proxied
-        )
+        if self._administration is not None:
+            calls = self._administration.handlers(service, self._gate)
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(convert.ADMINISTRATION, calls),)
+            )
+        self._shown, proxied = ShownIdentity(pair, ca_pem), self._callers.proxied
+        credentials = self._shown.credentials(require_certificate=not proxied)
         opened = open_port(server, host, port=port, credentials=credentials, option="--port")
+        if proxied:
+            mutual = self._shown.credentials(require_certificate=True)
+            self.operator_port = open_port(server, LOOPBACK, port=0, credentials=mutual)
         await server.start()
         self._server = server
         return opened
+
+    def show(self, pair: KeyPair, ca_pem: bytes) -> None:
+        """Show another certificate, and trust these authorities, from the next line on."""
+        if self._shown is not None:
+            self._shown.exchange(pair, ca_pem)
 
     async def stop(self, grace: float) -> None:
         """Take no more calls, let those at work end within `grace` seconds, then cut what is left."""
@@ -205,8 +224,8 @@ class _SiteCalls:
     async def _renewed(self, site: ClientId, said: pb.RenewRequest) -> Message:
         if self._renew is None:
             raise Refused("no_renewal", "a request for a certificate; expected: none, this port renews none")
-        certificate, card = await self._renew(site, said.csr_pem, said.card_request)
-        return pb.RenewAnswer(certificate_pem=certificate, card=card)
+        certificate, card, known = await self._renew(site, said.csr_pem, said.card_request)
+        return pb.RenewAnswer(certificate_pem=certificate, card=card, authorities_pem=known)
 
 
 def _operator_calls(service: Service, gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:

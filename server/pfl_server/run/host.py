@@ -126,6 +126,10 @@ class RunHost:
         """End the run in good order after this round."""
         self._stop.set()
 
+    async def remove(self, site: ClientId) -> None:
+        """Go on without a site that the operator has removed."""
+        await self.desk.remove(site)
+
     def fail(self, words: str) -> None:
         """The run cannot begin, or cannot go on: every site is told why."""
         self._end("failed", words, level="error")

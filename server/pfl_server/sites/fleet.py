@@ -40,7 +40,7 @@ from pfl_server.decisions.task_events import (
     Reported,
 )
 from pfl_server.sites import remembered_rounds
-from pfl_server.sites.assignment import Prepare, assign
+from pfl_server.sites.assignment import Prepare, SiteLost, assign
 from pfl_server.sites.changes import DataWatch
 from pfl_server.sites.full_disk import tells_full_disk
 from pfl_server.sites.membership import Membership
@@ -99,6 +99,8 @@ class Fleet:
     async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str:
         """Give a site a task; gives the id of its update in the spool, or raises SiteLost."""
         member = self._members[client]
+        if member.removed:
+            raise SiteLost("removed")
         if task.kind is Kind.TRAIN and (held := await _find_held(self._books, client, task)):
             return held
         renewed = self.now() if client in self.present() else member.seen
@@ -275,6 +277,17 @@ class Fleet:
         self._record.events.left(site)
         if member.assigned:
             self.tasks.tell(member.assigned, Lost("left"))
+
+    async def remove(self, site: ClientId) -> None:
+        """The operator takes a site out: what it was asked is lost at once, and it is no candidate any more."""
+        self.notices.left(site)
+        member = self._members.find(site)
+        if member is None or member.removed:
+            return
+        await self._members.remove(member)
+        self._record.events.add(f"{site} was removed by the operator; the run goes on without it", "warning")
+        if member.assigned is not None:
+            self.tasks.tell(member.assigned, Lost("removed"))
 
     def heard(self) -> tuple[int, int, int]:
         """How many of the registered sites are here, how many are away, and how many have said goodbye."""

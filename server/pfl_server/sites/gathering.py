@@ -280,6 +280,13 @@ class Reception:
             self._arrival.set()
         self._notices.left(site)
 
+    async def remove(self, site: ClientId) -> None:
+        """The operator takes a site out before the run: nobody waits for it."""
+        if self._gathered.pop(site, None) is not None:
+            self._notices.events.add(f"{site} was removed by the operator", "warning")
+            self._arrival.set()
+        self._notices.left(site)
+
     # -- what others see
 
     def status(self) -> RunStatus:

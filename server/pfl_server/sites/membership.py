@@ -48,6 +48,8 @@ class Member:
     """The round for which it was already said that the site does not remember what it should."""
     warnings: tuple[str, ...] = ()
     """What it found odd about its own data."""
+    removed: bool = False
+    """The operator took it out: it is no candidate, and nobody waits for it."""
     trouble: str = ""
     """Why it declined its last task; nothing once it has answered one again."""
 
@@ -99,6 +101,8 @@ class Member:
 
     def describe(self, *, here: bool) -> str:
         """What it does, in a few words for the list of sites, and what was the matter with it last."""
+        if self.removed:
+            return "removed by the operator"
         gone = self.gone and not here and not self.has_left
         if self.assigned is None:
             away = "away, its line is closed" if gone else "away"
@@ -130,6 +134,10 @@ class Membership:
             # But not these: they left on purpose, and nobody waits for them.
             member = self._members[site]
             member.seen, member.left_at = float("-inf"), self._started - max(0.0, time() - at)
+        for site, at in journal.removals().items():
+            if (taken_out := self._members.get(site)) is not None:
+                taken_out.seen, taken_out.left_at = float("-inf"), self._started - max(0.0, time() - at)
+                taken_out.removed = True
         for row in journal.rounds():
             if row["status"] == "committed":
                 self._remember(row)
@@ -152,8 +160,8 @@ class Membership:
         return (member for _, member in sorted(self._members.items()))
 
     def names(self) -> tuple[ClientId, ...]:
-        """All registered sites."""
-        return tuple(member.site for member in self)
+        """All registered sites that the operator has not taken out."""
+        return tuple(member.site for member in self if not member.removed)
 
     def present(self) -> tuple[ClientId, ...]:
         """Sites heard within the time of a lease."""
@@ -186,10 +194,12 @@ class Membership:
         """A site has joined, for the first time or again."""
         member = self._members.setdefault(site, Member(site, self._clock()))
         member.hear(self._clock())
-        member.warnings = shorten(warnings)
+        member.removed, member.warnings = False, shorten(warnings)
 
     def hear(self, member: Member) -> None:
-        """Note that a site was heard."""
+        """Note that a site was heard; a last word of one that was taken out brings it back no more."""
+        if member.removed:
+            return
         if member.has_left:
             # It was started again before its goodbye came: that must not outlive a restart.
             self._journal.stay.soon(member.site).add_done_callback(_look_at_goodbye)
@@ -200,6 +210,12 @@ class Membership:
         member.seen, member.left_at = float("-inf"), self._clock()
         # Not waited for: a site that ends has no time, and a lost goodbye looks like a silent site.
         self._journal.leave.soon(member.site, time()).add_done_callback(_look_at_goodbye)
+
+    async def remove(self, member: Member) -> None:
+        """The operator takes a site out: written down before it counts, since it must outlive a restart."""
+        await self._journal.remove.soon(member.site, time())
+        member.removed, member.seen, member.left_at = True, float("-inf"), self._clock()
+        member.news.set()
 
     @contextmanager
     def on_the_line(self, member: Member) -> Iterator[None]:

@@ -12,6 +12,7 @@ from time import time
 import structlog
 
 from pfl_common.errors import Refused
+from pfl_common.identity import tell_fingerprint
 from pfl_common.spec.messages import Level, RunStatus, shorten
 from pfl_common.spec.run import ClientId, Description
 from pfl_server.store.disk_wait import Room
@@ -38,6 +39,8 @@ class Notices:
         self._why = ""
         self._gathered: set[ClientId] = set()
         self._untold: set[ClientId] = set()
+        self.waiting: dict[ClientId, str] = {}
+        """Sites that are invited and wait to be approved, each with the fingerprint of its keys."""
         self._all_told = asyncio.Event()
 
     @contextmanager
@@ -102,6 +105,7 @@ class Notices:
             status=self.ended or seen.status,
             words=self._why or self.room.words or seen.words,
             refused=dict(sorted(self._refused.items())),
+            waiting={site: tell_fingerprint(keys) for site, keys in sorted(self.waiting.items())},
             now=time(),
             events=self.events.newest(),
         )

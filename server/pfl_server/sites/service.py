@@ -101,3 +101,6 @@ class Service(Protocol):
 
     def stop(self) -> None:
         """End the run in good order after this round (operator)."""
+
+    async def remove(self, site: ClientId) -> None:
+        """Go on without a site (operator)."""

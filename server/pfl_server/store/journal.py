@@ -104,6 +104,17 @@ class Journal:
             int(late),
         )
         page.write("delete from goodbye where site = ?", site)
+        page.write("delete from removal where site = ?", site)
+
+    @entry
+    def remove(self, page: Page, site: ClientId, at: float) -> None:
+        """The operator takes a site out; it counts until the site registers again."""
+        page.write("insert or replace into removal (site, at) values (?, ?)", site, at)
+
+    @entry
+    def removals(self, page: Page) -> dict[ClientId, float]:
+        """Sites that the operator took out, and when (Unix times)."""
+        return dict(page.rows("select site, at from removal order by site"))
 
     @entry
     def leave(self, page: Page, site: ClientId, at: float) -> None:

@@ -52,8 +52,9 @@ _JUDGED = (
     "create table if not exists change (round integer primary key, numbers text not null)",
     "create table if not exists fallback (round integer primary key, back_to integer not null)",
 )
+_REMOVALS = ("create table if not exists removal (site text primary key, at real not null)",)
 
-STEPS: tuple[tuple[str, ...], ...] = (_FIRST, _JUDGED)
+STEPS: tuple[tuple[str, ...], ...] = (_FIRST, _JUDGED, _REMOVALS)
 """Statements by step: those at place 0 lead from version 0 to 1, and so on."""
 
 STRUCTURED = {

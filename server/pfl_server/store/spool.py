@@ -80,7 +80,7 @@ class Spool:
     def admit(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None = None) -> str:
         """Check a whole upload and take its file over; gives the id it is counted under."""
         change = self._check(site, parcel, offer, letter)
-        name = f"{offer.header.round:06d}-{offer.header.attempt}-{site}"
+        name = _name(offer.header)
         self._note(name).write_bytes(_OFFER.dump_json(offer))
         os.replace(parcel, self._file(name))
         self._changes[name] = change
@@ -97,7 +97,7 @@ class Spool:
 
     def open(self, name: str) -> Update:
         """An update by its id."""
-        offer = _read(self._note(name))
+        offer = self._offer(name)
         held, letter = self._held.pop(name, (None, None))
         if letter is None or held != offer:
             letter = self._envelopes.keep(offer)
@@ -118,14 +118,14 @@ class Spool:
 
     def whole(self, name: str, digest: str) -> bool:
         """Whether an update is here as it was received: files are not synced, a power loss can tear them."""
-        return self.intact(name) and _read(self._note(name)).blob.digest == digest
+        return self.intact(name) and self._offer(name).blob.digest == digest
 
     def intact(self, name: str) -> bool:
         """Whether both files of an update are here and belong together."""
         if not self.holds(name):
             return False
         try:
-            self._envelopes.keep(_read(self._note(name))).check(self._file(name))
+            self._envelopes.keep(self._offer(name)).check(self._file(name))
         except (ValidationError, Refused):
             return False
         return True
@@ -161,6 +161,17 @@ class Spool:
                 log.warning("an update that is not needed any more stays", file=path.name, why=error.strerror)
         return freed
 
+    def _offer(self, name: str) -> Offer:
+        """The offer of an update, which has to be the one that the name says: another one, of the same site and as
+        genuine, belongs to another round.
+        """
+        offer = _read(self._note(name))
+        # Those taken along from another run have that run's name before theirs.
+        run, _, own = name.rpartition("~")
+        if _name(offer.header) != own or (not run and offer.header.run != self._spec.id):
+            raise Refused("header", f"the update {name} holds {_name(offer.header)[:80]!r}; expected: itself")
+        return offer
+
     def _check(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None) -> float:
         header = offer.header
         manifest = upward(self._spec, header)
@@ -177,6 +188,11 @@ class Spool:
 
     def _note(self, name: str) -> Path:
         return self._folder / f"{name}.json"
+
+
+def _name(header: Header) -> str:
+    """The id that an update with this header is counted under."""
+    return f"{header.round:06d}-{header.attempt}-{header.sender}"
 
 
 def _read(note: Path) -> Offer:

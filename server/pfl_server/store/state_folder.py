@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -185,11 +186,32 @@ class Runs:
 def make_state_folder(state: Path) -> None:
     """The coordinator's private folder, with a place for runs."""
     try:
-        (state / "runs").mkdir(parents=True, exist_ok=True, mode=0o700)
+        state.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (state, state / "runs"):
+            folder.mkdir(exist_ok=True, mode=0o700)
     except OSError as error:
         raise StateError(
             f"the state folder {state} cannot be made: {error.strerror}", advice="name another with --state"
         ) from None
+    for folder in (state, state / "runs"):
+        _check_unshared(folder)
+
+
+def _check_unshared(folder: Path) -> None:
+    """What others may write is no memory: a journal or a checkpoint would be theirs."""
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        raise StateError(
+            f"{folder} belongs to user {found.st_uid}",
+            expected=f"it to belong to the user running this, {os.geteuid()}",
+            advice=f"run as its owner, or: chown -R {os.geteuid()} '{folder}'",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StateError(
+            f"{folder} has mode {stat.S_IMODE(found.st_mode):04o}, so others may write there",
+            expected="mode 0700, or at most 0755",
+            advice=f"if nobody else has written there: chmod go-w '{folder}'",
+        )
 
 
 def _damaged(folder: Path, why: str) -> StateError:

@@ -17,6 +17,9 @@ class Renewing:
     def __init__(self, troubles: list[Exception]) -> None:
         self._troubles, self.done = troubles, asyncio.Event()
 
+    def life_left(self) -> tuple[float, float]:
+        return 60.0, 600.0
+
     async def renew(self) -> bool:
         if self._troubles:
             raise self._troubles.pop(0)

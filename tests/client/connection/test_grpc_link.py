@@ -44,6 +44,7 @@ class Dialled:
     address: str
     traffic: Traffic = field(default_factory=Traffic)
     tell: Callable[..., None] | None = None
+    signer: None = None
     hangs: asyncio.Event | None = None
     left: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)

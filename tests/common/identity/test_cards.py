@@ -104,7 +104,7 @@ def test_a_card_is_of_one_federation(
     foreign = Authority.open_or_create(tmp_path / "foreign", now=now)
     with pytest.raises(Refused, match="did not sign"):
         open_card(signed, foreign.ca_pem)
-    stray = cards.issue(open_card(signed, authority.ca_pem), foreign._key)
+    stray = cards.issue(open_card(signed, authority.ca_pem), foreign._present.key)
     for ca_pem in (authority.ca_pem, foreign.ca_pem):
         with pytest.raises(Refused, match="did not sign"):
             open_card(stray, ca_pem)
@@ -172,7 +172,9 @@ def test_keys_have_one_length(authority: Authority, joined: Keyring, signed: byt
     request = joined.card_request(NAME, authority.federation_id)
     for size in (31, 33):
         with pytest.raises(Refused, match="no key of 32 bytes in 'receiving'"):
-            open_card(cards.issue(replace(card, receiving=bytes(size)), authority._key), authority.ca_pem)
+            open_card(
+                cards.issue(replace(card, receiving=bytes(size)), authority._present.key), authority.ca_pem
+            )
         with pytest.raises(BadRequest, match="no key of 32 bytes in 'signing'"):
             authority.sign_card(change(request, signing="00" * size), joined.csr(NAME), name=NAME, now=now)
 
@@ -252,7 +254,7 @@ def test_a_site_keeps_only_its_own_card(
         replace(card, receiving=others[1]),
     ):
         with pytest.raises(IdentityError, match="not for this site"):
-            joined.store_card(cards.issue(wrong, authority._key))
+            joined.store_card(cards.issue(wrong, authority._present.key))
     with pytest.raises(Refused, match="did not sign"):
         joined.store_card(change(signed, name="hospital_b"))
     assert joined.card is None
@@ -274,7 +276,7 @@ def test_damaged_keys_are_not_replaced(tmp_path: Path, joined: Keyring) -> None:
     for damaged in (b"", whole[:50], first, first * 2, joined.key_pem * 2, whole + first):
         path.write_bytes(damaged)
         with pytest.raises(IdentityError, match=r"site\.seal holds no readable pair"):
-            joined.envelope_keys()
+            Keyring.open(tmp_path / "site").envelope_keys()
         assert damaged == path.read_bytes()
 
 

@@ -81,14 +81,14 @@ def test_only_what_this_authority_signed_for_a_client() -> None:
     """Another's key in the same name, a server's purpose, no purpose at all."""
     ca, stranger, key = (certificates.new_key() for _ in range(3))
     issuer = certify(ca, name_of("ca", role="ca"), ca)
-    certificates.check_issued(certify(key, name_of("a"), ca), issuer)
+    certificates.check_issued(certify(key, name_of("a"), ca), [issuer])
     for wrong in (
         certify(key, name_of("a"), stranger),
         certify(key, name_of("a"), ca, ExtendedKeyUsageOID.SERVER_AUTH),
         certify(key, name_of("a"), ca, None),
     ):
         with pytest.raises(IdentityError, match="did not sign for a site"):
-            certificates.check_issued(wrong, issuer)
+            certificates.check_issued(wrong, [issuer])
 
 
 def test_a_strangers_request() -> None:

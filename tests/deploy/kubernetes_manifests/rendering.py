@@ -14,7 +14,7 @@ from tests.deploy.kubernetes_server.kubectl import fetched
 from tests.deploy.support.tools import tool
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
-OVERLAYS = ("all-in-one", "coordinator", "experiment", "gpu", "site")
+OVERLAYS = ("all-in-one", "coordinator", "coordinator-keys", "experiment", "gpu", "site")
 Object = dict[str, Any]
 
 

@@ -41,7 +41,7 @@ class Answering:
 def line(monkeypatch: pytest.MonkeyPatch) -> Answering:
     answering, found = Answering(status_json.write(RUNNING)), SimpleNamespace()
     monkeypatch.setattr(commands.discovery, "find", lambda server: found)
-    monkeypatch.setattr(commands, "_link", lambda found: answering)
+    monkeypatch.setattr(commands, "open_link", lambda found: answering)
     return answering
 
 

@@ -41,6 +41,7 @@ OTHERS = ("monitoring.coreos.com", "kustomize.config.k8s.io")
 PROGRAMS = {"pfl-server": server_cli.app, "pfl-client": client_cli.app}
 CONTROL, ENROLMENT, COORDINATOR_METRICS, SITE_METRICS, DNS = 7443, 7444, 7480, 7481, 53
 EVERY_PORT = (CONTROL, ENROLMENT, COORDINATOR_METRICS, SITE_METRICS, DNS, 22, 443, 6443, 10250)
+COORDINATORS = ("coordinator", "coordinator-keys")
 COORDINATOR_PORTS = {("coordinator", CONTROL), ("coordinator", ENROLMENT)}
 OPEN = {
     "all-in-one": {},
@@ -66,7 +67,7 @@ OPEN = {
 }
 """Who may call whom, all of it. The way between a site and a coordinator of other places is open to any address until
 the operator names it: certificates decide there."""
-OPEN["gpu"] = OPEN["site"]
+OPEN["gpu"], OPEN["coordinator-keys"] = OPEN["site"], OPEN["coordinator"]
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -259,7 +260,7 @@ def test_what_a_site_trains_on(overlay: str, items: list[Object]) -> None:
     """On a card in the overlay for cards, on the processor in all others, and never on what happens to be there."""
     every = [one for item in of_kind(items, "StatefulSet") for one in pod_of(item)["containers"]]
     devices = {flags(one).get("--device") for one in every if one["command"] == ["pfl-client"]}
-    assert devices == (set() if overlay == "coordinator" else {"cuda" if overlay == "gpu" else "cpu"})
+    assert devices == (set() if overlay in COORDINATORS else {"cuda" if overlay == "gpu" else "cpu"})
 
 
 def test_who_is_reached_from_outside(overlay: str, items: list[Object]) -> None:
@@ -268,7 +269,7 @@ def test_who_is_reached_from_outside(overlay: str, items: list[Object]) -> None:
         item for item in of_kind(items, "Service") if item["spec"].get("type", "ClusterIP") != "ClusterIP"
     ]
     found = {(item["metadata"]["name"], port["port"]) for item in outward for port in item["spec"]["ports"]}
-    assert found == (COORDINATOR_PORTS if overlay == "coordinator" else set())
+    assert found == (COORDINATOR_PORTS if overlay in COORDINATORS else set())
 
 
 @pytest.mark.parametrize("overlay", ["coordinator", "experiment", "site"], indirect=True)

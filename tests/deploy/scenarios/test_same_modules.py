@@ -34,11 +34,16 @@ TRANSPORT = {
     "pfl_common.wire.parts",
     "pfl_common.wire.convert",
     "pfl_common.wire",
+    "pfl_common.wire.administration_pb2",
     "pfl_common.wire.coordinator_pb2",
     "pfl_common.wire.enrolment_pb2",
     "pfl_common.wire.refusal_pb2",
     "pfl_server.network",
+    "pfl_server.network.administration",
     "pfl_server.network.bulk",
+    "pfl_server.network.proxies",
+    "pfl_server.network.shown_identity",
+    "pfl_server.network.upkeep",
     "pfl_server.network.rpc",
     "pfl_server.network.enrolment_port",
     "pfl_server.network.server",
@@ -81,6 +86,7 @@ PROGRAMS = {
 }
 """What makes a process of it: words, signals, ports for health and metrics."""
 SIMULATOR = {
+    "pfl_deploy.operator.cli",
     "pfl_deploy",
     "pfl_deploy.cli",
     "pfl_deploy.simulation.loopback",

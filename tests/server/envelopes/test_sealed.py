@@ -218,10 +218,10 @@ async def test_a_site_without_a_good_card(
 
 
 async def test_a_site_that_enrolled_anew(scene: SealedScene, asked: asyncio.Task[str]) -> None:
-    """An update is known by the card of the moment it was offered: spooled, it needs no card any more."""
+    """A spooled update is known by any card its site ever had: that none is in force any more takes nothing from it."""
     offer, raw = scene.offer()
     await scene.send("a", offer, raw)
-    scene.members.card_file("a").unlink()
+    scene.members.authority.cards.remove("a")
     await scene.restart()
     name = await scene.ask()
     assert PATTERN in (scene.mail / "plain-a").read_bytes()

@@ -79,6 +79,7 @@ def test_a_column_that_is_new_shifts_no_other(file: Path, monkeypatch: pytest.Mo
     journal.begin("run-2", "{}")
     journal.register("a", "{}", late=False)
     journal.leave("a", 7.0)
+    journal.remove("b", 9.0)
     journal.open_attempt(1, ["a"], DRAW, at=8.0)
     journal.hand_out("000001-1-train", "a", 0)
     journal.receive(Receipt("run-2", "000001-1-train", "a", "d1"), 1, 1, "s1", signature="s")
@@ -89,7 +90,7 @@ def test_a_column_that_is_new_shifts_no_other(file: Path, monkeypatch: pytest.Mo
     journal.fall_back(2, 0)
     journal.note(reading)
     assert ("{}", {"a": "{}"}, {"a": 7.0}) == (journal.spec(), journal.sites(), journal.goodbyes())
-    assert 8.0 == journal.attempt(1, 1).opened
+    assert ({"b": 9.0}, 8.0) == (journal.removals(), journal.attempt(1, 1).opened)
     assert ({"000001-1-train": {"a": 0}}, ("d1", "s1", "s")) == (journal.handed(), journal.receipt("a", 1, 1))
     assert {"000001-1-train": {"x": [1.0]}} == journal.scores()
     assert [course] == journal.course()

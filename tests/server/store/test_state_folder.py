@@ -17,7 +17,7 @@ from pfl_common.errors import StateError
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.run.specification import begin
 from pfl_server.settings import ServerSettings
-from pfl_server.store.state_folder import Runs
+from pfl_server.store.state_folder import Runs, make_state_folder
 from tests.server.support.federation import DESCRIPTION
 
 SITES = {"b": DESCRIPTION, "a": DESCRIPTION}
@@ -135,7 +135,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from pfl_server.store.state_folder import Runs
+from pfl_server.store.state_folder import Runs, make_state_folder
 runs = Runs(Path(sys.argv[1]), OpenEnvelopes())
 sys.stdout.write("held")
 sys.stdout.flush()
@@ -226,3 +226,19 @@ def test_a_folder_with_another_run_in_it(tmp_path: Path, runs: Runs) -> None:
     (tmp_path / "current").write_text(other.name)
     with pytest.raises(StateError, match=f"holds run {begun.spec.id}"):
         runs.unfinished(settings(tmp_path))
+
+
+@pytest.mark.parametrize("which", [".", "runs"])
+def test_a_folder_that_others_may_write_to(tmp_path: Path, which: str) -> None:
+    """Journal and checkpoints would be theirs: refused at start, with the command that mends it."""
+    state = tmp_path / "state"
+    make_state_folder(state)
+    assert [0o700, 0o700] == [folder.stat().st_mode & 0o777 for folder in (state, state / "runs")]
+    for mode, refused in ((0o755, False), (0o770, True), (0o702, True)):
+        (state / which).chmod(mode)
+        if refused:
+            with pytest.raises(StateError, match="others may write there") as error:
+                make_state_folder(state)
+            assert "chmod go-w" in error.value.advice
+        else:
+            make_state_folder(state)

@@ -66,7 +66,12 @@ export function tellTroubles(status) {
   const told = never.length
     ? [`Counted in none of ${rounds}: ${names(never)}. The result knows nothing of their data.`]
     : [];
-  return [...told, ...Object.entries(status.refused ?? {}).map(([site, words]) => `${site} was not taken: ${words}`)];
+  const waiting = Object.entries(status.waiting ?? {});
+  return [
+    ...told,
+    ...waiting.map(([site, keys]) => `${site} waits to be approved, keys ${keys}: pfl approve ${site}, or pfl deny ${site}`),
+    ...Object.entries(status.refused ?? {}).map(([site, words]) => `${site} was not taken: ${words}`),
+  ];
 }
 
 /** What is odd about the sites' data, as they and the coordinator say. */
