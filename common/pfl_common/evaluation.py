@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
 
 from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import RunSpec
@@ -26,6 +27,10 @@ MOST_TOLD = 256
 """Numbers told in one report: FedCAC tells one for each tensor of its network, of which ResNet-18 has 62."""
 LARGEST_TOLD = 1e30
 """What is larger says nothing, and its square would spoil a sum."""
+HEAVIEST = 100
+"""One site's samples count in a pooled figure for at most so many times those of the site in the middle."""
+LARGEST_LOSS = 100.0
+"""A loss counts for no more than this, or ten times that of the site in the middle: the mean is not one site's."""
 REPORTS = "reports"
 """What a specification's versions say of the reports that its coordinator takes: one of an older release says nothing,
 and refuses names that begin with told/.
@@ -102,6 +107,32 @@ def agreed(reports: Sequence[Scores]) -> list[Scores]:
     ]
 
 
+def bounded(reports: Sequence[Scores]) -> list[Scores]:
+    """The reports, in which no site weighs so much that a figure over all sites is its own: who claims more samples, or
+    a larger loss, than the bounds beside the site in the middle is counted with those. Accuracies stay what they were.
+    """
+    names = {name for report in reports for name in evaluations(report)}
+    limits = {name: _limits([report[name] for report in reports if name in report]) for name in names}
+    return [
+        {name: _bound(values, limits[name]) if name in limits else values for name, values in report.items()}
+        for report in reports
+    ]
+
+
+def _limits(each: Sequence[list[float]]) -> tuple[float, float]:
+    """The most samples and the largest loss that one site may bring."""
+    samples, loss = (median_low(values[place] for values in each) for place in (1, 4))
+    return HEAVIEST * samples, max(LARGEST_LOSS, 10 * loss)
+
+
+def _bound(values: list[float], limits: tuple[float, float]) -> list[float]:
+    correct, samples, accuracy, squared, loss, *bins = values
+    most, worst = limits
+    if samples > most:
+        correct, samples = accuracy * most, most
+    return [correct, samples, accuracy, squared, min(max(loss, -worst), worst), *bins]
+
+
 def _held_by_most(each: Sequence[set[str]]) -> set[str]:
     counts = Counter(name for names in each for name in names)
     least = sum(1 for names in each if names) / 2
@@ -155,8 +186,10 @@ def is_finite(report: Scores) -> bool:
     return all(math.isfinite(value) for values in report.values() for value in values)
 
 
-def check(report: Scores) -> None:
-    """A peer's report says of few things what `vector` and `tell` can say: a made-up one must not spoil a run."""
+def check(report: Scores, *, most_samples: float = math.inf) -> None:
+    """A peer's report says of few things what `vector` and `tell` can say: a made-up one must not spoil a run. It has
+    measured no more than `most_samples`.
+    """
     numbers = len(told(report))
     if len(report) - numbers > MOST or numbers > MOST_TOLD:
         raise ValueError(
@@ -168,6 +201,10 @@ def check(report: Scores) -> None:
             _check_told(name, values)
         else:
             _check_evaluation(name, values)
+            if values[1] > most_samples:
+                raise ValueError(
+                    f"the evaluation {name!r} is over {values[1]:g} samples; expected at most {most_samples:g}"
+                )
 
 
 def _check_evaluation(name: str, values: list[float]) -> None:

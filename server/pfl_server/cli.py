@@ -169,6 +169,7 @@ def serve(
     rules: PlayedRules = None,
     more_rules: OtherRules = None,
     classes: Annotated[str | None, typer.Option(help="The run's classes, a,b or a file; no other.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Kind or shape of samples; no other.")] = None,
     vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
     length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
     fewest_sites: FewestSites = None,

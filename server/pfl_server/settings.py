@@ -20,6 +20,7 @@ from pfl_common.errors import Refused, SettingError
 from pfl_common.spec import augmentation
 from pfl_common.spec.data_description import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
 from pfl_common.spec.rules import AskedRules
+from pfl_common.spec.sample_form import read_form
 from pfl_common.spec.word_list import settle_words
 
 MOST_CLASSES = 20_000
@@ -85,6 +86,14 @@ def _read_vocabulary(said: object) -> object:
     return settled
 
 
+def _read_shape(said: object) -> object:
+    """A form as it is typed, or as TOML has a shape: a list of numbers."""
+    text = ",".join(map(str, said)) if isinstance(said, list | tuple) else said
+    if isinstance(text, str):
+        read_form(text)
+    return text
+
+
 def _read_run(said: object) -> object:
     """A run's name, also where its folder is named."""
     return Path(said).name if isinstance(said, str) else said
@@ -95,6 +104,7 @@ _A_VOCABULARY = (
     f"{LONGEST_WORD} letters, each once"
 )
 Vocabulary: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_vocabulary)]
+Form: TypeAlias = Annotated[str, BeforeValidator(_read_shape)]
 Augment: TypeAlias = Annotated[str | augmentation.Steps, BeforeValidator(augmentation.read)]
 Classes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_read_classes)]
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -173,6 +183,10 @@ class ServerSettings(AskedRules):
     classes: Classes = ()
     """The run's classes by name (a,b), or a file that lists them; a site with another one is refused. Empty: all names
     that sites have.
+    """
+    shape: Form = ""
+    """What samples are: a kind (image, array, windows, tokens, table), a shape (3,32,32) or both (array:3,32,32); a
+    site with others is refused. Pictures and texts may have any size. Empty: more than half of the sites say it.
     """
     vocabulary: Vocabulary = ()
     """The run's words, for texts: a file that lists them; a site's other words are unknown. Empty: all words that sites

@@ -230,3 +230,25 @@ def test_told_numbers_of_one_site_alone_are_made_up() -> None:
     )
     assert [view | honest] * 2 == evaluation.agreed([view | honest, view | own])
     assert [view, view, view | honest] == evaluation.agreed([view, view, view | honest])
+
+
+def test_one_site_does_not_own_the_pooled_figures() -> None:
+    """Who claims 1e12 samples, all wrong, counts with a hundred times those of the site in the middle; a loss of 1e30
+    with a hundred. What sites say within that stays as it is.
+    """
+    honest = [{NAME: evaluation.vector(90, 100, 0.4)} for _ in range(4)]
+    hostile = {NAME: evaluation.vector(0, 10**12, 1e30)}
+    found = evaluation.summary(evaluation.add(evaluation.bounded([*honest, hostile]))[NAME])
+    assert 360 / (400 + 100 * 100) == pytest.approx(found["acc_micro"])
+    assert (4 * 0.4 + 100) / 5 == pytest.approx(found["loss"])
+    assert 0.72 == pytest.approx(found["acc_macro"])
+    uneven = [*honest, {NAME: evaluation.vector(5000, 10_000, 30.0), "told/loss": [1.0, 1.0, 1.0]}]
+    assert uneven == evaluation.bounded(uneven)
+
+
+def test_more_samples_than_a_site_can_have() -> None:
+    """Its coordinator knows how many those are."""
+    report = {NAME: evaluation.vector(3, 2000, 0.5)}
+    evaluation.check(report, most_samples=2000)
+    with pytest.raises(ValueError, match="2000 samples; expected at most 1999"):
+        evaluation.check(report, most_samples=1999)

@@ -89,7 +89,7 @@ class FileDesk:
         except TimeoutError:
             return None
 
-    def blob(self, digest: str) -> Path:
+    def blob(self, site: str, digest: str) -> Path:
         path = self.folder / digest
         if not path.exists():
             raise Refused("unknown_blob", "no such bytes")

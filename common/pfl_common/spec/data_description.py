@@ -20,6 +20,8 @@ MOST_SIZES, LONGEST_SIDE = 16, 100_000
 MOST_MOMENTS = 4096
 """Features that are told apart; data with more are standardised by one mean and one deviation."""
 MOST_DIMENSIONS, LARGEST_DIMENSION = 8, 1 << 31
+MOST_NUMBERS = 1 << 28
+"""Of one sample that is no picture: a volume of 512 x 512 x 1000 has fewer. A picture is brought to the run's size."""
 MOST_CLASSES, LONGEST_CLASS = 20_000, 1000
 MOST_WARNINGS, LONGEST_WARNING = 64, 8000
 MOST_SAMPLES = 1 << 40
@@ -94,6 +96,12 @@ def _check_shape(description: Description) -> None:
         picture or description.kind != "image",
         f"pictures of shape {shape}",
         f"1 or 3 channels, height and width, sides of at most {LONGEST_SIDE}",
+    )
+    numbers = math.prod(shape)
+    _expect(
+        description.kind == "image" or numbers <= MOST_NUMBERS,
+        f"{numbers} numbers in a sample",
+        f"at most {MOST_NUMBERS}",
     )
     samples = description.samples or 0
     _expect(samples <= MOST_SAMPLES, f"{samples} samples", f"at most {MOST_SAMPLES}")

@@ -82,6 +82,11 @@ _VALIDATION = (
     Field(ge=0, le=0.5, allow_inf_nan=False),
 )
 
+_STRAGGLER = (
+    "Medians a slow site may take; 0 no bound.",
+    Field(ge=0, le=1000, allow_inf_nan=False),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRules:
@@ -108,6 +113,11 @@ class RoundRules:
         15.0, "Silence that loses a site its round.", Field(gt=0, le=86_400), why="a day is the most"
     )
     """How long a site may show no progress once the others are done."""
+    straggler: float = rule(0.0, *_STRAGGLER)
+    """Once a quorum is in, a round waits for a slow site so many times the median of what its sites took, or so many
+    times what that site took before: see `pfl_server/decisions/stragglers.py`. Never where the quorum is all. None in a
+    specification that does not say it: it was written before there was one.
+    """
     evaluate_every: int = rule(1, "Rounds between measurements.", Field(ge=1, le=999_999))
     """Sites that do not train measure the model every so many rounds."""
     largest_norm: float = rule(
@@ -180,6 +190,8 @@ class AskedRules(RoundRules):
     """Such a site trains all the same."""
     validation: float = rule(0.15, *_VALIDATION)
     """Asked for unless somebody says otherwise."""
+    straggler: float = rule(3.0, *_STRAGGLER)
+    """Asked for too: a site whose speed is not known yet is given ten times as long, thirty medians."""
 
     def asks(self) -> Participation:
         """How many sites a round asks, and how many of them drop out."""

@@ -63,7 +63,7 @@ class LoopbackLink:
 
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
         """Copy the file; nothing is counted, since nothing crosses."""
-        await asyncio.to_thread(shutil.copyfile, self._service.desk.blob(blob.digest), into)
+        await asyncio.to_thread(shutil.copyfile, self._service.desk.blob(self._site, blob.digest), into)
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Offer, copy, and have it verified."""
@@ -206,7 +206,7 @@ class OpenLetter:
     def __init__(self, blob: Blob) -> None:
         self._blob = blob
 
-    def genuine(self, file: Path) -> int:
+    def genuine(self, file: Path, start: int = 0) -> int:
         """Nobody could have changed them."""
         return file.stat().st_size
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from statistics import median_low
 
 from pfl_common.spec.run import ClientId, Description
 from pfl_server.decisions.weights_preprocessing import Prepared
 
+HEAVIEST = 100
+"""One site's pictures count for at most so many times those of the site in the middle: a count is a site's own word."""
 LONGEST_SIDE = 224
 """Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
 
@@ -28,13 +31,22 @@ def choose_size(sites: Sites, *, side: int, prepared: Prepared | None) -> tuple[
 
 def count_sizes(sites: Sites) -> Counter[tuple[int, int]]:
     """The number of pictures of each size at all sites."""
+    each = [_sizes_of(description) for description in sites.values()]
+    most = HEAVIEST * median_low(own.total() for own in each)
     counts: Counter[tuple[int, int]] = Counter()
-    for description in sites.values():
-        # An older site does not count them: all of its pictures are taken to have the size it names.
-        height, width = description.shape[-2:]
-        for high, wide, count in description.sizes or ((height, width, description.samples or 1),):
-            counts[high, wide] += count
+    for own in each:
+        total = own.total()
+        counts.update(
+            {size: count if total <= most else count * most // total for size, count in own.items()}
+        )
     return counts
+
+
+def _sizes_of(description: Description) -> Counter[tuple[int, int]]:
+    # An older site does not count them: all of its pictures are taken to have the size it names.
+    height, width = description.shape[-2:]
+    told = description.sizes or ((height, width, description.samples or 1),)
+    return Counter({(high, wide): count for high, wide, count in told})
 
 
 def most_common(counts: Counter[tuple[int, int]]) -> tuple[int, int]:

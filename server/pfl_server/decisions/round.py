@@ -90,6 +90,11 @@ class Round:
         """Sites whose update is, or will be, in the sum."""
         return tuple(site for site in self._order if self._settled.get(site) is not None)
 
+    @property
+    def has_quorum(self) -> bool:
+        """Whether enough updates are here to close it."""
+        return len(self.counted) >= max(1, self._quorum)
+
     def handle(self, event: Event) -> list[Order]:
         """Take one event. Close or Abandon comes once; after it updates are only refused."""
         match event:

@@ -34,6 +34,8 @@ class Prepared:
     header: Header
     digest: str
     now: float
+    size: int = 0
+    """Its bytes, which a site counts as progress while it fetches them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import Header
+from pfl_server.decisions.lease import Lease, Pace
 from pfl_server.decisions.task_events import (
     Answer,
     Asked,
@@ -114,17 +115,6 @@ class Upload:
     size: int
 
 
-@dataclass(slots=True)
-class Lease:
-    """The time a site may be silent. Only progress renews it, so a site that hangs but sends heartbeats is given up."""
-
-    renewed: float
-    """When the site last made progress."""
-    progress: int = -1
-    received: int = 0
-    """Bytes of its upload that have been counted as progress."""
-
-
 @dataclass
 class TaskState:
     """The state of one site's task; only `handle` changes it."""
@@ -141,6 +131,8 @@ class TaskState:
     """The header of its download; the update refers to the same shared state."""
     digest: str = ""
     """The name of its download, until the site has it."""
+    made: bool = False
+    """Its download was made once: to make the same again takes no time worth waiting for."""
     turned: float | None = None
     """When the phase under way began; None if that was not seen."""
     offer: Offer | None = None
@@ -173,7 +165,12 @@ class TaskState:
     @property
     def is_waited_on(self) -> bool:
         """Whether the coordinator is at work for it: making a download, verifying, writing a receipt."""
-        return bool(self.making) or self.step in ("verifying", "promised")
+        return (bool(self.making) and not self.made) or self.step in ("verifying", "promised")
+
+    @property
+    def pace(self) -> Pace | None:
+        """How fast the site was with this task, if it was seen from its download to its whole upload."""
+        return self.lease.pace
 
     def lacking(self, reached: int) -> int:
         """Bytes of disk promised to the upload and not taken yet, once its file has reached so many bytes. An older
@@ -229,35 +226,38 @@ class TaskState:
     def _download(self, event: DownloadEvent) -> list[Effect]:
         match event:
             case Asked(now):
-                # A site that was killed begins again at nothing: its new progress is not measured by what it had.
-                self.asked, self.lease.renewed, self.lease.progress = True, now, -1
-                self.making += 1
-            case Prepared(header, digest, now):
-                self.making, self.lease.renewed = self.making - 1, now
+                self.lease.ask(now, again=self.asked)
+                self.asked, self.making = True, self.making + 1
+            case Prepared(header, digest, now, size):
+                self._end_making(now)
+                self.lease.size, self.made = size, True
                 self.header, self.digest, self.turned = header, digest, now
             case Unprepared(now):
-                self.making, self.lease.renewed = self.making - 1, now
+                self._end_making(now)
             case Recalled(header):
                 self.header = header
             case Fetched(digest, now) if digest == self.digest:
                 # Only the first time: what it fetches again while it works is no part of its work.
-                self.digest = ""
+                self.digest, self.lease.fetched = "", now
                 return self._turn("download", now)
             case Fetched():
                 pass
         return []
 
+    def _end_making(self, now: float) -> None:
+        """The time in which a download was made is charged to no site; one that is made once more takes none."""
+        self.making -= 1
+        if not self.made:
+            self.lease.begin(now)
+
     def _live(self, event: LifeEvent) -> list[Effect]:
-        lease = self.lease
         match event:
-            case Progressed(progress, now) if progress > lease.progress:
-                lease.progress, lease.renewed = progress, now
-            case Grown(reached, now) if reached > lease.received:
-                lease.received, lease.renewed = reached, now
+            case Progressed(progress, now):
+                self.lease.progress_to(progress, now)
+            case Grown(reached, now):
+                self.lease.grow_to(reached, now)
             case Excused(now):
-                lease.renewed = now
-            case Progressed() | Grown():
-                pass
+                self.lease.renewed = now
         return []
 
     def _receive(self, event: UploadEvent) -> list[Effect]:
@@ -268,18 +268,20 @@ class TaskState:
             case Offered(offer, path, offset, size, lacking, now):
                 first, self.offer, self.spooled = self.offer is None, offer, ""
                 self.upload, self.reserved = Upload(path, size), lacking
+                self.lease.offer(size, now)
                 return [Receive(path, offset, size), *(self._turn("work", now) if first else [])]
             case Discarded():
                 self.reserved = 0
                 return self._drop()
             case Stored(now):
                 self.reserved = 0
+                self.lease.store(now)
                 return self._turn("upload", now)
 
     def _judge(self, event: VerdictEvent) -> list[Effect]:
         match event:
             case Verified(update):
-                self.spooled, self.upload, self.lease.received = update, None, 0
+                self.spooled, self.upload = update, None
                 return [WriteReceipt()]
             case Rejected(code):
                 return [*self._drop(), GivenUp(f"refused:{code}", self.stage)]
@@ -330,7 +332,9 @@ class TaskState:
 
     def _drop(self) -> list[Effect]:
         """Discard the upload under way, if there is one."""
-        dropped, self.upload, self.lease.received = self.upload, None, 0
+        dropped, self.upload = self.upload, None
+        if dropped is not None:
+            self.lease.begin_upload_anew()
         return [] if dropped is None else [Remove(dropped.path)]
 
     def _turn(self, done: Timed, now: float) -> list[Effect]:

@@ -31,8 +31,8 @@ class Posted:
 class Letter(Protocol):
     """One upload, known to be what its sender offered; its bytes may still be arriving."""
 
-    def genuine(self, file: Path) -> int:
-        """The number of bytes of a growing file that are verified to be the sender's."""
+    def genuine(self, file: Path, start: int = 0) -> int:
+        """The bytes of a growing file that are verified to be the sender's; those up to `start` were before."""
 
     def check(self, file: Path) -> None:
         """Refuse a file that is not, to the last byte, what its sender offered."""

@@ -161,9 +161,9 @@ class SealedLetter:
     def __repr__(self) -> str:
         return "SealedLetter(...)"  # a representation can end in a log
 
-    def genuine(self, file: Path) -> int:
+    def genuine(self, file: Path, start: int = 0) -> int:
         """Up to the first frame that is not the site's."""
-        return sealing.check_frames(file, key=self._key, vouched=self._vouched)
+        return sealing.check_frames(file, key=self._key, vouched=self._vouched, start=start)
 
     def check(self, file: Path) -> None:
         """Every frame, and their order and number by the signature."""

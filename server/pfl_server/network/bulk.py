@@ -121,7 +121,7 @@ class Bulk:
     def send_beside(self, site: ClientId, digest: str) -> bytes:
         """All of a small file, to go with the answer to a control call."""
         desk = self._service.desk
-        content = desk.blob(digest).read_bytes()
+        content = desk.blob(site, digest).read_bytes()
         desk.fetched(site, digest)
         return content
 
@@ -166,7 +166,7 @@ class Bulk:
         """Send a file from there on; gives the frame that was not read in time, if there is one."""
         # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
         freight = self._announced.get(digest, "train")
-        with _opened(self._service.desk.blob(digest), os.O_RDONLY) as file:
+        with _opened(self._service.desk.blob(site, digest), os.O_RDONLY) as file:
             size = os.fstat(file).st_size
             if at > size:
                 raise Refused("wrong_offset", f"offset {at} of {size} bytes; expected: at most their number")

@@ -30,7 +30,13 @@ class Fleet(Protocol):
 
     def expired(self, client: ClientId) -> bool: ...
 
+    def is_opening(self, client: ClientId) -> bool: ...
+
+    def trouble(self, client: ClientId) -> str: ...
+
     def give_up(self, client: ClientId, reason: str) -> None: ...
+
+    def release(self, over: Over) -> None: ...
 
     def end(self, over: Over) -> None: ...
 
@@ -107,4 +113,10 @@ class Opened:
     """How far sites were that are lost."""
     changes: dict[ClientId, float] = field(default_factory=dict)
     """How far counted updates went from what their sites were sent; nothing where nobody looks at it."""
+    took: dict[ClientId, float] = field(default_factory=dict)
+    """Seconds from its opening until each site had answered."""
+    skipped: frozenset[ClientId] = frozenset()
+    """Sites that were asked and are not waited for."""
+    doubted: frozenset[ClientId] = frozenset()
+    """Sites that were lost when they were asked last."""
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import time
 
@@ -57,6 +57,27 @@ class Checks:
     second_look: SecondLook
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How an attempt is played: the updates that close it, and the sites that get less patience than others."""
+
+    quorum: int
+    skipped: frozenset[ClientId]
+    """They are asked and not waited for."""
+    doubted: frozenset[ClientId]
+    """They were lost when they were asked last."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of an attempt: the state after it, or None if it was abandoned, and why updates were lost."""
+
+    state: State | None
+    losses: Mapping[ClientId, str]
+    words: str
+    """What the operator has to know of a training that diverges."""
+
+
 class AttemptPlay:
     """Plays the attempts of a run, one at a time."""
 
@@ -71,18 +92,19 @@ class AttemptPlay:
         """Which rounds begin from an older state."""
         return self._checks.fall_back
 
-    async def play(self, found: Attempt, base: Base) -> State | None:
-        """Ask a cohort and settle with each of its sites; None when the attempt was abandoned."""
+    async def play(self, found: Attempt, base: Base, plan: Plan) -> Ended:
+        """Ask a cohort and settle with each of its sites."""
         number, draw = found.round, found.draw
         self.clear_shelf(number, found.attempt)
-        round_ = Round(draw.cohort, quorum=draw.quorum(self._books.spec.quorum))
+        round_ = Round(draw.cohort, quorum=plan.quorum)
         task = self._books.task(Kind.TRAIN, number, found.attempt)
         self._books.compare_with(base.state)
         opened = self.open(task, base, round_, at=found.opened)
+        opened.skipped, opened.doubted = plan.skipped, plan.doubted
         self._observer.opened(opened, draw.cohort)
         if not draw.cohort:
             # Only a script says so: the sites that were asked had been lost before training.
-            return await self._close(opened, ())
+            return Ended(await self._close(opened, ()), {}, "")
         asks = {
             site: asyncio.create_task(self.ask(site, replace(opened.task, drop=site in draw.drops), opened))
             for site in draw.cohort
@@ -96,7 +118,7 @@ class AttemptPlay:
                 job.cancel()
         back = await self._checks.fall_back.tell(number)
         await self._checks.guard.judge(task, draw, round_, committed=closed is not None, back=back)
-        return closed
+        return Ended(closed, round_.losses, self._checks.guard.words)
 
     def open(self, task: Task, base: Base, round_: Round, *, at: float | None = None) -> Opened:
         """Begin to ask for tasks of one kind: what is handed out and what comes back belong to it."""
@@ -153,6 +175,8 @@ class AttemptPlay:
         try:
             update = await self._fleet.ask(site, task, prepare)
             self._observer.watch.unserved.discard(site)
+            if task.kind is opened.task.kind:
+                self._leases.answered(opened, site)
             opened.events.put_nowait(Arrived(site, update))
         except SiteLost as lost:
             opened.stages[site] = lost.stage

@@ -26,6 +26,8 @@ class Guard:
     def __init__(self, books: Books, room: Room, events: Events, watch: Watch) -> None:
         self._books, self._room, self._events, self._watch = books, room, events, watch
         self._divergence = Divergence()
+        self.words = ""
+        """What the operator has to know of a training that diverges; nothing while it does not."""
 
     async def recall(self, *, back: str = "") -> None:
         """After a restart: the attempts so far are in the journal, with why each update was lost."""
@@ -34,7 +36,7 @@ class Guard:
         self._divergence = Divergence(outcome for outcome in read if outcome is not None)
         if streak := self._divergence.streak:
             words = f"training diverges: {streak} attempts in a row so far"
-            self._watch.words = f"{words}. {back}" if back else words
+            self._watch.words = self.words = f"{words}. {back}" if back else words
 
     async def judge(self, task: Task, draw: Draw, ended: Round, *, committed: bool, back: str = "") -> None:
         """An attempt is over and written down; `back` says where the run fell back to, if it did. Raises RunFailed when
@@ -47,11 +49,11 @@ class Guard:
         place = f"round {task.round}, attempt {task.attempt}"
         if outcome.diverges:
             words = tell_attempt(outcome, place, streak)
-            self._watch.words = f"{words}. {back}" if back else words
+            self._watch.words = self.words = f"{words}. {back}" if back else words
             log.error("training diverges", where=place, sites=list(outcome.diverged), in_a_row=streak)
             self._events.add(words, "error")
         elif not streak:
-            self._watch.words = ""
+            self._watch.words = self.words = ""
         if over:
             told = await self._scaling()
             raise RunFailed(tell_end(outcome, place, streak=streak, lr=self._rate(), scaling=told))

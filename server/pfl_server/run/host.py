@@ -16,6 +16,7 @@ from pfl_common.files.recycler import throw_away
 from pfl_common.randomness import generators
 from pfl_common.spec.messages import Level, Over, RunStatus
 from pfl_common.spec.run import ClientId, Description, RunSpec
+from pfl_common.spec.sample_form import read_form
 from pfl_common.tensors import mapped
 from pfl_server.decisions import channel_scaling
 from pfl_server.envelopes import Envelopes
@@ -81,7 +82,7 @@ class RunHost:
         )
         self.played: Played | None = None
         self._stop = asyncio.Event()
-        self._pinned, self._script = pinned, script
+        self._pinned, self._script, self._all_here = pinned, script, all_here
 
     @property
     def desk(self) -> Reception | Fleet:
@@ -173,7 +174,15 @@ class RunHost:
     async def _play(self, books: Books, *, resumed: bool) -> None:
         room, events = self.notices.room, self.record.events
         fleet = Fleet(books, self.record, self.notices, resumed=resumed)
-        training = Training(books, fleet, script=self._script, room=room, record=self.record, stop=self._stop)
+        training = Training(
+            books,
+            fleet,
+            script=self._script,
+            room=room,
+            record=self.record,
+            stop=self._stop,
+            all_here=self._all_here,
+        )
         runs = self.settings.state / "runs"
         baselines = await asyncio.to_thread(find_baselines, runs, books.spec, self._named)
         training.watch.baselines = {method: one.accuracy for method, one in baselines.items()}
@@ -194,6 +203,7 @@ def _set_rules(settings: ServerSettings, source: Source | None, *, all_here: boo
         return Rules(
             settings.classes,
             settings.vocabulary,
+            read_form(settings.shape),
             settings.fewest_sites,
             sums=settings.normalise == channel_scaling.AGREED,
             all_here=all_here,

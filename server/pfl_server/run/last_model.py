@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pfl_common.spec.run import Kind
+from pfl_common.spec.messages import Over
+from pfl_common.spec.run import ClientId, Kind
 from pfl_server.decisions.round import Round
 from pfl_server.run.attempt import Base
 from pfl_server.run.attempt_play import AttemptPlay, RunParts
@@ -19,17 +20,19 @@ class LastModel:
         self._observer, self._attempts, self._leases = parts.observer, attempts, leases
         self._asks: list[asyncio.Task[None]] = []
 
-    async def bring(self, number: int, base: Base) -> Round:
-        """Give the last state to all; ends when nobody is waited for any more, and tells who was away."""
+    async def bring(self, number: int, base: Base, over: Over, *, aside: frozenset[ClientId]) -> Round:
+        """Give the last state to all; ends when nobody is waited for any more; tells who was away. Sites that have it
+        need not wait for the others: they are told `over`. Nobody waits for who is set aside.
+        """
         sites, watch = self._fleet.roster(), self._observer.watch
         task = self._books.task(Kind.FINISH, max(1, number), 1)
         opened = self._attempts.open(task, base, Round(sites, quorum=0))
-        watch.status, watch.round = "finishing", number
+        opened.skipped, watch.status, watch.round = aside, "finishing", number
         # Served once more, a run does not miss those who were given the model in an earlier life.
         given = await self._room.have(self._books.journal.handed_to.soon, task.key)
         watch.unserved = set(sites) - set(given)
         self._asks = [asyncio.create_task(self._attempts.ask(site, opened.task, opened)) for site in sites]
-        leases = asyncio.create_task(self._leases.at_end(opened))
+        leases = asyncio.create_task(self._leases.at_end(opened, over))
         while opened.round.awaited:
             opened.round.handle(await opened.events.get())
             watch.awaited = opened.round.awaited

@@ -166,6 +166,13 @@ class Observer:
             **self._how_good(),
         )
 
+    def set_aside(self, site: ClientId, reason: str) -> None:
+        """A site was lost several times in a row."""
+        how = "no round counts on it until it delivers, as long as enough others are left"
+        log.warning("a site is set aside", site=site, reason=reason, how=how)
+        slow = "; a larger --straggler waits longer for slow sites" if reason == "straggler" else ""
+        self._events.add(f"{site} is set aside ({reason}): {how}{slow}", "warning")
+
     def abandoned(self, opened: Opened, reason: str, course: Course) -> None:
         """An attempt was given up."""
         self._ended("abandoned", course)
@@ -231,7 +238,7 @@ class Observer:
         keys = [task.key for task in tasks]
         reports = await self._room.have(self._journal.reports.soon, *keys)
         if reports:
-            total = evaluation.add(evaluation.agreed(reports))
+            total = evaluation.add(evaluation.bounded(evaluation.agreed(reports)))
             await self._room.have(self._journal.sum_up.soon, keys, total)
             self._curve.measure(tasks[0].kind, tasks[0].round, total)
             self._show(total)

@@ -1,30 +1,44 @@
 """Decides how often a round is tried: when an attempt may begin, when one that was abandoned is tried again, and when
 the run is given up.
 
-Whether an attempt is abandoned follows from who was counted: `decisions/round.py`.
+Whether an attempt is abandoned follows from who was counted: `decisions/round.py`. A site that was lost several times
+in a row is set aside (`decisions/stragglers.py`): no quorum counts on it until it delivers.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from contextlib import suppress
 from time import time
 
+from pfl_common.app.backoff import BackOff
 from pfl_common.errors import RunFailed
 from pfl_common.spec.run import ClientId
 from pfl_common.tensors.state import State
 from pfl_server.decisions import sampling
 from pfl_server.decisions.sampling import Draw
+from pfl_server.decisions.stragglers import LASTING, Losses, leave_out
 from pfl_server.run.attempt import Base, Script
-from pfl_server.run.attempt_play import AttemptPlay, RunParts
+from pfl_server.run.attempt_play import AttemptPlay, Ended, Plan, RunParts
 
 ATTEMPTS = 20
 """Abandoned attempts at one round before the run is given up: nothing hangs for ever."""
+TRYING_TICKS = 3600
+"""And looks at the clock, a quarter of a second each: one site that says no at once, again and again, does not end a
+run in seconds.
+"""
+FIRST_PAUSE_TICKS, LONGEST_PAUSE_TICKS = 2, 120
+"""Between two attempts at a round, longer each time."""
+MOST_UNSAID = 3
+"""So many attempts are abandoned before the operator is told on every page."""
+MOST_NAMED = 5
 
 
 class RoundRetries:
     """Plays rounds, each in as many attempts as it takes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what rounds are played with, and how patiently
         self,
         parts: RunParts,
         attempts: AttemptPlay,
@@ -32,11 +46,21 @@ class RoundRetries:
         script: Script | None,
         tick: float,
         stop: asyncio.Event,
+        all_here: bool = False,
     ) -> None:
+        self._losses, self._all_here = Losses(), all_here
         self._books, self._fleet, self._room = parts.books, parts.fleet, parts.room
         self._observer, self._attempts, self._fall_back = parts.observer, attempts, attempts.fall_back
         self.base = Base(0, parts.books.first)
         self._script, self._tick, self._stop = script, tick, stop
+
+    async def recall(self) -> None:
+        """After a restart: the attempts so far are in the journal, with the sites that were lost in each."""
+        self._losses.recall(await self._room.have(self._books.journal.rounds.soon))
+
+    def aside(self) -> frozenset[ClientId]:
+        """Sites that are set aside."""
+        return self._losses.aside()
 
     async def play(self, number: int, base: Base) -> State | None:
         """One round, in as many attempts as it takes; None when the run was stopped before one succeeded: then
@@ -44,22 +68,69 @@ class RoundRetries:
         """
         self.base = base
         await self._follow_script(number)
-        for tried in range(ATTEMPTS):
-            began = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
+        pauses = BackOff(FIRST_PAUSE_TICKS * self._tick, LONGEST_PAUSE_TICKS * self._tick)
+        end, tried = clock() + TRYING_TICKS * self._tick, 0
+        while tried < ATTEMPTS or (clock() < end and not self._all_here):
+            began = clock()
+            if tried:
+                await self._pause(self._tick if self._all_here else pauses.take())
             drawn = await self._draw(number, again=tried > 0)
-            self._observer.took("wait", asyncio.get_running_loop().time() - began)
+            self._observer.took("wait", clock() - began)
             if drawn is None:
                 return None
-            candidates, draw = drawn
-            journal, now = self._books.journal, time()
-            attempt = await self._room.have(journal.open_attempt.soon, number, candidates, draw, at=now)
-            found = await self._room.have(journal.attempt.soon, number, attempt)
-            closed = await self._attempts.play(found, self.base)
-            if closed is not None:
-                return closed
+            ended = await self._attempt(number, *drawn)
+            if ended.state is not None:
+                return ended.state
             if self._fall_back.after(number) != self.base.after:
                 self.base = await self._fall_back.load(number)
-        raise RunFailed(f"round {number} was abandoned {ATTEMPTS} times: see the journal for each reason")
+            tried += 1
+            self._check_hope(number, ended, tried)
+        raise RunFailed(
+            f"round {number} was abandoned {tried} times: see the journal for each reason{self._tell_lost()}"
+        )
+
+    async def _attempt(self, number: int, candidates: tuple[ClientId, ...], draw: Draw) -> Ended:
+        """Open an attempt, or the one that a restarted coordinator had open, and play it."""
+        journal = self._books.journal
+        attempt = await self._room.have(journal.open_attempt.soon, number, candidates, draw, at=time())
+        found = await self._room.have(journal.attempt.soon, number, attempt)
+        out = leave_out(found.draw, self._losses.aside())
+        skipped, doubted = out & self._losses.skipped(), self._losses.doubted()
+        plan = Plan(self._quorum(found.draw, out), skipped, doubted)
+        ended = await self._attempts.play(found, self.base, plan)
+        for site in self._losses.take(found.draw.cohort, ended.losses):
+            self._observer.set_aside(site, ended.losses[site])
+        return ended
+
+    def _quorum(self, draw: Draw, out: Collection[ClientId]) -> int:
+        """The number of updates that must be counted; sites that were left out are expected as little as drop-outs."""
+        return Draw(draw.cohort, draw.drops | frozenset(out)).quorum(self._books.spec.quorum)
+
+    async def _pause(self, seconds: float) -> None:
+        """Before the next attempt, unless the run is stopped meanwhile."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    def _check_hope(self, number: int, ended: Ended, tried: int) -> None:
+        """End the run at once when every site has declined for good; in one process, when any has: without it the
+        result would be another one.
+        """
+        lasting = {site for site, reason in ended.losses.items() if reason in LASTING}
+        left = set(self._fleet.roster()) - lasting
+        if lasting and (self._all_here or not left):
+            raise RunFailed(f"round {number} cannot be trained{self._tell_lost(lasting)}")
+        if tried >= MOST_UNSAID:
+            told = f"round {number} was abandoned {tried} times{self._tell_lost()}"
+            self._observer.watch.words = f"{ended.words}. {told}" if ended.words else told
+
+    def _tell_lost(self, sites: Collection[ClientId] | None = None) -> str:
+        """Why sites that were lost in the last attempt have said that they were."""
+        lost = self._losses.lost()
+        named = sorted(lost if sites is None else sites)
+        told = [f"{site} {self._fleet.trouble(site) or f'({lost[site]})'}" for site in named[:MOST_NAMED]]
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        return f"; {'; '.join(told)}{more}" if told else ""
 
     async def _follow_script(self, number: int) -> None:
         """Fall back where the run did that is replayed."""
@@ -80,14 +151,15 @@ class RoundRetries:
         end = clock.time() + spec.round_seconds
         while not self._stop.is_set():
             present = self._fleet.present()
-            candidates = present if spec.candidates == "present" else self._fleet.roster()
+            candidates = self._candidates(present, again=again)
             if spec.candidates == "present" and rule.fixed and not set(rule.fixed) & set(candidates):
                 candidates = ()  # those who are here are not asked, and those who are may come
             if candidates:
                 draw = sampling.draw(rule, seed=spec.seed, number=number, candidates=candidates)
-                wanted = draw.quorum(spec.quorum) if again else 0
+                out = leave_out(draw, self._losses.aside())
+                wanted = self._quorum(draw, out) if again else 0
                 here = set(draw.cohort) & set(present)
-                if here and len(here - draw.drops) >= wanted:
+                if here and len(here - draw.drops - out) >= wanted:
                     return candidates, draw
             if clock.time() > end:
                 waited = f"{spec.round_seconds:.0f} s"
@@ -95,6 +167,15 @@ class RoundRetries:
                 raise RunFailed(f"{seen} heard for {waited} before round {number}")
             await asyncio.sleep(self._tick)
         return None
+
+    def _candidates(self, present: tuple[ClientId, ...], *, again: bool) -> tuple[ClientId, ...]:
+        """From whom a cohort is drawn. After an abandoned attempt sites that are set aside are not, or a round that
+        draws them could never be closed; but never so few that one site alone is left.
+        """
+        every = present if self._books.spec.candidates == "present" else self._fleet.roster()
+        others = tuple(site for site in every if site not in self._losses.aside())
+        fixed = self._books.spec.participation.fixed
+        return others if again and len(others) > 1 and 2 * len(others) > len(every) and not fixed else every
 
     async def abandon_open(self) -> None:
         """At the run's end, abandon the attempt that a killed coordinator left open: its receipts count no more."""

@@ -41,7 +41,9 @@ class Training:
         room: Room | None = None,
         record: Record | None = None,
         stop: asyncio.Event | None = None,
+        all_here: bool = False,
     ) -> None:
+        """With `all_here` nobody else can come: what a site declines for good ends the run."""
         room, record = room or Room(books.shelf.folder.parent), record or Record()
         room.give_back = books.spool.blanks.clear
         self._books, self._fleet, self._room, self._stop = books, fleet, room, stop or asyncio.Event()
@@ -56,7 +58,9 @@ class Training:
         self._second_look = SecondLook(books, room, record.events)
         checks = Checks(self._guard, self._fall_back, self._second_look)
         self._attempts = AttemptPlay(parts, checks, leases, self._sweep)
-        self._rounds = RoundRetries(parts, self._attempts, script=script, tick=tick, stop=self._stop)
+        self._rounds = RoundRetries(
+            parts, self._attempts, script=script, tick=tick, stop=self._stop, all_here=all_here
+        )
         self._last_model = LastModel(parts, self._attempts, leases)
 
     def status(self) -> RunStatus:
@@ -102,6 +106,7 @@ class Training:
         await self._fall_back.recall()
         await self._second_look.recall()
         await self._guard.recall(back=await self._fall_back.tell(last + 1))
+        await self._rounds.recall()
         if last:
             await self._observer.sum_left(self._books.task(Kind.TRAIN, last, committed[last]))
         await self._early.recall()
@@ -115,7 +120,7 @@ class Training:
         self.watch.words, self.watch.patience = over.words, ""
         self._attempts.clear_shelf(max(1, number), 1)
         await self._sweep.give_back()
-        ended = await self._last_model.bring(number, base)
+        ended = await self._last_model.bring(number, base, over, aside=self._rounds.aside())
         await self._room.have(self._books.journal.end.soon, over.status, over.words)
         if before:
             self.watch.status = over.status

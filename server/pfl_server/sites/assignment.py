@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pfl_common.spec.messages import Assignment, Offer
 from pfl_common.spec.run import ClientId, Kind, Task
+from pfl_server.decisions.lease import Lease
 from pfl_server.decisions.task_events import (
     Answer,
     Asked,
@@ -24,9 +26,12 @@ from pfl_server.decisions.task_events import (
     Remove,
     Unprepared,
 )
-from pfl_server.decisions.task_state import Lease, TaskState
+from pfl_server.decisions.task_state import TaskState
 from pfl_server.envelopes import Letter
 from pfl_server.sites.service import Incoming
+
+MOST_BEGINNINGS = 3
+"""States that a site may say it begins a task from: one that was killed, or brought back from a copy, says another."""
 
 Prepare = Callable[[Task], Awaitable[Assignment]]
 """Makes the download of a task."""
@@ -53,20 +58,32 @@ class Assigned:
     state: TaskState
     incoming: Incoming | None = None
     """The upload under way, which transports count the bytes of."""
+    genuine: tuple[Path, int] | None = None
+    """Its file, and how many bytes of that are verified to be the site's: nothing is written over them any more."""
+    begun: list[tuple[int, int]] = field(default_factory=list)
+    """The states of its own that the site has said it begins from, of this run and of the one before."""
     letter: Letter | None = field(default=None, repr=False)
     """Of its last offer (`state.offer`), opened. It goes to the spool with the receipt, or ends with the task."""
     receipt: asyncio.Future[None] = field(init=False, repr=False)
     """The writing of its receipt, from the moment it is promised."""
 
     async def make(self, since: int, now: Callable[[], float], *, before: int = 0) -> Assignment:
-        """Its download, for a site that asks for work."""
+        """Its download, for a site that asks for work. One that says each time that it remembers another round gets the
+        download of the last one it was believed: each is a parcel that has to be made.
+        """
+        begun = (since, before)
+        if begun not in self.begun:
+            if len(self.begun) >= MOST_BEGINNINGS:
+                begun = self.begun[-1]
+            else:
+                self.begun.append(begun)
         self.state.handle(Asked(now()))
         try:
-            made = await self.prepare(replace(self.task, since=since, before=before))
+            made = await self.prepare(replace(self.task, since=begun[0], before=begun[1]))
         except BaseException:
             self.state.handle(Unprepared(now()))
             raise
-        self.state.handle(Prepared(made.header, made.blob.digest, now()))
+        self.state.handle(Prepared(made.header, made.blob.digest, now(), made.blob.size))
         return made
 
     def is_silent(self, now: float, *, lease_seconds: float) -> bool:
@@ -90,6 +107,8 @@ class Assigned:
             case Receive(path, offset, size):
                 self.incoming = Incoming(path, offset, size)
             case Remove(path):
+                if self.incoming is not None:
+                    self.incoming.close()
                 path.unlink(missing_ok=True)
             case Answer(update):
                 self.answer.set_result(update)
@@ -99,7 +118,7 @@ class Assigned:
                 pass
 
 
-def assign(client: ClientId, task: Task, prepare: Prepare, *, renewed: float) -> Assigned:
-    """Call a site to a task; its lease counts from `renewed`."""
+def assign(client: ClientId, task: Task, prepare: Prepare, *, lease: Lease) -> Assigned:
+    """Call a site to a task."""
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    return Assigned(client, task, prepare, answer, TaskState(task.kind is Kind.TRAIN, Lease(renewed)))
+    return Assigned(client, task, prepare, answer, TaskState(task.kind is Kind.TRAIN, lease))

@@ -15,6 +15,9 @@ OTHER_CODE = (
 
 log = structlog.get_logger("pfl.fleet")
 
+MOST_TOLD = 3
+"""So many other forms of one site's data are told: one that says something else at each joining is not news."""
+
 
 def warn_of_other_code(spec: RunSpec, events: Events) -> None:
     """The run goes on all the same; of one that an older release began nothing is known."""
@@ -25,16 +28,17 @@ def warn_of_other_code(spec: RunSpec, events: Events) -> None:
 
 
 class DataWatch:
-    """Compares returning sites' descriptions of their data with the first ones; reports each change once."""
+    """Compares returning sites' data with what they described first; reports each change once, a few at most."""
 
     def __init__(self, spec: RunSpec, events: Events) -> None:
         self._spec, self._events = spec, events
-        self._told: dict[ClientId, str] = {}
+        self._told: dict[ClientId, list[str]] = {}
 
     def look(self, site: ClientId, description: Description) -> None:
         """A site with other data goes on, and the operator hears of it; late joiners are not in the specification."""
         then, now = self._spec.data.get(site, ""), description.data
-        if then and now and now not in (then, self._told.get(site)):
-            self._told[site] = now
+        told = self._told.setdefault(site, [])
+        if then and now and now not in (then, *told) and len(told) < MOST_TOLD:
+            told.append(now)
             log.warning(f"a site {OTHER_DATA}", site=site)
             self._events.add(f"{site} {OTHER_DATA}", "warning")

@@ -60,11 +60,12 @@ class Downloads:
     def _make(self, key: tuple[str, ...], state: State, client: ClientId, task: Task) -> None:
         if key not in self._made:
             parcel = self._parcel(state, client, task)
-            self._made[key] = asyncio.create_task(self._in_turn(parcel, task, "/".join(key)))
+            own = client if key[0] == "send" and self._books.method.per_client else ""
+            self._made[key] = asyncio.create_task(self._in_turn(parcel, task, "/".join(key), own))
 
-    async def _in_turn(self, parcel: Callable[[], State], task: Task, who: str) -> Posted:
+    async def _in_turn(self, parcel: Callable[[], State], task: Task, who: str, own: ClientId) -> Posted:
         async with self._turns:
-            return await asyncio.to_thread(self._put, parcel, task, who)
+            return await asyncio.to_thread(self._put, parcel, task, who, own)
 
     def _parcel(self, state: State, client: ClientId, task: Task) -> Callable[[], State]:
         # Mixing for one site can be heavy (FedCAC reads kept updates): it happens in the worker thread.
@@ -72,11 +73,11 @@ class Downloads:
             return lambda: self._books.half.welcome(state)
         return lambda: self._books.half.send(state, client, task)
 
-    def _put(self, parcel: Callable[[], State], task: Task, who: str) -> Posted:
+    def _put(self, parcel: Callable[[], State], task: Task, who: str, own: ClientId) -> Posted:
         spec = self._books.spec
         manifest = spec.manifest(task.kind, task.phase, "down")
         header = header_down(spec, task, state=self._digest)
-        return self._books.shelf.put(parcel(), header, manifest, who=who)
+        return self._books.shelf.put(parcel(), header, manifest, who=who, site=own)
 
 
 class Ahead:

@@ -31,6 +31,7 @@ from pfl_common.spec.messages import (
     shorten,
 )
 from pfl_common.spec.run import ClientId, Description, Kind, Task
+from pfl_server.decisions.lease import Lease, Pace
 from pfl_server.decisions.model_choice import fits
 from pfl_server.decisions.task_events import (
     Excused,
@@ -43,7 +44,7 @@ from pfl_server.sites import remembered_rounds
 from pfl_server.sites.assignment import Prepare, SiteLost, assign
 from pfl_server.sites.changes import DataWatch
 from pfl_server.sites.full_disk import tells_full_disk
-from pfl_server.sites.membership import Membership
+from pfl_server.sites.membership import Member, Membership
 from pfl_server.sites.notices import Notices
 from pfl_server.sites.open_tasks import OpenTasks
 from pfl_server.sites.service import Incoming
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pfl.fleet")
 
 LONGEST_WORDS = 200
+TRANSFER_LEASES = 20
+"""So many leases a download or an upload may take, however fast the site's last one was; never more than a round."""
 
 
 class Fleet:
@@ -78,6 +81,8 @@ class Fleet:
             books.journal, self.now, lease_seconds=books.spec.lease_seconds, resumed=resumed
         )
         self._over: Over | None = None
+        self._released: Over | None = None
+        """What sites are told that have finished while others have not."""
         self.tasks = OpenTasks(books.spec.id, self._members, self._record.meter, self.now)
         self._intake, self._visits = Intake(books, self.tasks), Visits(books)
         self.status_line: Callable[[], RunStatus] | None = None
@@ -103,8 +108,7 @@ class Fleet:
             raise SiteLost("removed")
         if task.kind is Kind.TRAIN and (held := await _find_held(self._books, client, task)):
             return held
-        renewed = self.now() if client in self.present() else member.seen
-        assigned = member.assigned = assign(client, task, prepare, renewed=renewed)
+        assigned = member.assigned = assign(client, task, prepare, lease=self._lease(client, task))
         member.news.set()
         try:
             return await assigned.answer
@@ -112,6 +116,38 @@ class Fleet:
             assigned.letter = None
             if member.assigned is assigned:
                 member.assigned = None
+
+    def _lease(self, client: ClientId, task: Task) -> Lease:
+        """The lease of a new task, measured by how the site did the one before."""
+        past = self._members[client].pace if task.kind is Kind.TRAIN else None
+        renewed = self.now() if client in self.present() else self._members[client].seen
+        return Lease(renewed, past=past, transfer_seconds=self._transfer_seconds(past))
+
+    def _transfer_seconds(self, past: Pace | None) -> float:
+        seconds = TRANSFER_LEASES * self.spec.lease_seconds
+        usual = (
+            self.spec.round_seconds if past is None else max(seconds, TRANSFER_LEASES * past.upload_seconds)
+        )
+        return min(usual, self.spec.round_seconds)
+
+    def is_opening(self, client: ClientId) -> bool:
+        """Whether a site still reads its data before its task, within the time it has for that."""
+        member = self._members[client]
+        if member.assigned is None or member.assigned.state.asked:
+            return False
+        return member.is_opening(self.now(), self.spec.lease_seconds)
+
+    def trouble(self, client: ClientId) -> str:
+        """Why a site declined its last task, in its own words."""
+        return self._members[client].trouble
+
+    def release(self, over: Over) -> None:
+        """Sites that have the last model need not wait for the others: they are told that the run is over."""
+        if self._released is None:
+            self._released = over
+            for member in self._members:
+                if member.finished:
+                    member.news.set()
 
     def give_up(self, client: ClientId, reason: str) -> None:
         """Wait no longer for a site. An update whose receipt is out stays counted: a task settles once."""
@@ -142,18 +178,19 @@ class Fleet:
             self.notices.check_not_ended(site)
             fits(description, self.spec.model, site)
             late = site not in self.spec.roster
-            await self._books.journal.register.soon(site, description.to_json(), late=late)
-            self._welcome(site, description)
+            if not self._members.knows(site, text := description.to_json()):
+                await self._books.journal.register.soon(site, text, late=late)
+            self._welcome(site, description, text)
             self._data.look(site, description)
             envelopes, init = self._books.envelopes, self._books.init
             own = envelopes.address(init, site)
             return Joined(self.spec.to_json(), init.blob, own, envelopes.card, self.warnings)
 
-    def _welcome(self, site: ClientId, description: Description) -> None:
+    def _welcome(self, site: ClientId, description: Description, text: str) -> None:
         known = self._members.find(site)
         if known is None or known.has_left:
-            self._record.events.add(f"{site} joined" if known is None else f"{site} came back")
-        self._members.welcome(site, description.warnings)
+            self._record.events.came(site, "joined" if known is None else "came back")
+        self._members.welcome(site, description.warnings, text=text)
 
     @tells_full_disk
     async def next_task(
@@ -163,7 +200,7 @@ class Fleet:
         member = self.tasks.member(site)
         with self._members.on_the_line(member):
             try:
-                if member.assigned is None and self._over is None:
+                if member.assigned is None and self._over is None and not self._may_go(member):
                     member.news.clear()
                     await asyncio.wait_for(member.news.wait(), wait)
             except TimeoutError:
@@ -190,9 +227,13 @@ class Fleet:
                 ended = {assigned.answer} if assigned and wanted else {asyncio.sleep(seconds)}
                 await asyncio.wait(map(asyncio.ensure_future, ended), timeout=seconds)
 
+    def _may_go(self, member: Member) -> bool:
+        """Whether a site has the last model and the others are not waited for."""
+        return self._released is not None and member.finished
+
     def _over_for(self, site: ClientId) -> Over | None:
         """The end, with how often this site was in it."""
-        over = self._over
+        over = self._over or (self._released if self._may_go(self._members[site]) else None)
         return replace(over, counted=self.took_part[site]) if over and self.took_part else over
 
     @tells_full_disk
@@ -200,9 +241,9 @@ class Fleet:
         """Give a site that takes part in no round the newest shared state; nobody waits for it."""
         return await self._visits.receive(site)
 
-    def blob(self, digest: str) -> Path:
-        """The file with these bytes."""
-        return self._visits.find(digest) or self._books.shelf.path(digest)
+    def blob(self, site: ClientId, digest: str) -> Path:
+        """The file with these bytes; what was made for another site is not there."""
+        return self._visits.find(digest) or self._books.shelf.path_for(site, digest)
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""
@@ -224,7 +265,7 @@ class Fleet:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
         assigned = self.tasks.awaited(site, key)
         try:
-            evaluation.check(report)
+            evaluation.check(report, most_samples=self._members[site].most_samples)
         except ValueError as error:
             # It stays wrong: a site whose task were not over would hand in the same again and again.
             code = "scores" if evaluation.is_finite(report) else "not_finite"
@@ -239,16 +280,26 @@ class Fleet:
         if reason != "dropped" and reason not in DECLINES:
             raise self.tasks.refuse("reason", f"{reason!r} is no reason a site can give")
         assigned = self.tasks.awaited(site, key)
+        if reason == "dropped" and not assigned.task.drop:
+            self.tasks.tell(assigned, Lost("refused:reason"))
+            raise self.tasks.refuse("reason", f"{site} was not drawn to drop out of {key}")
         self._members[site].trouble = ""
         if reason != "dropped":
             (said,) = shorten([words[:LONGEST_WORDS]])
             self._members[site].trouble = f"declined {key}, {reason}: {said}"
-            log.warning("a site declined", site=site, task=key, reason=reason, words=said)
-            self._record.events.add(f"{site} declined {key} ({reason}): {said}", "warning")
+            self._tell_declined(site, key, reason, said)
         if assigned.task.kind is Kind.FINISH and reason == "disk_full":
             # Nobody is given up at the end: the site asks for the same again when it has room.
             return
         self.tasks.tell(assigned, Lost(reason))
+
+    def _tell_declined(self, site: ClientId, key: str, reason: str, said: str) -> None:
+        """Tell of a decline; of one that is repeated, as at the end for want of room, once."""
+        member, told = self._members[site], (key, reason)
+        if member.declined != told:
+            member.declined = told
+            log.warning("a site declined", site=site, task=key, reason=reason, words=said)
+            self._record.events.add(f"{site} declined {key} ({reason}): {said}", "warning")
 
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""
@@ -256,8 +307,9 @@ class Fleet:
         self._members.hear(member)
         assigned = member.assigned
         if key == OPENING and assigned is not None and not assigned.state.asked:
-            # A site that reads a large folder has not come for its task yet; that is no silence.
-            self.tasks.tell(assigned, Excused(self.now()))
+            # A site that reads a large folder has not come for its task yet; that is no silence, for a while.
+            if member.open_for(self.now(), self.spec.lease_seconds):
+                self.tasks.tell(assigned, Excused(self.now()))
             return True
         if assigned is None or assigned.task.key != key:
             return False
@@ -273,8 +325,7 @@ class Fleet:
         """A site goes: what it was asked is lost at once, nobody waits for a lease to end."""
         self.notices.left(site)
         member = self.tasks.member(site)
-        self._members.leave(member)
-        self._record.events.left(site)
+        self._members.leave(member, noted=self._record.events.came(site, "left"))
         if member.assigned:
             self.tasks.tell(member.assigned, Lost("left"))
 

@@ -31,6 +31,7 @@ from pfl_common.spec.messages import (
 )
 from pfl_common.spec.rules import RoundRules
 from pfl_common.spec.run import ClientId, Description, Model
+from pfl_common.spec.sample_form import Form
 from pfl_server.decisions.model_choice import fits
 from pfl_server.decisions.site_check import Verdict, check_site, judge
 from pfl_server.sites.notices import UNFIT, Notices
@@ -54,6 +55,8 @@ class Rules:
     """The operator's own list; empty: the sites' names make it."""
     vocabulary: tuple[str, ...] = ()
     """The same for the words of texts."""
+    form: Form = field(default_factory=Form)
+    """What the operator says that samples are."""
     fewest_sites: int = 1
     """How many have to tell a word or a category."""
     sums: bool = False
@@ -198,7 +201,7 @@ class Reception:
         """Refuse a site that cannot take part, by what the operator listed or by the run that is to go on."""
         rules = self._rules
         if rules.model is None:
-            check_site(site, description, classes=rules.classes, words=rules.vocabulary)
+            check_site(site, description, classes=rules.classes, words=rules.vocabulary, form=rules.form)
             return
         try:
             fits(description, rules.model, site)
@@ -236,7 +239,7 @@ class Reception:
             raise _not_begun()
         return await self._next.next_task(site, marks, wait=wait, before=before)
 
-    def blob(self, digest: str) -> Path:
+    def blob(self, site: ClientId, digest: str) -> Path:
         """Nothing lies here."""
         raise _not_begun()
 
@@ -276,7 +279,7 @@ class Reception:
     async def leave(self, site: ClientId) -> None:
         """A site goes before the run."""
         if self._gathered.pop(site, None) is not None:
-            self._notices.events.left(site)
+            self._notices.events.came(site, "left")
             self._arrival.set()
         self._notices.left(site)
 
@@ -312,7 +315,7 @@ class Reception:
         """
         guest = self._gathered.get(site)
         if guest is None:
-            self._notices.events.add(f"{site} joined")
+            self._notices.events.came(site, "joined")
             guest = self._gathered[site] = Guest(description, monotonic())
             self._notices.gathered(site)
         if guest.description != description:

@@ -12,8 +12,10 @@ from typing import cast
 
 import structlog
 
+from pfl_common.spec.data_description import MOST_SAMPLES
 from pfl_common.spec.messages import NOT_SINCE, Mark, SitePhase, SiteStatus, shorten
-from pfl_common.spec.run import ClientId
+from pfl_common.spec.run import ClientId, Kind
+from pfl_server.decisions.lease import Pace
 from pfl_server.decisions.task_events import Answer, GivenUp
 from pfl_server.sites.assignment import Assigned
 from pfl_server.store.journal import Journal
@@ -22,6 +24,10 @@ log = structlog.get_logger("pfl.fleet")
 
 FORGOTTEN_SECONDS = 7 * 24 * 3600.0
 """Nobody need see to the certificate of a site that was silent for so long."""
+OPENING_LEASES = 20
+"""So many leases in all a site may read its data while a task waits for it, however often it is started again."""
+TEST_PARTS = 1000
+"""A site measures at most so many times the samples it declared to train on, and a million in any case."""
 
 
 @dataclass
@@ -39,6 +45,8 @@ class Member:
     """The line of its last call was closed under it: it is away, although its lease goes on."""
     left_at: float = float("-inf")
     """When it said goodbye; with that it is not heard any more, whatever time that was."""
+    goodbye: bool = False
+    """Its goodbye is in the journal."""
     waiting: int = 0
     assigned: Assigned | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,6 +60,18 @@ class Member:
     """The operator took it out: it is no candidate, and nobody waits for it."""
     trouble: str = ""
     """Why it declined its last task; nothing once it has answered one again."""
+    declined: tuple[str, str] = ("", "")
+    """The last task that it declined, and why."""
+    text: str = ""
+    """Its description of its data, as it lies in the journal."""
+    pace: Pace | None = None
+    """How fast it was with its last task that ended in an update."""
+    finished: bool = False
+    """It has the run's last model."""
+    opened_seconds: float = 0.0
+    """How long in all it has read its data while a task waited for it."""
+    opened_at: float | None = None
+    """When it said so last."""
 
     def hear(self, now: float) -> None:
         """It was heard."""
@@ -66,8 +86,28 @@ class Member:
             self.assigned = None
         if isinstance(end, Answer):
             self.trouble = ""
+            self.finished = assigned.task.kind is Kind.FINISH
             if assigned.state.uploads:
+                self.pace = assigned.state.pace or self.pace
                 self.given = (Mark(assigned.task.round, assigned.task.attempt), *self.given[:1])
+
+    def open_for(self, now: float, lease_seconds: float) -> bool:
+        """It says that it reads its data; whether it has time left for that."""
+        since = 0.0 if self.opened_at is None else min(now - self.opened_at, lease_seconds)
+        self.opened_seconds, self.opened_at = self.opened_seconds + since, now
+        return self.is_opening(now, lease_seconds)
+
+    def is_opening(self, now: float, lease_seconds: float) -> bool:
+        """Whether it has said so within a lease, and has time left for it."""
+        if self.opened_at is None or now - self.opened_at > lease_seconds:
+            return False
+        return self.opened_seconds <= OPENING_LEASES * lease_seconds
+
+    @property
+    def most_samples(self) -> float:
+        """Samples that it may have measured at most. Test parts are larger than training parts, but not by so much."""
+        declared = json.loads(self.text)["samples"] if self.text else None
+        return MOST_SAMPLES if declared is None else TEST_PARTS * max(declared, TEST_PARTS)
 
     def hang_up(self, call: int) -> None:
         """A line was closed under a call of the site; if it has called since, it is on another one."""
@@ -126,7 +166,11 @@ class Membership:
         self._started = clock()
         self._members = {
             site: Member(
-                site, self._started, heard=not resumed, warnings=shorten(json.loads(description)["warnings"])
+                site,
+                self._started,
+                heard=not resumed,
+                warnings=shorten(json.loads(description)["warnings"]),
+                text=description,
             )
             for site, description in journal.sites().items()
         }
@@ -134,6 +178,7 @@ class Membership:
             # But not these: they left on purpose, and nobody waits for them.
             member = self._members[site]
             member.seen, member.left_at = float("-inf"), self._started - max(0.0, time() - at)
+            member.goodbye = True
         for site, at in journal.removals().items():
             if (taken_out := self._members.get(site)) is not None:
                 taken_out.seen, taken_out.left_at = float("-inf"), self._started - max(0.0, time() - at)
@@ -190,24 +235,34 @@ class Membership:
         """Who is said to be here. After a restart others are waited for too: they have a lease's time to be heard."""
         return {site for site in self.present() if self._members[site].on_the_line}
 
-    def welcome(self, site: ClientId, warnings: tuple[str, ...]) -> None:
+    def knows(self, site: ClientId, text: str) -> bool:
+        """Whether a site is in the journal with just this description of its data."""
+        member = self._members.get(site)
+        return member is not None and member.text == text and not (member.goodbye or member.removed)
+
+    def welcome(self, site: ClientId, warnings: tuple[str, ...], *, text: str = "") -> None:
         """A site has joined, for the first time or again."""
         member = self._members.setdefault(site, Member(site, self._clock()))
         member.hear(self._clock())
-        member.removed, member.warnings = False, shorten(warnings)
+        member.removed, member.goodbye = False, False
+        member.warnings, member.text = shorten(warnings), text or member.text
 
     def hear(self, member: Member) -> None:
         """Note that a site was heard; a last word of one that was taken out brings it back no more."""
         if member.removed:
             return
-        if member.has_left:
+        if member.goodbye:
+            member.goodbye = False
             # It was started again before its goodbye came: that must not outlive a restart.
             self._journal.stay.soon(member.site).add_done_callback(_look_at_goodbye)
         member.hear(self._clock())
 
-    def leave(self, member: Member) -> None:
-        """A site has said goodbye."""
+    def leave(self, member: Member, *, noted: bool = True) -> None:
+        """A site has said goodbye; that of one which comes and goes all the time is not written down."""
         member.seen, member.left_at = float("-inf"), self._clock()
+        if not noted:
+            return
+        member.goodbye = True
         # Not waited for: a site that ends has no time, and a lost goodbye looks like a silent site.
         self._journal.leave.soon(member.site, time()).add_done_callback(_look_at_goodbye)
 

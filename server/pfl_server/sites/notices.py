@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -23,6 +24,8 @@ log = structlog.get_logger("pfl.reception")
 
 MOST_REFUSED = 50
 """Sites that were not taken are told apart up to here; invitations bound how many there can be."""
+MOST_NOTED = 10
+"""So often one site's warnings are logged: one that says others at each joining would fill the disk."""
 UNFIT = ("classes", "shape")
 """Refusals of a site's data: a person at the site has to act."""
 
@@ -34,6 +37,7 @@ class Notices:
         self.room, self.events = room or Room(Path()), events or Events()
         self._refused: dict[ClientId, str] = {}
         self._noted: dict[ClientId, tuple[str, ...]] = {}
+        self._times_noted: Counter[ClientId] = Counter()
         self.ended = ""
         """`failed` or `stopped` if the run came to its end outside its rounds, else nothing."""
         self._why = ""
@@ -60,7 +64,8 @@ class Notices:
     def _note_warnings(self, site: ClientId, description: Description) -> None:
         """Pass a site's warnings about its own data on to the operator."""
         warnings = shorten(description.warnings)
-        if self._noted.get(site, ()) != warnings:
+        if self._noted.get(site, ()) != warnings and self._times_noted[site] < MOST_NOTED:
+            self._times_noted[site] += 1
             for words in warnings:
                 log.warning("a site's data", site=site, warning=words)
         self._noted[site] = warnings

@@ -41,6 +41,10 @@ class Incoming:
         """How far it is."""
         return self.offset + self.came
 
+    def close(self) -> None:
+        """Nobody wants it any more: a stream that begins now finds no folder to make its file in."""
+        self.path = self.path.parent / "over" / self.path.name
+
 
 class Desk(Protocol):
     """The coordinator's answers to sites. Each call raises `errors.Refused`, with a code from a fixed list, for a
@@ -58,8 +62,8 @@ class Desk(Protocol):
     ) -> Assignment | Over | None:
         """Up to `wait` seconds for work for this site."""
 
-    def blob(self, digest: str) -> Path:
-        """The file with these bytes; any member may fetch it, since its digest cannot be guessed."""
+    def blob(self, site: ClientId, digest: str) -> Path:
+        """The file with these bytes, if they are for all sites or for this one."""
 
     def fetched(self, site: ClientId, digest: str) -> None:
         """A site has been sent the last of these bytes."""

@@ -44,6 +44,10 @@ SPARE_BYTES = 256 << 20
 """Disk that uploads never fill, beside room for one more model: journal and checkpoints are written there too."""
 
 
+MOST_OTHERS = 6
+"""So often a task's counters may begin anew before a site that offers still other bytes is lost."""
+
+
 class Intake:
     """The folder of partial uploads, and their way from offer to receipt."""
 
@@ -81,8 +85,9 @@ class Intake:
         path = self._inbox / f"{offer.key}-{site}-{offer.blob.digest[:16]}.part"
         under_way = assigned.state.upload
         if under_way is not None and under_way.path != path:
-            self._tasks.tell(assigned, Discarded())
-        offset = await asyncio.to_thread(letter.genuine, path) if path.exists() else 0
+            self._discard(assigned)
+        offset = await asyncio.to_thread(_verify_more, letter, path, assigned.genuine)
+        assigned.genuine = path, offset
         lacking = await self._make_room(assigned, path, expected)
         now, late = self._tasks.now(), "room was made for its update"
         self._tell(assigned, Offered(offer, path, offset, expected, lacking, now), late=late)
@@ -121,6 +126,15 @@ class Intake:
         # No await from the answer to here: who is answered reads the update next.
         if letter is not None and Answer(spooled) in effects:
             self._books.spool.hold(spooled, offer, letter)
+
+    def _discard(self, assigned: Assigned) -> None:
+        """A site whose outbox is torn trains again and offers other bytes; one that does so again and again is lost."""
+        self._tasks.tell(assigned, Discarded())
+        if assigned.state.lease.fresh_starts > MOST_OTHERS:
+            self._tasks.tell(assigned, Lost("refused:different"))
+            raise self._tasks.refuse(
+                "different", f"{assigned.client} has offered {assigned.task.key} with other bytes too often"
+            )
 
     def _tell(self, assigned: Assigned, event: Event, *, late: str) -> list[Effect]:
         """Go on with an upload, unless its task was settled meanwhile."""
@@ -205,6 +219,14 @@ class Intake:
 def _key(header: Header) -> str:
     """The key of the task a header belongs to."""
     return Task(header.kind, header.round, header.round, header.attempt).key
+
+
+def _verify_more(letter: Letter, path: Path, before: tuple[Path, int] | None) -> int:
+    """How far a partial file is genuine. What was verified is not opened again: no stream writes below it."""
+    if not path.exists():
+        return 0
+    same, known = before or (None, 0)
+    return letter.genuine(path, known if same == path and _size_of(path) >= known else 0)
 
 
 def _size_of(path: Path) -> int:

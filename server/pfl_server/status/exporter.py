@@ -70,7 +70,7 @@ NUMBERS = (
         "counter",
         "Updates that did not come, by reason and by how far the site was.",
         ("reason", "stage"),
-        "reason: lease, deadline, left, removed, dropped, refused or what the site said; "
+        "reason: lease, deadline, straggler, aside, left, removed, dropped, refused or what the site said; "
         "stage: called, working, uploading, drawn (to drop out)",
     ),
     Number(

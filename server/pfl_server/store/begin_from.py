@@ -42,6 +42,7 @@ MODEL_SETTINGS = (
     "freeze",
     "fewest_sites",
     "classes",
+    "shape",
     "vocabulary",
     "length",
 )

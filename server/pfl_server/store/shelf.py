@@ -15,7 +15,7 @@ from pathlib import Path
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.messages import Blob
-from pfl_common.spec.run import Header
+from pfl_common.spec.run import ClientId, Header
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes, Posted
@@ -30,14 +30,21 @@ class Shelf:
     def __init__(self, folder: Path, envelopes: Envelopes) -> None:
         self.folder, self.envelopes = folder, envelopes
         self._placing = threading.Lock()
+        self._addressed: dict[str, frozenset[ClientId]] = {}
+        """For whom each parcel is, "" for all; in one process equal bytes have one name, whoever they are for."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Parcels get their place only with their note: what has none yet may not be taken for what has none any more.
         self._drafts = folder / "drafts"
         shutil.rmtree(self._drafts, ignore_errors=True)
         self._drafts.mkdir(mode=0o700)
+        for note in folder.glob("*.json"):
+            if (said := _read(note)) is not None:
+                self._address(said.blob.digest, _site_of(note))
 
-    def put(self, state: State, header: Header, manifest: Manifest, *, who: str = "*") -> Posted:
-        """Close a parcel into a file, or find the one that was closed before a restart."""
+    def put(
+        self, state: State, header: Header, manifest: Manifest, *, who: str = "*", site: ClientId = ""
+    ) -> Posted:
+        """Close a parcel into a file, or find the one closed before a restart; with a `site`, for it alone."""
         groups = tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
         header = replace(header, groups=groups)
         note = self.folder / f"{_name(header, who)}.json"
@@ -48,10 +55,11 @@ class Shelf:
         with tempfile.TemporaryDirectory(dir=self._drafts) as own:
             posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), Path(own))
             draft = Path(own, "note")
-            draft.write_text(json.dumps(_plain(posted), sort_keys=True))
+            draft.write_text(json.dumps(_plain(posted) | ({"site": site} if site else {}), sort_keys=True))
             with self._placing:
                 os.replace(draft, note)
                 os.replace(Path(own, posted.blob.digest), self.folder / posted.blob.digest)
+                self._address(posted.blob.digest, site)
         return posted
 
     def path(self, digest: str) -> Path:
@@ -60,6 +68,12 @@ class Shelf:
         if len(digest) != 64 or not digest.isalnum() or not path.exists():
             raise Refused("unknown_blob", "there are no such bytes here (any more): ask for the task again")
         return path
+
+    def path_for(self, site: ClientId, digest: str) -> Path:
+        """The file with these bytes, if they are not other sites' alone."""
+        if not self._addressed.get(digest, {""}) & {site, ""}:
+            raise Refused("unknown_blob", f"{site} asks for bytes that were made for another site")
+        return self.path(digest)
 
     def keep_only(self, number: int, attempt: int) -> None:
         """Remove all parcels but the first model and those of one attempt, and whatever has no note."""
@@ -73,12 +87,23 @@ class Shelf:
             for path in self.folder.iterdir():
                 if path.name not in kept:
                     path.unlink()
+                    self._addressed.pop(path.name, None)
+
+    def _address(self, digest: str, site: ClientId) -> None:
+        self._addressed[digest] = self._addressed.get(digest, frozenset()) | {site}
 
     def _again(self, note: Path, header: Header) -> Posted | None:
         posted = _read(note)
         if posted is None or posted.header != header or not (self.folder / posted.blob.digest).exists():
             return None
         return self.envelopes.reopen(posted, self.folder / posted.blob.digest)
+
+
+def _site_of(note: Path) -> str:
+    """The one site that a parcel is for; empty if it is for all, and in notes of earlier releases."""
+    with suppress(OSError, ValueError):
+        return str(json.loads(note.read_text()).get("site", ""))
+    return ""
 
 
 def _place_of(posted: Posted) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import cast
 
 from pfl_common.spec.messages import Event, Level
 from pfl_common.spec.run import ClientId
+from pfl_server.telemetry.comings import Coming, Comings
 from pfl_server.telemetry.counters import Meter
 from pfl_server.telemetry.course import Course
 from pfl_server.telemetry.rejections import Refusals, readable
@@ -26,6 +27,7 @@ class Events:
         self._clock = clock
         self._newest: deque[tuple[Event, int]] = deque(maxlen=MOST)
         self.refusals = Refusals(clock)
+        self._comings = Comings(clock)
 
     def add(self, words: str, level: Level = "info", *, at: float | None = None) -> None:
         """Something has happened, now or at another time. Peers' words may be among it: made one readable line."""
@@ -41,7 +43,8 @@ class Events:
             event if times == 1 else Event(event.at, event.level, f"{event.words} ({times} times)")
             for event, times in self._newest
         )
-        return tuple(sorted((*found, *self.refusals.newest()), key=lambda event: -event.at))
+        apart = (*self.refusals.newest(), *self._comings.newest())
+        return tuple(sorted((*found, *apart), key=lambda event: -event.at))
 
     def recall(
         self,
@@ -70,6 +73,15 @@ class Events:
     def left(self, site: ClientId, *, at: float | None = None) -> None:
         """A site said goodbye."""
         self.add(f"{site} left", at=at)
+
+    def came(self, site: ClientId, how: Coming) -> bool:
+        """A site joined, came back or left. One that does so again and again has one event, not a list of them; tells
+        whether this one is listed.
+        """
+        listed = self._comings.take(site, how)
+        if listed:
+            self.add(f"{site} {how}")
+        return listed
 
     def closed(
         self, number: int, *, counted: int, losses: Mapping[ClientId, str], at: float | None = None

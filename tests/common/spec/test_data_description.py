@@ -136,6 +136,11 @@ def rows(column: SeenColumn) -> Description:
         (replace(PICTURES, values="numbers"), "images of numbers"),
         (replace(PICTURES, data="g" * 64), "a fingerprint of another form"),
         (replace(PICTURES, data="a" * 65), "a fingerprint of another form"),
+        (replace(NUMBERS, shape=(1 << 20, 1 << 20), moments=None), "1099511627776 numbers in a sample"),
+        (
+            replace(NUMBERS, classes=tuple(map(str, range(300_000)))),
+            "300000 classes; expected: at most 20000",
+        ),
         (replace(PICTURES, shape=(3, 0, 48)), "a sample of shape"),
         (replace(PICTURES, shape=(1,) * 9), "9 dimensions"),
         (replace(PICTURES, classes=("cat", "cat")), "a class that is named twice"),

@@ -45,6 +45,12 @@ def test_the_size_is_counted_over_all_sites_and_capped(
     assert (3, *size) == agree({f"s{n}": one for n, one in enumerate(sites)}, Wish()).shape
 
 
+def test_a_site_that_claims_endless_pictures() -> None:
+    """How many it has is its own word: it does not make everybody's pictures a dot."""
+    honest = {f"s{n}": sized((40, 48, 500)) for n in range(120)}
+    assert (3, 40, 48) == agree(honest | {"h": sized((1, 1, 1 << 40))}, Wish()).shape
+
+
 def test_a_named_size_is_taken_as_it_is() -> None:
     """Also above the cap."""
     assert (3, 512, 512) == agree({"a": sized((3000, 4000, 6))}, Wish(image_size=512)).shape

@@ -14,7 +14,8 @@ import pytest
 from pfl_common.errors import DataError, Refused, SettingError
 from pfl_common.spec.messages import Gathering, Joined
 from pfl_common.spec.run import Description
-from pfl_server.decisions.site_check import Verdict, check_classes, judge
+from pfl_common.spec.sample_form import read_form
+from pfl_server.decisions.site_check import Verdict, check_classes, check_site, judge
 from pfl_server.settings import ServerSettings
 from pfl_server.sites import gathering as reception
 from pfl_server.sites.fleet import Fleet
@@ -64,6 +65,39 @@ def test_who_begins(sites: Mapping[str, Description], fitting: str, odd: str, hi
     assert (tuple(fitting), tuple(odd)) == (verdict.fitting, tuple(verdict.odd))
     assert hindered in verdict.hindrance
     assert bool(hindered) is bool(verdict.hindrance)
+
+
+def test_two_that_disagree_are_told_what_to_pin() -> None:
+    """Nobody but people knows who is wrong: the operator reads what to say for the one and for the other."""
+    words = judge({"a": TABLE, "b": PICTURE}, wanted=2).hindrance
+    assert "--shape array:2 (as a) or --shape image (as b)" in words
+    check_site("a", TABLE, classes=(), words=(), form=read_form("array:2"))
+    with pytest.raises(Refused, match="b has samples of the form image; expected: array:2"):
+        check_site("b", PICTURE, classes=(), words=(), form=read_form("array:2"))
+
+
+def test_a_site_with_very_many_classes_is_sent_away_alone() -> None:
+    """Each class costs everybody's network a row; where the operator has named them it is refused by that list."""
+    many = replace(TABLE, classes=tuple(map(str, range(20_000))))
+    verdict = judge({"a": TABLE, "b": TABLE, "h": many}, wanted=2)
+    assert (("a", "b"), {"h"}, "") == (verdict.fitting, verdict.odd.keys(), verdict.hindrance)
+    assert "h names 20000 classes; expected: about 2" in verdict.odd["h"]
+    thousand = replace(TABLE, classes=tuple(map(str, range(1000))))
+    assert {} == judge({"a": TABLE, "b": TABLE, "c": thousand}, wanted=2).odd
+
+
+def test_a_site_with_words_without_number_is_sent_away_alone() -> None:
+    """The lists of all together are too long because of one: the others begin without it."""
+    text = Description(
+        (9,), ("bad", "good"), 9, "tokens", values="numbers", numbering="words", words=("fever",)
+    )
+    loud = replace(text, words=tuple(f"{n:08}" for n in range(99_999)))
+    verdict = judge({"a": text, "b": replace(text, words=("fever", "pain")), "h": loud}, wanted=2)
+    assert (("a", "b"), {"h"}, "") == (verdict.fitting, verdict.odd.keys(), verdict.hindrance)
+    assert (
+        "no word is told by 3 sites"
+        in judge({"a": text, "b": text, "h": loud}, wanted=2, fewest_sites=3).hindrance
+    )
 
 
 def test_a_list_that_was_fixed() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pfl_common.spec.messages import Blob, Offer
 from pfl_common.spec.run import Header, Kind
+from pfl_server.decisions.lease import Lease
 from pfl_server.decisions.task_events import (
     Answer,
     Asked,
@@ -44,7 +45,7 @@ from pfl_server.decisions.task_events import (
     Withdrawn,
     WriteReceipt,
 )
-from pfl_server.decisions.task_state import FOLLOWING, STEPS, Lease, TaskState, WrongStep
+from pfl_server.decisions.task_state import FOLLOWING, STEPS, TaskState, WrongStep
 
 SIZE = 100
 HEADER = Header("run-1", 1, 1, Kind.TRAIN, "train", "down", "coordinator", "manifest", "state")
@@ -85,7 +86,7 @@ def check(state: TaskState) -> None:
     if step in ("verifying", "promised", "settled"):
         assert 0 == state.reserved
     assert state.can_be_lost == (step not in ("promised", "settled"))
-    if step in ("verifying", "promised") or state.making:
+    if step in ("verifying", "promised") or (state.making and not state.made):
         assert not state.is_silent(1e9, lease_seconds=1), "the coordinator's time is charged to no site"
 
 
@@ -390,6 +391,8 @@ def test_only_progress_renews_a_lease() -> None:
         (Prepared(HEADER, "d0", 5), 5),
         (Progressed(0, 6), 5),
         (Excused(7), 7),
+        (Asked(8), 7),
+        (Prepared(HEADER, "d0", 8), 7),
         (offered(offset=10, now=8), 7),
         (Grown(10, 9), 9),
         (Grown(10, 10), 9),

@@ -14,6 +14,7 @@ import pytest
 
 from pfl_common import sealing
 from pfl_common.sealing import FRAME, TAG
+from pfl_common.sealing.frame_cipher import Opener
 from pfl_common.spec.messages import Blob, Offer
 from pfl_server.sites.assignment import SiteLost
 from tests.common.sealing.members import PATTERN, Members, find_bytes, offer_of, vouch
@@ -130,7 +131,7 @@ async def test_a_download_sent_back_up(scene: SealedScene) -> None:
     keys = scene.members.keyring("a").envelope_keys()
     down = sealing.bind(assignment.header.to_json().encode())
     key = sealing.unwrap(assignment.seal.wrap, keys, name="a", header_hash=down.hash)
-    raw = scene.fleet.blob(assignment.blob.digest).read_bytes()
+    raw = scene.fleet.blob("a", assignment.blob.digest).read_bytes()
     honest, _ = scene.offer()
     tags = [raw[at : at + SEALED_FRAME][-TAG:] for at in range(0, len(raw), SEALED_FRAME)]
     blob = Blob(hashlib.sha256(b"".join(tags)).hexdigest(), honest.blob.size)
@@ -256,14 +257,38 @@ async def test_an_upload_goes_on_after_its_last_genuine_frame(
     incoming = await scene.fleet.offer("a", offer)
     for content, offset in [
         (raw[:100], 0),
+        (flipped(0.0)(raw), 0),
         (raw[:SEALED_FRAME], SEALED_FRAME),
         (raw[:SEALED_FRAME] + flipped(0.5)(raw[SEALED_FRAME:]), SEALED_FRAME),
-        (flipped(0.0)(raw), 0),
         (raw, len(raw)),
     ]:
         incoming.path.write_bytes(content)
         assert offset == (await scene.fleet.offer("a", offer)).offset
     await scene.send("a", offer, raw)
+    assert "000001-1-a" == await asked
+
+
+async def test_an_offer_repeated_opens_nothing_twice(
+    scene: SealedScene, asked: asyncio.Task[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each frame of a partial upload is opened once, however often the site offers it again; what came since is new."""
+    opened, open_frame = [], Opener.opens
+
+    def count(opener: Opener, frame: memoryview, *words: object, **named: object) -> bool:
+        opened.append(len(frame))
+        return open_frame(opener, frame, *words, **named)
+
+    offer, raw = scene.offer()
+    incoming = await scene.fleet.offer("a", offer)
+    incoming.path.write_bytes(raw[: 2 * SEALED_FRAME])
+    monkeypatch.setattr(Opener, "opens", count)
+    offsets = [(await scene.fleet.offer("a", offer)).offset for _ in range(50)]
+    assert [2 * SEALED_FRAME] * 50 == offsets
+    assert [SEALED_FRAME] * 2 == opened
+    incoming.path.write_bytes(raw)
+    assert len(raw) == (await scene.fleet.offer("a", offer)).offset
+    assert 3 == len(opened)
+    await scene.fleet.stored("a", TASK.key)
     assert "000001-1-a" == await asked
 
 

@@ -44,7 +44,7 @@ async def test_stopping_reaches_the_run(tmp_path: Path) -> None:
     await host.desk.join("a", Description(shape=(4,), classes=("x", "y"), samples=3, kind="array"))
     host.stop()
     while not isinstance(work := await host.desk.next_task("a", (), wait=10), Over):
-        await host.desk.decline("a", work.task.key, "dropped", "")
+        await host.desk.decline("a", work.task.key, "stopping", "")
     assert "stopped" == work.status
     await running
     host.runs.close()

@@ -71,6 +71,15 @@ async def test_honest_sums_are_as_they_are(tmp_path: Path, reports: tuple[Scores
     assert {name.removeprefix("pre/").removeprefix("post/") for name in evaluations(total)} == shown
 
 
+async def test_one_site_does_not_own_the_accuracy_over_all_samples(tmp_path: Path) -> None:
+    """Who claims a million samples counts with a hundred times those of the others."""
+    books = open_run(tmp_path, build_spec())
+    total, _ = await sum_up(books, HONEST, HONEST, {"pre/test/combined": vector(0, 10**6, 1e30)})
+    books.journal.close()
+    assert [6.0, 8.0 + 400] == total["pre/test/combined"][:2]
+    assert 101.0 == total["pre/test/combined"][4]
+
+
 def test_nobody_is_awaited_after_an_abandoned_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import torch
 from pfl_common.errors import RunFailed
 from pfl_common.spec.participation import Participation
 from pfl_common.tensors.state import flat
+from pfl_server.run import round_retries
 from pfl_server.run.round_retries import ATTEMPTS
 from pfl_server.run.training import Training
 from tests.server.support.federation import ScriptedFleet, build_spec, open_run
@@ -33,8 +34,10 @@ def test_an_abandoned_attempt(tmp_path: Path) -> None:
     assert {"abandoned": 1, "committed": 2} == training.watch.outcomes
 
 
-def test_a_round_that_never_succeeds(tmp_path: Path) -> None:
+def test_a_round_that_never_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After many attempts the run is given up in words, and the sites are told; nothing hangs for ever."""
+    monkeypatch.setattr(round_retries, "TRYING_TICKS", 1)
+    monkeypatch.setattr(round_retries, "LONGEST_PAUSE_TICKS", 2)
     spec = build_spec()
     script = {("a", 1, n): "policy" for n in range(1, ATTEMPTS + 1)}
     script |= {("b", *rest): "policy" for _, *rest in list(script)}

@@ -11,6 +11,7 @@ import pytest
 from pfl_common.errors import RunFailed
 from pfl_common.files import recycler
 from pfl_common.spec.run import Kind, Task
+from pfl_server.run import round_retries
 from pfl_server.run.round_retries import ATTEMPTS
 from pfl_server.run.training import Training
 from pfl_server.sites.assignment import Prepare
@@ -57,6 +58,8 @@ def test_when_it_is_over_no_updates_are_kept_to_be_written_over(
 ) -> None:
     """No other will come: they would take their room for good."""
     monkeypatch.setattr(recycler, "WORTH", 1)
+    monkeypatch.setattr(round_retries, "TRYING_TICKS", 1)
+    monkeypatch.setattr(round_retries, "LONGEST_PAUSE_TICKS", 2)
     books = open_run(tmp_path, build_spec(rounds=6))
     lost = {(site, 6, attempt): "left" for site in "abc" for attempt in range(1, ATTEMPTS + 1)}
     fleet, kept = ScriptedFleet(books, lost if ending == "failed" else {}), []

@@ -55,7 +55,7 @@ class Depot:
         """What a site gets."""
         task = Task(Kind.TRAIN, number, 9, since=2)
         assignment = await self.downloads.assignment(self.scene.books.first, site, task)
-        return assignment, self.scene.fleet.blob(assignment.blob.digest).read_bytes()
+        return assignment, self.scene.fleet.blob(site, assignment.blob.digest).read_bytes()
 
 
 def open_down(scene: SealedScene, site: str, assignment: Assignment) -> bytes:
@@ -70,7 +70,9 @@ def open_down(scene: SealedScene, site: str, assignment: Assignment) -> bytes:
     vouched = sealing.verify_down(scene.members.coordinator, envelope)
     keys = scene.members.keyring(site).envelope_keys()
     key = sealing.unwrap(envelope.wrap, keys, name=site, header_hash=vouched.binding.hash)
-    return bytes(sealing.open_to_bytes(scene.fleet.blob(assignment.blob.digest), key=key, vouched=vouched))
+    return bytes(
+        sealing.open_to_bytes(scene.fleet.blob(site, assignment.blob.digest), key=key, vouched=vouched)
+    )
 
 
 @pytest.mark.parametrize("per_client", [False, True], ids=["broadcast", "per client"])

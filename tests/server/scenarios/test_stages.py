@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -79,7 +80,7 @@ async def test_the_phase_of_each_site(scene: Scene) -> None:
 @pytest.mark.parametrize("stage", ["called", "working", "uploading", "drawn"])
 async def test_a_loss_says_how_far_the_site_was(scene: Scene, stage: str) -> None:
     """A site that trained and was drawn to drop out is told apart from one that fell silent at work."""
-    job, fleet = scene.ask(), scene.fleet
+    job, fleet = scene.ask(task=replace(TASK, drop=stage == "drawn")), scene.fleet
     await asyncio.sleep(0)
     if stage != "called":
         await scene.take()

@@ -326,5 +326,5 @@ async def test_two_kinds_of_parcels_of_one_state_at_once(scene: Scene) -> None:
     await asyncio.sleep(0)
     both = await asyncio.gather(scene.take("a"), scene.take("b", (Mark(1, 1),)))
     assert [0, 1] == [assignment.task.since for assignment in both]
-    sizes = {scene.fleet.blob(assignment.blob.digest).stat().st_size for assignment in both}
+    sizes = {scene.fleet.blob("a", assignment.blob.digest).stat().st_size for assignment in both}
     assert {68} == sizes

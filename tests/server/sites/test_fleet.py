@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from pfl_common.spec.run import Description, Kind, Task
 from pfl_common.tensors.state import State
 from pfl_server.decisions.sampling import Draw
 from pfl_server.sites.assignment import SiteLost
-from tests.server.support.federation import DESCRIPTION, build_spec, open_run
+from tests.server.support.federation import DESCRIPTION, build_header, build_spec, open_run
 from tests.server.support.scene import TASK, Scene, refusal
 
 EVALUATE = Task(Kind.EVALUATE, 1, 2)
@@ -144,11 +145,122 @@ class Long(str):
 @pytest.mark.parametrize("reason", ["dropped", "disk_full"])
 async def test_a_declined_task_is_lost(scene: Scene, reason: str) -> None:
     """The reason is the one the site gave."""
-    asked = scene.ask()
+    asked = scene.ask(task=replace(TASK, drop=reason == "dropped"))
     await scene.take()
     await scene.fleet.decline("a", TASK.key, reason, "no room")
     with pytest.raises(SiteLost, match=reason):
         await asked
+
+
+async def test_a_site_that_was_not_drawn_does_not_drop_out(scene: Scene) -> None:
+    """Drop-outs are nobody's fault and no quorum counts on them: who is none cannot say so."""
+    asked = scene.ask()
+    await scene.take()
+    assert "reason" == await refusal(lambda: scene.fleet.decline("a", TASK.key, "dropped", ""))
+    with pytest.raises(SiteLost, match="refused:reason"):
+        await asked
+
+
+async def test_a_report_of_more_samples_than_there_can_be(scene: Scene) -> None:
+    """A site that declared ten does not own the figures over all samples with a million million of them."""
+    asked = scene.ask(task=EVALUATE)
+    await scene.take()
+    claimed = {"pre/test/combined": vector(3, 10**12, 0.5)}
+    assert "scores" == await refusal(lambda: scene.fleet.report("a", EVALUATE.key, claimed))
+    with pytest.raises(SiteLost, match="refused:scores"):
+        await asked
+
+
+async def test_joining_again_is_not_written_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal has a site's description once, until it says another, or its goodbye was written down."""
+    written = []
+    register = scene.books.journal.register.soon
+
+    def note(site: str, *words: object, **named: object) -> object:
+        written.append(site)
+        return register(site, *words, **named)
+
+    monkeypatch.setattr(scene.books.journal, "register", SimpleNamespace(soon=note))
+    for _ in range(20):
+        await scene.fleet.join("d", DESCRIPTION)
+    assert ["d"] == written
+    await scene.fleet.join("d", replace(DESCRIPTION, samples=9))
+    await scene.fleet.leave("d")
+    await scene.fleet.join("d", replace(DESCRIPTION, samples=9))
+    assert ["d"] * 3 == written
+
+
+async def test_coming_and_going_floods_neither_events_nor_journal(scene: Scene) -> None:
+    """A hundred times: four events and a sum of them, and as few lines in the journal."""
+    for _ in range(100):
+        await scene.fleet.leave("b")
+        await scene.fleet.join("b", DESCRIPTION)
+    told = [event.words for event in scene.fleet._record.events.newest()]
+    assert 5 == len(told)
+    assert "b joined 100 times and left 100 times" in told
+    assert {} == scene.books.journal.goodbyes()
+
+
+async def test_a_task_asked_again_is_no_sign_of_life(scene: Scene) -> None:
+    """Whoever asks for ever for what it was given is silent when its lease ends."""
+    scene.ask()
+    await scene.take()
+    for _ in range(4):
+        scene.fleet.clock += 5
+        await scene.take()
+    assert scene.fleet.expired("a")
+
+
+async def test_reading_data_excuses_a_site_for_a_while(scene: Scene) -> None:
+    """Twenty leases in all, however often it is started again."""
+    heard = []
+    scene.ask()
+    await asyncio.sleep(0)
+    for _ in range(100):
+        scene.fleet.clock += 5
+        scene.fleet.heartbeat("a", OPENING, 0)
+        heard.append(scene.fleet.expired("a"))
+    assert not any(heard[:60])
+    assert all(heard[66:])
+
+
+async def test_another_sites_parcel_cannot_be_fetched(scene: Scene) -> None:
+    """A method with a reply for each site: the digest of another's is not enough to get it."""
+    books = scene.fleet._books
+    manifest = books.spec.manifest(Kind.TRAIN, "train", "down")
+    header = replace(build_header(books.spec, "a", TASK), direction="down")
+    mixed = State({name: value + 1 for name, value in books.half.welcome(books.first).items()})
+    own = books.shelf.put(mixed, header, manifest, who="send/a", site="a")
+    assert scene.fleet.blob("a", own.blob.digest).exists()
+    for _ in range(2):
+        assert "unknown_blob" == await refusal(lambda: fetch(scene, "b", own.blob.digest))
+        await scene.restart()
+
+
+async def test_a_memory_that_changes_at_each_call(scene: Scene) -> None:
+    """Each state that a site says it begins from is a parcel to be made: a few, and then the last of those again."""
+    journal, draw = scene.books.journal, Draw(("a",), frozenset())
+    for number in range(1, 11):
+        journal.open_attempt(number, "a", draw)
+        journal.commit(number, 1, ["a"], {})
+    scene.ask(task=Task(Kind.TRAIN, 11, 12))
+    since = [(await scene.take(marks=(Mark(number, 1),))).task.since for number in range(1, 11)]
+    assert [1, 2, 3, *[3] * 7] == since
+    assert 1 == (await scene.take(marks=(Mark(1, 1),))).task.since
+
+
+async def test_equal_bytes_for_one_and_for_all(scene: Scene) -> None:
+    """In one process they have one name: what everybody is given is nobody's own, in whatever order it was made."""
+    books = scene.fleet._books
+    manifest = books.spec.manifest(Kind.TRAIN, "train", "down")
+    header = replace(build_header(books.spec, "a", TASK), direction="down")
+    for who, site in (("send/a", "a"), ("welcome", ""), ("send/c", "c")):
+        posted = books.shelf.put(books.half.welcome(books.first), header, manifest, who=who, site=site)
+    assert scene.fleet.blob("b", posted.blob.digest).exists()
+
+
+async def fetch(scene: Scene, site: str, digest: str) -> Path:
+    return scene.fleet.blob(site, digest)
 
 
 async def test_a_reason_that_is_none(scene: Scene) -> None:

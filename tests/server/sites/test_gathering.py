@@ -140,7 +140,7 @@ async def test_nothing_but_joining_before_the_run() -> None:
     ):
         with pytest.raises(Refused, match=r"^not_joined.*join first"):
             await call
-    for plain in (lambda: desk.heartbeat("a", "x", 0), lambda: desk.blob("0" * 64)):
+    for plain in (lambda: desk.heartbeat("a", "x", 0), lambda: desk.blob("a", "0" * 64)):
         with pytest.raises(Refused, match=r"^not_joined.*join first"):
             plain()
 

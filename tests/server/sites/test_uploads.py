@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import sqlite3
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from pfl_common.errors import Refused
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import Kind, Task
 from pfl_server.sites.assignment import SiteLost
 from pfl_server.sites.service import Incoming
-from pfl_server.sites.uploads import Intake
+from pfl_server.sites.uploads import MOST_OTHERS, Intake
 from tests.server.support.scene import TASK, Scene, refusal
 
 FULL = OSError(errno.ENOSPC, "no space left on device")
@@ -157,3 +159,34 @@ async def test_only_partial_uploads_of_an_open_attempt_are_kept(scene: Scene) ->
         (incoming / name).touch()
     Intake(books, scene.fleet)
     assert [names[1], names[3]] == part_names(scene)
+
+
+async def test_a_late_stream_leaves_no_file(scene: Scene) -> None:
+    """The task is over: whoever still writes the upload finds no folder to begin its file in."""
+    asked = scene.ask()
+    await scene.take()
+    offer, _ = scene.prepare_offer()
+    incoming = await take_incoming(scene, offer)
+    scene.fleet.give_up("a", "lease")
+    await asyncio.gather(asked, return_exceptions=True)
+    with pytest.raises(FileNotFoundError):
+        os.open(incoming.path, os.O_WRONLY | os.O_CREAT)
+    assert [] == part_names(scene)
+
+
+async def test_other_bytes_are_offered_a_few_times_only(scene: Scene) -> None:
+    """A torn outbox is trained anew; who comes with other bytes each time holds the round up with nothing."""
+    asked = scene.ask()
+    await scene.take()
+    codes = []
+    for number in range(MOST_OTHERS + 2):
+        offer, _ = scene.prepare_offer("a", TASK, f"numbers {number}")
+        try:
+            await scene.fleet.offer("a", offer)
+        except Refused as refused:
+            codes.append(refused.code)
+            break
+    assert ["different"] == codes
+    with pytest.raises(SiteLost, match="refused:different"):
+        await asked
+    assert [] == part_names(scene)

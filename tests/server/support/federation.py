@@ -138,6 +138,7 @@ class ScriptedFleet:
         self.here = set(self.sites)
         self.asked: list[tuple[str, Task]] = []
         self.over: Over | None = None
+        self.released: Over | None = None
         self.on_ask: Callable[[str, Task], None] = lambda site, task: None
         self.order: list[str] = []
         self.measure: Measure = measure
@@ -155,6 +156,15 @@ class ScriptedFleet:
     def give_up(self, client: str, reason: str) -> None:
         if client in self._silent and not self._silent[client].done():
             self._silent.pop(client).set_exception(SiteLost(reason))
+
+    def is_opening(self, client: str) -> bool:
+        return False
+
+    def trouble(self, client: str) -> str:
+        return ""
+
+    def release(self, over: Over) -> None:
+        self.released = over
 
     def end(self, over: Over) -> None:
         self.over = over

@@ -1,0 +1,117 @@
+"""Decides which sites a round need not wait for: those much slower than most, and those lost again and again.
+
+Counts follow from the attempts in the journal, so a restarted coordinator counts the same. Times are kept in memory
+alone: after a restart every site is one whose time is not known yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
+from typing import cast
+
+from pfl_common.spec.run import ClientId
+from pfl_server.decisions.sampling import Draw
+
+LOST = 3
+"""After so many losses a site is set aside until it delivers; what it delivers in between makes up for one each."""
+TRIED_FIRST, TRIED_EVERY = 8, 32
+"""Losses in a row after which a round waits for a site again: 8, then twice as many each time, then each 32."""
+LASTING = frozenset({"policy", "too_few_samples", "wrong_shape"})
+"""Reasons that stay true as long as nobody changes something at the site: one of them is enough."""
+TIMES_KEPT = 5
+SLOWEST = 10
+"""A site's own past counts up to so many medians; a site whose time is not known is taken for one as slow."""
+
+
+class Losses:
+    """How often each site was lost that has not made up for it."""
+
+    def __init__(self) -> None:
+        self._score: dict[ClientId, int] = {}
+        self._in_a_row: dict[ClientId, int] = {}
+        self._reasons: dict[ClientId, str] = {}
+
+    def recall(self, rows: Iterable[Mapping[str, object]]) -> None:
+        """The attempts of a journal, in their order."""
+        for row in rows:
+            if row["status"] in ("committed", "abandoned"):
+                self.take(cast(list[ClientId], row["cohort"]), cast(dict[ClientId, str], row["losses"]))
+
+    def take(self, cohort: Iterable[ClientId], losses: Mapping[ClientId, str]) -> list[ClientId]:
+        """One more attempt has ended; gives the sites set aside from now on. Drawn drop-outs have delivered."""
+        before = self.aside()
+        for site in cohort:
+            reason = losses.get(site, "dropped")
+            if reason == "dropped":
+                self._deliver(site)
+            else:
+                self._lose(site, reason)
+        return sorted(self.aside() - before)
+
+    def lost(self) -> dict[ClientId, str]:
+        """Sites that were lost when they were asked last, and why."""
+        return dict(self._reasons)
+
+    def aside(self) -> frozenset[ClientId]:
+        """Sites that no quorum counts on."""
+        return frozenset(site for site, score in self._score.items() if score >= LOST)
+
+    def skipped(self) -> frozenset[ClientId]:
+        """Those of them that this attempt does not wait for. After 8, 16 and each 32 losses in a row one does: a
+        slow site that comes back needs a round that waits for it, or it would never deliver.
+        """
+        return frozenset(site for site in self.aside() if not _is_tried(self._in_a_row[site]))
+
+    def doubted(self) -> frozenset[ClientId]:
+        """Sites that were lost when they were asked last, and are not tried once more: they are given no time that
+        others do not need.
+        """
+        return frozenset(site for site, times in self._in_a_row.items() if times and not _is_tried(times))
+
+    def _deliver(self, site: ClientId) -> None:
+        self._score[site] = max(0, self._score.get(site, 0) - 1)
+        self._in_a_row[site] = 0
+        self._reasons.pop(site, None)
+
+    def _lose(self, site: ClientId, reason: str) -> None:
+        self._score[site] = LOST if reason in LASTING else min(LOST, self._score.get(site, 0) + 1)
+        self._in_a_row[site] = self._in_a_row.get(site, 0) + 1
+        self._reasons[site] = reason
+
+
+def _is_tried(times: int) -> bool:
+    """Whether a round waits for a site that was lost so many times in a row."""
+    return times >= TRIED_FIRST and (not times & (times - 1) or not times % TRIED_EVERY)
+
+
+def leave_out(draw: Draw, aside: Collection[ClientId]) -> frozenset[ClientId]:
+    """Sites of a cohort that its quorum does not count on: those set aside, if they are fewer than half of the expected
+    and two others are left. Else it counts on all: a run of one site is no federation.
+    """
+    expected = set(draw.cohort) - draw.drops
+    out = expected & set(aside)
+    return frozenset(out) if 2 * len(out) < len(expected) and len(expected) - len(out) > 1 else frozenset()
+
+
+class Times:
+    """How long each site took for its last tasks, from the opening of an attempt to its update."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[ClientId, deque[float]] = {}
+
+    def add(self, site: ClientId, seconds: float) -> None:
+        """Its update is here."""
+        self._seconds.setdefault(site, deque(maxlen=TIMES_KEPT)).append(seconds)
+
+    def allow(self, site: ClientId, *, times: float, usual: float, doubted: bool = False) -> float:
+        """How long it may take, where most take the `usual` time: so many times that, or as many times its own."""
+        unknown = usual if doubted else float("inf")
+        own = median(self._seconds[site]) if site in self._seconds else unknown
+        return times * min(max(own, usual), SLOWEST * usual)
+
+
+def usual_time(seconds: Sequence[float]) -> float:
+    """The median of how long the sites took that have delivered."""
+    return median(seconds)
