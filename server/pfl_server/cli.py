@@ -25,7 +25,7 @@ from pfl_common.app.config import dump, layered, settle
 from pfl_common.app.help import showing
 from pfl_common.app.library_logs import take_over
 from pfl_common.app.logs import configure_from
-from pfl_common.app.rule_options import RuleOptions, Typed, flatten, taking_rules
+from pfl_common.app.rule_options import GroupedOptions, RuleOptions, Typed, flatten, taking_rules
 from pfl_common.app.terminal import console
 from pfl_common.errors import SettingError
 from pfl_common.spec.augmentation import PRESETS
@@ -102,6 +102,15 @@ FewestSites = Annotated[
 BeginFrom = Annotated[
     str | None, typer.Option(help="Begin with the models of this run, which is over: RUN below the state.")
 ]
+FewestReporters = Annotated[
+    int | None, typer.Option(help="Sites over which a mean of accuracy or loss is shown at least.")
+]
+SiteSeries = Annotated[
+    bool | None, typer.Option("--site-metrics", help="Metrics of each site: is it here, was it counted.")
+]
+DisclosureOptions = Annotated[
+    Typed, GroupedOptions((("fewest_reporters", FewestReporters), ("site_metrics", SiteSeries)))
+]
 Freeze = Annotated[str | None, typer.Option(help="Modules or tensors that stand still: encoder.stage1,head.")]
 Normalise = Annotated[
     str | None,
@@ -152,6 +161,7 @@ def serve(
     advertise: Advertised = None,
     baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
     begin_from: BeginFrom = None,
+    disclosure: DisclosureOptions = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: DurabilityName = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these.")] = None,

@@ -32,6 +32,13 @@ class RuleOptions:
     names: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class GroupedOptions:
+    """The same for options of one subject that are no rules: each by its name and its type, as typer wants it."""
+
+    types: tuple[tuple[str, Any], ...]
+
+
 Typed: TypeAlias = Mapping[str, Any] | None
 """What was typed of some rules, by name. A command declares None, and is always called with the mapping."""
 
@@ -39,7 +46,9 @@ Typed: TypeAlias = Mapping[str, Any] | None
 def taking_rules(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option a rule wherever it has a parameter for `RuleOptions`."""
     shape = inspect.signature(command, eval_str=True)
-    places = _name_rules(shape)
+    grouped = _find_groups(shape)
+    groups = {place: tuple(name for name, _ in group.types) for place, group in grouped.items()}
+    places, types = {**_name_rules(shape), **groups}, dict(pair for g in grouped.values() for pair in g.types)
 
     @functools.wraps(command)
     def run(**typed: Any) -> None:
@@ -49,7 +58,9 @@ def taking_rules(command: Callable[..., None]) -> Callable[..., None]:
     options = [
         option
         for place, parameter in shape.parameters.items()
-        for option in (map(_make_option, places[place]) if place in places else (parameter,))
+        for option in (
+            (_make_option(name, types) for name in places[place]) if place in places else (parameter,)
+        )
     ]
     # What typer reads a command's options from.
     vars(run)["__signature__"] = shape.replace(parameters=options)
@@ -73,8 +84,18 @@ def _name_rules(shape: inspect.Signature) -> dict[str, tuple[str, ...]]:
     return {name: place.names or others for name, place in places.items()}
 
 
-def _make_option(name: str) -> inspect.Parameter:
+def _find_groups(shape: inspect.Signature) -> dict[str, GroupedOptions]:
+    """Which groups stand in which place."""
+    kinds = {name: get_args(parameter.annotation) for name, parameter in shape.parameters.items()}
+    return {name: one for name, kind in kinds.items() for one in kind if isinstance(one, GroupedOptions)}
+
+
+def _make_option(name: str, types: Mapping[str, Any]) -> inspect.Parameter:
     """Not typed it is None: a file or the environment may name it."""
+    if name in types:
+        return inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=types[name]
+        )
     declared = next(one for one in fields(AskedRules) if one.name == name)
     kind: Any = get_type_hints(AskedRules)[name]
     words = get_args(kind) if get_origin(kind) is Literal else ()

@@ -143,7 +143,7 @@ def show(status: RunStatus, console: Console) -> None:
     lines = [status.words, tell_sentence(status), status.patience]
     if len(status.awaited) > NAMED:
         lines.append("awaited: " + ", ".join(status.awaited))
-    for line in filter(None, [*lines, *tell_rounds(status.curve)]):
+    for line in filter(None, [*lines, *tell_rounds(status.curve, status.fewest_reporters)]):
         console.print(_plain(line))
     for remarks, style in ((tell_troubles(status), "bold red"), (tell_warnings(status), "yellow")):
         for words in remarks:

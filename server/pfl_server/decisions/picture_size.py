@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pfl_common.spec.run import ClientId, Description
 from pfl_server.decisions.weights_preprocessing import Prepared
+from pfl_server.decisions.withheld import hides_sizes
 
 LONGEST_SIDE = 224
 """Larger pictures are brought to this, unless the operator names a size: what most networks were made for."""
@@ -30,6 +31,8 @@ def count_sizes(sites: Sites) -> Counter[tuple[int, int]]:
     """The number of pictures of each size at all sites."""
     counts: Counter[tuple[int, int]] = Counter()
     for description in sites.values():
+        if hides_sizes(description):
+            continue
         # An older site does not count them: all of its pictures are taken to have the size it names.
         height, width = description.shape[-2:]
         for high, wide, count in description.sizes or ((height, width, description.samples or 1),):
