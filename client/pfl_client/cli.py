@@ -53,6 +53,12 @@ PersonalizeOnly: TypeAlias = Annotated[
         help="Take part in no round: fetch the shared state, fit this site's own part to it, end with its model.",
     ),
 ]
+PolicyFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        help="Rules of what may leave this site [policy.toml in its state folder, if there is one]."
+    ),
+]
 TellDiagnostics: TypeAlias = Annotated[
     bool | None,
     typer.Option(
@@ -88,6 +94,7 @@ def serve(
     stay: Annotated[bool | None, typer.Option("--stay", help="After a run wait for the next one.")] = None,
     personalize_only: PersonalizeOnly = None,
     tell_diagnostics: TellDiagnostics = None,
+    policy: PolicyFile = None,
     strict_data: Annotated[bool | None, typer.Option("--strict-data", help="Odd data is an error.")] = None,
     follow_links: FollowLinks = None,
     most_bad: MostBad = None,

@@ -27,6 +27,8 @@ from pfl_client.daemon.run_door import ADVICE
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.onboarding import preflight
 from pfl_client.onboarding.admission import Admission, Admitted, find_data
+from pfl_client.policy import policy_file
+from pfl_client.policy.rules import Policy
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.settings import ClientSettings
@@ -66,6 +68,13 @@ class Site:
         self._daemon: Daemon | Newcomer | None = None
         self._description: Description | None = None
         self._folder: Path | None = None
+        # Read before anybody is called: with a policy that cannot be read nothing is said to anybody.
+        self._policy = self._read_policy()
+
+    def _read_policy(self, *folders: Path) -> Policy:
+        """The rules in force: of the file that was named, of this site's own folder, or of that of all its user's."""
+        settings = self._settings
+        return policy_file.read(policy_file.find(settings.policy, *folders, settings.state_folder))
 
     async def serve(self) -> Over | None:
         """Take part until the end of the run; None when a signal ended it."""
@@ -161,6 +170,7 @@ class Site:
 
     async def _take_part(self, admitted: Admitted) -> Over:
         folder, keyring, traffic = admitted.folder, admitted.keyring, Traffic()
+        self._policy = self._read_policy(folder)
         audit = await asyncio.to_thread(Audit, folder)
         self._admission.list_said(audit)
         async with self._link(admitted, traffic, audit) as link:
@@ -170,6 +180,7 @@ class Site:
             port = health.start(self._settings.http_host, self._settings.http_port)
             seen = {"coordinator": admitted.address, "metrics": f"http://127.0.0.1:{port}/metrics"}
             log.info("site", name=self._admission.name, **seen, **self._limits())
+            tell_policy(self._policy)
             going_on = certificate_renewal.keep_renewed(link), daemon.progress.live()
             beside = [asyncio.create_task(work) for work in going_on]
             try:
@@ -205,6 +216,7 @@ class Site:
             "description": self._description,
             "traffic": traffic,
             "audit": audit,
+            "policy": self._policy,
         }
         held, self._folder = self._data_folder(self._admission.name), folder
         data = replace(held, cache=folder / CACHE) if held.cache_bytes else held
@@ -238,6 +250,12 @@ class Site:
         if explained is None and isinstance(error, Stranger) and self._admission.was_let_in:
             return Unavailable(error.seen, expected=error.expected, advice=error.advice)
         return explained or error
+
+
+def tell_policy(policy: Policy) -> None:
+    """Log the rules that are in force and differ from what was always done."""
+    if policy.file is not None:
+        log.info("policy", file=str(policy.file), **policy.changed())
 
 
 def own_secret(file: Path) -> bytes:

@@ -94,6 +94,8 @@ class ClientSettings:
     """Tell the coordinator, beside the scores, what the method measures of its training (loss, sparsity, ...), to be
     summed over sites.
     """
+    policy: Path | None = None
+    """The rules of what may leave; empty: `policy.toml` in the site's own state folder, or in that of all sites."""
     strict_data: bool = False
     """Take odd data (images of mixed size, one class only) for an error."""
     follow_links: bool = False

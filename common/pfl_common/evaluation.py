@@ -35,6 +35,8 @@ REPORTS = "reports"
 """What a specification's versions say of the reports that its coordinator takes: one of an older release says nothing,
 and refuses names that begin with told/.
 """
+FEWEST_REPORTERS = 5
+"""Sites over which a mean is told unless somebody says otherwise: of fewer it says much about each."""
 
 _NAME = re.compile(r"(pre|post)/(test|validation|shifted|train)/[a-z0-9_]{1,32}")
 _TOLD_NAME = re.compile(r"told/[a-z0-9_]{1,32}(/[A-Za-z0-9_.]{1,96})?")
@@ -163,6 +165,12 @@ def summary(values: list[float]) -> dict[str, float]:
         "acc_worst_decile": _worst(bins, math.ceil(sites / 10)),
         "loss": loss / sites,
     }
+
+
+def tell_too_few(reporters: int, fewest: int) -> str:
+    """That a mean over so few sites is not told; nothing where it is."""
+    sites = "1 site" if reporters == 1 else f"{reporters} sites"
+    return "" if reporters >= fewest else f"{sites}: the mean over fewer than {fewest} is not shown"
 
 
 def spread(values: list[float]) -> tuple[float, float]:

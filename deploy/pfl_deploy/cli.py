@@ -18,6 +18,7 @@ from pfl_common.app import program
 from pfl_common.app.logs import configure
 from pfl_common.app.rule_options import flatten, taking_rules
 from pfl_common.app.terminal import console as make_console
+from pfl_common.evaluation import FEWEST_REPORTERS
 from pfl_deploy.operator import cli as deciding
 from pfl_deploy.prediction import cli as finished
 from pfl_server.cli import (
@@ -35,6 +36,9 @@ from pfl_server.cli import (
 app = program.make_app()
 console = make_console()
 Server = Annotated[str | None, typer.Option(help="Which coordinator of this machine: address or id.")]
+FewestShown = Annotated[
+    int, typer.Option(min=1, help="Sites over which a mean is shown, without all sites' own numbers.")
+]
 AccAverage = Annotated[
     str | None,
     typer.Option(help="macro: every site alike; micro: all test samples together. [default: macro]"),
@@ -273,6 +277,7 @@ def report(
     ] = None,
     acc_average: AccAverage = None,
     best_mode: BestMode = None,
+    fewest_reporters: FewestShown = FEWEST_REPORTERS,
     pictures: Annotated[bool, typer.Option(help="Write the charts as PNG files too.")] = True,
     as_json: AsJson = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
@@ -282,7 +287,8 @@ def report(
     from pfl_deploy.report.make import Asked, make_report
 
     reading = Reading.of(acc_average, best_mode)
-    asked = Asked(run, tuple(sites or ()), tuple(beside or ()), tuple(target or ()), pictures, reading)
+    folders, others, targets = tuple(sites or ()), tuple(beside or ()), tuple(target or ())
+    asked = Asked(run, folders, others, targets, pictures, fewest_reporters, reading)
     written = make_report(asked, out)
     if as_json:
         console.print_json(json.dumps(written.facts))

@@ -102,6 +102,15 @@ FewestSites = Annotated[
 BeginFrom = Annotated[
     str | None, typer.Option(help="Begin with the models of this run, which is over: RUN below the state.")
 ]
+FewestReporters = Annotated[
+    int | None, typer.Option(help="Sites over which a mean of accuracy or loss is shown at least.")
+]
+SiteSeries = Annotated[
+    bool | None, typer.Option("--site-metrics", help="Metrics of each site: is it here, was it counted.")
+]
+DisclosureOptions = Annotated[
+    Typed, GroupedOptions((("fewest_reporters", FewestReporters), ("site_metrics", SiteSeries)))
+]
 Freeze = Annotated[str | None, typer.Option(help="Modules or tensors that stand still: encoder.stage1,head.")]
 Normalise = Annotated[
     str | None,
@@ -195,6 +204,7 @@ def serve(
     advertise: Advertised = None,
     baseline: Annotated[str | None, typer.Option(help="Finished runs to tell the gain against: a,b.")] = None,
     begin_from: BeginFrom = None,
+    disclosure: DisclosureOptions = None,
     new_run: Annotated[bool | None, typer.Option("--new-run", help="Leave an unfinished run behind.")] = None,
     durability: DurabilityName = None,
     keys_and_lines: KeysAndLines = None,

@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from pfl_common.app.config import STRICT, Port, Why, held_to_terms
 from pfl_common.errors import Refused, SettingError
+from pfl_common.evaluation import FEWEST_REPORTERS
 from pfl_common.spec import augmentation
 from pfl_common.spec.data_description import LONGEST_TEXT, LONGEST_WORD, MOST_WORDS, check_words
 from pfl_common.spec.rules import AskedRules
@@ -111,7 +112,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 HERE_ONLY = frozenset(
     {"state", "host", "port", "enrol_port", "http_host", "http_port", "advertise", "new_run", "durability"}
     | {"log_format", "baseline", "approve", "certificate_life", "keys", "passphrase", "ca_cert", "ca_key"}
-    | {"envelope", "proxied"}
+    | {"envelope", "proxied", "fewest_reporters", "site_metrics"}
 )
 """Settings of this process; changing them does not make another run."""
 
@@ -247,6 +248,12 @@ class ServerSettings(AskedRules):
     """Finished runs that the gain is told against, by name or folder (a,b), with what differs; the newest of local and
     fedavg that differ in nothing but the method are by themselves.
     """
+    fewest_reporters: Annotated[int, Field(ge=1, le=100_000), Why("1 shows every mean")] = FEWEST_REPORTERS
+    """Sites over which accuracy, loss and diagnostics are told at least: on the page, by `pfl status`, in the log, in
+    metrics. The journal has every sum.
+    """
+    site_metrics: bool = False
+    """Give each site series of its own among the metrics: whether it is here, and in how many rounds it was counted."""
     new_run: bool = False
     """Begin a new run although the last one is not finished."""
     durability: Durability = "power"

@@ -19,6 +19,7 @@ NOT_MIRRORED = frozenset(
         "containers_built",
         "containers_read",
         "fuzz",
+        "hostile",
         "house",
         "kubernetes_manifests",
         "kubernetes_server",

@@ -23,9 +23,12 @@ class Heart:
     seconds in which the daemon itself works on its files.
     """
 
-    def __init__(self, link: Link, key: str, download: Path, *, at_work: bool = False) -> None:
+    def __init__(
+        self, link: Link, key: str, download: Path, *, at_work: bool = False, hides: bool = False
+    ) -> None:
+        """With `hides` it is told that there is progress, not how much: that would be a number of samples."""
         self._link, self._key, self._download = link, key, download
-        self._done = 0
+        self._done, self._hides, self._seen, self._rises = 0, hides, -1, 0
         self._at_work = at_work
         self._beating: asyncio.Task[None] | None = None
 
@@ -51,6 +54,13 @@ class Heart:
             with suppress(asyncio.CancelledError):
                 await self._beating
 
+    def _tell(self, done: int) -> int:
+        if not self._hides:
+            return done
+        if done > self._seen:
+            self._seen, self._rises = done, self._rises + 1
+        return self._rises
+
     async def _run(self) -> None:
         clock, answered = asyncio.get_running_loop().time, 0.0
         while True:
@@ -59,5 +69,6 @@ class Heart:
             self._done += self._at_work
             began = clock()
             with suppress(Unreachable, Refused):
-                await self._link.heartbeat(self._key, self._done + reached(self._download))
+                done = self._done + reached(self._download)
+                await self._link.heartbeat(self._key, self._tell(done))
             answered = clock() - began

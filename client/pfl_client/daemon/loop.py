@@ -23,6 +23,9 @@ from pfl_client.daemon.run_summary import tell_end, tell_hindrances
 from pfl_client.daemon.site_data import SiteData
 from pfl_client.daemon.status import Watch
 from pfl_client.envelopes import Envelopes, Letter
+from pfl_client.policy.gate import Gate
+from pfl_client.policy.refusal import Forbidden
+from pfl_client.policy.rules import Policy
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
@@ -56,10 +59,12 @@ class Daemon:
         description: Description | None = None,
         traffic: Traffic | None = None,
         audit: Audit | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._link, self._bench, self._envelopes = link, bench, envelopes
         self._state, self._stays, self._tells = state, stays, tells
         self._audit, self._data = audit or Audit(state), SiteData(folder, description)
+        self._gate = Gate(policy or Policy(), self._audit)
         self.watch = Watch(folder.site, left=self._audit.left)
         self.progress = SiteProgress(self.watch, traffic)
         self._retry = Retry(self.watch, state)
@@ -92,6 +97,7 @@ class Daemon:
         """Take part in one run, from joining to its end; None when the coordinator has another run by now. A site that
         stays rests at the end, and goes on if the run does: a failed run may be tried again.
         """
+        await self._enter_by_policy(spec)
         plugins.check_pinned(spec)
         self._envelopes.meet(joined.card)
         self._audit.meet(spec.id, joined.card)
@@ -113,6 +119,15 @@ class Daemon:
             return None
         finally:
             folder.close()
+
+    async def _enter_by_policy(self, spec: RunSpec) -> None:
+        """A run that this site's policy forbids is declined as a whole, before anything is fetched for it."""
+        try:
+            self._gate.enter(spec)
+        except Forbidden as forbidden:
+            # A coordinator of an older release does not know this word, and hears the goodbye that follows.
+            await self._decline(OPENING, forbidden.reason, forbidden)
+            raise
 
     async def _open(self, spec: RunSpec) -> RunFolder:
         path, data = self._state / "runs" / spec.id, self._data.folder
@@ -136,7 +151,8 @@ class Daemon:
         while not isinstance(joined, Joined):
             asked = clock()
             try:
-                joined = await self._retry.until_answered(partial(self._link.join, description))
+                ask = partial(self._link.join, self._gate.describe(description))
+                joined = await self._retry.until_answered(ask)
                 self.watch.doing = "joining"
                 if self._lacks_sums(joined, description):
                     description = await self._data.sum_up(self._bench, self._envelopes, self._retry)
@@ -165,7 +181,9 @@ class Daemon:
         """Get everything ready for the first task, or for the one with this key."""
         self.watch.enter(spec)
         letter = folder.first_model.accept(joined)
-        async with Heart(self._link, key, folder.downloads.file(joined.init), at_work=key != OPENING):
+        hides = self._gate.hides_counts
+        first = folder.downloads.file(joined.init)
+        async with Heart(self._link, key, first, at_work=key != OPENING, hides=hides):
             if letter is not None:
                 await self._fetching.bring_first_model(folder, joined, letter)
             self.watch.doing = "reading data"
@@ -216,6 +234,7 @@ class Daemon:
             ours, theirs = {"this_site_was_at_round": newest}, {"goes_on_from_round": task.since}
             log.warning("the coordinator was brought back from an older copy", **ours, **theirs)
         try:
+            self._gate.begin(folder.spec, task)
             if folder.has_answer(assignment.key, task):
                 await self._retry.calm(0.0)
             else:
@@ -258,7 +277,8 @@ class Daemon:
         blob, letter = assignment.blob, folder.letter(assignment)
         # In threads: removing or cutting what was kept for speed may take its time.
         await asyncio.to_thread(folder.space.check, assignment)
-        async with Heart(self._link, assignment.key, folder.downloads.file(blob)) as heart:
+        hides = self._gate.hides_counts
+        async with Heart(self._link, assignment.key, folder.downloads.file(blob), hides=hides) as heart:
             with self.watch.phase("download"):
                 file = await asyncio.to_thread(folder.downloads.begin, blob)
                 await self._fetching.bring(blob, file, kind=assignment.task.kind)
@@ -284,7 +304,7 @@ class Daemon:
     async def _answer(self, folder: RunFolder, assignment: Assignment) -> None:
         """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
         key, task = assignment.key, assignment.task
-        scores = folder.measurements.report(key)
+        scores = self._gate.tell(folder.spec.id, key, folder.measurements.report(key))
         if scores or task.kind is not Kind.TRAIN:
             with self.watch.phase("report"):
                 await self._retry.until_answered(lambda: self._link.report(key, scores))
@@ -297,6 +317,7 @@ class Daemon:
             await self._retry.until_answered(lambda: self._link.decline(key, "dropped", ""))
             return
         offer, parcel = folder.upload(key)
+        self._gate.release(offer)
         await self._retry.until_room(
             partial(asyncio.to_thread, folder.announce, offer), folder.downloads.forget_opened
         )
@@ -308,8 +329,7 @@ class Daemon:
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.decline(reason)
-        # `seen` alone: what to do about it may name a file of the site, and that belongs on its own terminal only.
-        words = error.seen if isinstance(error, UserError) else str(error)
-        log.error("task declined", task=key, reason=reason, words=words)
+        seen, words = error.seen if isinstance(error, UserError) else str(error), self._gate.explain(error)
+        log.error("task declined", task=key, reason=reason, words=seen)
         with suppress(Refused):
             await self._retry.until_answered(lambda: self._link.decline(key, reason, words))

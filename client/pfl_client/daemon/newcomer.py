@@ -20,6 +20,8 @@ from pfl_client.daemon.run_door import hear_run
 from pfl_client.daemon.site_data import SiteData
 from pfl_client.daemon.status import Watch
 from pfl_client.envelopes import Envelopes
+from pfl_client.policy.gate import Gate
+from pfl_client.policy.rules import Policy
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
@@ -51,9 +53,11 @@ class Newcomer:
         description: Description | None = None,
         traffic: Traffic | None = None,
         audit: Audit | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._link, self._bench, self._envelopes, self._state = link, bench, envelopes, state
         self._audit, self._data = audit or Audit(state), SiteData(folder, description)
+        self._gate = Gate(policy or Policy(), self._audit)
         self.watch = Watch(folder.site, left=self._audit.left)
         self.progress = SiteProgress(self.watch, traffic)
         self._retry = Retry(self.watch, state)
@@ -96,6 +100,7 @@ class Newcomer:
         """Everything after the answer: the first model, the state, the fit, the model in service."""
         joined, last, spec = visited.joined, visited.last, hear_run(visited.joined)
         _check_kind(last)
+        self._gate.enter(spec)
         plugins.check_pinned(spec)
         self._envelopes.meet(joined.card)
         self._audit.meet(spec.id, joined.card)

@@ -3,8 +3,10 @@
     audit.jsonl   a JSON object a line; `before` is the SHA-256 of the line before it, or empty in the first
     audit.head    how many lines there were when the last task was done, and the SHA-256 of the last of them
 
-A line is written before its message is sent, so all that left is listed, even if it never arrived. Signs of life and
-questions for work are counted, not listed. Earlier releases had a list of receipts per run (`runs/RUN/audit.jsonl`).
+A line is written, and lies safely on the disk, before its message is sent, so all that left is listed, even if it
+never arrived and the power fails right after. Signs of life and questions for work are counted, not listed. So is what
+the site's policy says, and what was withheld, changed or refused by it. Earlier releases had a list of receipts per run
+(`runs/RUN/audit.jsonl`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pfl_client.trainer_process.task_errors import DiskFull, disk_full
@@ -37,8 +39,11 @@ LISTED = {
 }
 """Calls that say something of the site, and what the list calls them; all others are counted."""
 UPDATE, RECEIPT, COUNTED, CARD, MENDED, MISSING = "update", "receipt", "calls", "card", "mended", "missing"
+POLICY, WITHHELD, REFUSED = "policy", "withheld", "refused"
+"""The rules in force, what of a message was taken out or changed by them, and what was not done at all."""
 LEFT = (*LISTED.values(), UPDATE, COUNTED)
-"""What the list says of things that left; its other lines are of receipts, and of the list itself."""
+"""What the list says of things that left; its other lines are of receipts, of the policy and of the list itself."""
+DAY = timedelta(hours=24)
 _VECTOR = ("correct", "samples", "accuracy", "accuracy_squared", "loss")
 _TOLD_VECTOR = ("value", "value_squared", "sites")
 
@@ -56,6 +61,16 @@ class Left:
         if self._last != (task, digest):
             self.updates, self.size = self.updates + 1, self.size + size
         self._last = task, digest
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An update that was about to leave: when, how large, for which task of which run."""
+
+    run: str
+    task: str
+    at: datetime
+    size: int
 
 
 @dataclass(frozen=True)
@@ -132,6 +147,10 @@ class _Memory:
     owed: list[dict[str, Json]] = field(default_factory=list)
     noted: dict[str, str] = field(default_factory=dict)
     calls: dict[str, _Calls] = field(default_factory=dict)
+    lasts: bool = True
+    """Whether every line on the disk outlives a power cut."""
+    named: bool = False
+    """Whether the list's own name does."""
 
 
 class Audit:
@@ -142,11 +161,22 @@ class Audit:
         self._memory = _Memory()
         self.left: dict[str, Left] = {}
         """By run, also before this process began: a counter that started at 0 would jump."""
+        self._sent: dict[str, Sent] = {}
+        """Updates by their digest, also of before this process began: limits hold across restarts."""
         self.run = ""
         """The run that is under way."""
         self._lines, self._digest = 0, ""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open()
+
+    def tasks_of(self, run: str) -> frozenset[str]:
+        """The tasks of a run whose updates have left."""
+        return frozenset(sent.task for sent in self._sent.values() if sent.run == run)
+
+    def bytes_of_a_day(self, *, but: str = "") -> int:
+        """Bytes of the updates that have left in the last 24 hours, without the one of this digest."""
+        since = self._clock() - DAY
+        return sum(one.size for digest, one in self._sent.items() if one.at > since and digest != but)
 
     def note(self, kind: str, **facts: Json) -> None:
         """Add a line; while the disk has no room it is remembered, and written before the next."""
@@ -154,12 +184,12 @@ class Audit:
             at = self._clock().isoformat(timespec="seconds")
             self._memory.owed.append({"kind": kind, "at": at, **facts})
             with suppress(DiskFull):
-                self._write()
+                self._write(lasting=kind in LEFT)
 
-    def note_once(self, kind: str, what: str, **facts: Json) -> None:
+    def note_once(self, kind: str, about: str, /, **facts: Json) -> None:
         """Add a line unless the last line of its kind was about the same: a retry says nothing new."""
-        if self._memory.noted.get(kind) != what:
-            self._memory.noted[kind] = what
+        if self._memory.noted.get(kind) != about:
+            self._memory.noted[kind] = about
             self.note(kind, **facts)
 
     def tell(self, call: str, body: bytes, size: int, fields: Callable[[], dict[str, Json]]) -> None:
@@ -185,6 +215,7 @@ class Audit:
         facts |= {"names": [*names], "groups": [*header.groups], "digest": blob.digest, "bytes": blob.size}
         self.note_once(UPDATE, f"{spec.id}/{offer.key}/{blob.digest}", **facts)
         self.flush()
+        self._sent.setdefault(blob.digest, Sent(spec.id, offer.key, self._clock(), blob.size))
 
     def receive(self, run: str, task: str, digest: str, *, size: int, signature: str) -> None:
         """List the coordinator's receipt for an update."""
@@ -193,9 +224,9 @@ class Audit:
         self.left.setdefault(run, Left()).add(task, digest, size)
 
     def flush(self) -> None:
-        """Have everything on the disk, or DiskFull."""
+        """Have everything on the disk, lastingly, or DiskFull."""
         with self._lock:
-            self._write()
+            self._write(lasting=True)
 
     def settle(self) -> None:
         """Close a task in the list: messages that were only counted get a line, then list and head are made lasting."""
@@ -204,11 +235,10 @@ class Audit:
             told: Json = {name: [one.count, one.size] for name, one in sorted(calls.items())}
             self.note(COUNTED, run=self.run, bytes=sum(one.size for one in calls.values()), calls=told)
         with self._lock:
-            self._write()
+            # First the list: a head that outlived its lines in a power cut would call them removed.
+            self._write(lasting=True)
             if self._lines:
                 with disk_full(self._folder):
-                    # First the list: a head that outlived its lines in a power cut would call them removed.
-                    atomic.sync(self._folder / BOOK)
                     self._keep_head()
 
     def _keep_head(self) -> None:
@@ -238,6 +268,8 @@ class Audit:
                 yield {"kind": RECEIPT, "run": book.parent.name, **line.said} if line.said else None
 
     def _count(self, said: Mapping[str, Json] | None) -> None:
+        if said is not None and said.get("kind") == UPDATE:
+            self._recall(said)
         if said is None or said.get("kind") != RECEIPT:
             return
         size = said.get("bytes")
@@ -245,14 +277,28 @@ class Audit:
             left = self.left.setdefault(str(said.get("run", "")), Left())
             left.add(said["task"], said["digest"], size)
 
-    def _write(self) -> None:
+    def _recall(self, said: Mapping[str, Json]) -> None:
+        size, at = said.get("bytes"), said.get("at")
+        with suppress(ValueError):
+            if isinstance(size, int) and isinstance(at, str):
+                sent = Sent(str(said.get("run")), str(said.get("task")), datetime.fromisoformat(at), size)
+                self._sent.setdefault(str(said.get("digest")), sent)
+
+    def _write(self, *, lasting: bool = False) -> None:
         owed = self._memory.owed
         while owed:
             text = json.dumps({**owed[0], "before": self._digest}, sort_keys=True).encode()
             with disk_full(self._folder):
                 atomic.append(self._folder / BOOK, text + b"\n", mode=0o600)
             self._lines, self._digest = self._lines + 1, hashlib.sha256(text).hexdigest()
+            self._memory.lasts = False
             owed.pop(0)
+        if lasting and not self._memory.lasts:
+            with disk_full(self._folder):
+                atomic.sync(self._folder / BOOK)
+                if not self._memory.named:
+                    atomic.settle(self._folder)
+            self._memory.lasts = self._memory.named = True
 
 
 def _read(raw: bytes) -> dict[str, Json] | None:

@@ -14,6 +14,7 @@ from pfl_client.run_folder.earlier_run import find_earlier
 from pfl_client.run_folder.first_model import FirstModel
 from pfl_client.run_folder.measurements import Measurements
 from pfl_client.run_folder.outbox import Outbox
+from pfl_client.run_folder.outgoing_names import check_names
 from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.run_folder.space import Space
 from pfl_client.run_folder.validation_share import settle_share
@@ -48,7 +49,7 @@ class RunFolder:
         """`audit` is the site's list of what leaves; without one it is opened where the site's folder must be.
         `validation` is the share of its training samples that the site itself asks to validate on.
         """
-        self._folder, self._spec, self._site, self._envelopes = folder, spec, site, envelopes
+        self._folder, self.spec, self._site, self._envelopes = folder, spec, site, envelopes
         self.vault = _open_vault(folder, spec, site)
         try:
             blanks = Blanks(folder / "blanks", most=2 * REUSED_LIMIT)
@@ -100,8 +101,8 @@ class RunFolder:
         """Who vouches for a download, checked before its first byte: it must be for this task and this site."""
         task, said = assignment.task, assignment.header
         self._check_task(task)
-        known = parcel_key(task.kind, task.phase, "down") in self._spec.manifests
-        header = header_down(self._spec, task, state=said.state) if known else None
+        known = parcel_key(task.kind, task.phase, "down") in self.spec.manifests
+        header = header_down(self.spec, task, state=said.state) if known else None
         if header is None or said != replace(header, groups=said.groups):
             raise Tampered(
                 f"the download of {assignment.key} comes under another header than its task's",
@@ -109,7 +110,7 @@ class RunFolder:
                 advice="tell the operator: something between coordinator and site mixes parcels up",
             )
         letter = self.downloads.accept(said, assignment.blob, assignment.seal)
-        self.downloads.check_size(assignment.blob, self._spec.manifest(task.kind, task.phase, "down"))
+        self.downloads.check_size(assignment.blob, self.spec.manifest(task.kind, task.phase, "down"))
         # Another task is asked for: what went up for the last one has been counted, or never will be.
         self._outbox.sweep({assignment.key})
         self.downloads.keep_word(assignment)
@@ -117,9 +118,9 @@ class RunFolder:
 
     def _check_task(self, task: Task) -> None:
         """The specification said how many rounds there are: that many this site trains, and no others."""
-        if task.round > self._spec.rounds or task.attempt > MOST_ATTEMPTS:
+        if task.round > self.spec.rounds or task.attempt > MOST_ATTEMPTS:
             raise Tampered(
-                f"the coordinator gives the task {task.key} in a run of {self._spec.rounds} rounds",
+                f"the coordinator gives the task {task.key} in a run of {self.spec.rounds} rounds",
                 expected=f"rounds of the run, each tried at most {MOST_ATTEMPTS} times",
                 advice="tell the operator: this coordinator is not to be trusted, or of another release",
             )
@@ -158,10 +159,17 @@ class RunFolder:
 
     def _post(self, assignment: Assignment, done: Done, update: Parcel) -> str:
         """Seal an update into the outbox; gives its key there."""
+        self._check_names(assignment.task, done)
         self.downloads.make_way(assignment.blob)
-        header = header_up(self._spec, assignment.task, self._site, state=assignment.header.state)
+        header = header_up(self.spec, assignment.task, self._site, state=assignment.header.state)
         self._outbox.store(assignment.key, replace(header, groups=done.groups), update)
         return assignment.key
+
+    def _check_names(self, task: Task, done: Done) -> None:
+        spec = self.spec
+        known = frozenset(entry.name for entry in spec.init_manifest)
+        manifest = spec.manifest(task.kind, task.phase, "up")
+        check_names(manifest, done.groups, vault=self.vault.draft, told=done.told, known=known)
 
     def has_answer(self, key: str, task: Task) -> bool:
         """Whether this task was done before a restart: then it is answered, not done again."""
@@ -195,19 +203,19 @@ class RunFolder:
 
     def announce(self, offer: Offer) -> None:
         """List what is about to leave the building: no update leaves that is not listed."""
-        self._audit.announce(self._spec, offer)
+        self._audit.announce(self.spec, offer)
 
     def audit(self, offer: Offer, receipt: Receipt) -> None:
         """List the coordinator's own word for what left."""
         said = (receipt.run, receipt.key, receipt.site, receipt.digest)
-        if said != (self._spec.id, offer.key, self._site, offer.blob.digest):
+        if said != (self.spec.id, offer.key, self._site, offer.blob.digest):
             raise Refused(
                 "seal", f"a receipt for {said}; expected: for the update of {offer.key} as it was sent"
             )
         self._envelopes.confirm(receipt)
         signature = receipt.signature.hex()
         self._audit.receive(
-            self._spec.id, offer.key, receipt.digest, size=offer.blob.size, signature=signature
+            self.spec.id, offer.key, receipt.digest, size=offer.blob.size, signature=signature
         )
         self._audit.settle()
 

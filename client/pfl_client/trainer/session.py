@@ -27,6 +27,7 @@ from pfl_client.trainer.best_candidate import BestModel
 from pfl_client.trainer.device import Device, check_precision, choose, settle
 from pfl_client.trainer.memory_retries import Parts, find_why_whole, train_within_memory
 from pfl_client.trainer.model_files import describe_model, write_state
+from pfl_client.trainer.outgoing import check_outgoing
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Measured, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file
@@ -48,7 +49,7 @@ from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import codec, mapped
 from pfl_common.tensors.check import Terms, check_values, find_infinite
 from pfl_common.tensors.state import State, load_into
-from pfl_common.tensors.update import Up, flatten
+from pfl_common.tensors.update import flatten
 
 log = structlog.get_logger("pfl.trainer")
 
@@ -197,7 +198,12 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
             write_state(outcome.serving, job.serve_as, opened.describe())
             if best is not None:
                 best.conclude(participant, opened.data, task, outcome.scores)
-        up, groups = (None, ()) if outcome.up is None else _encode(outcome.up, participant, opened, job)
+        up: Parcel | None = None
+        groups: tuple[str, ...] = ()
+        if outcome.up is not None:
+            sent = flatten(outcome.up)
+            check_outgoing(sent, participant, task, down=down, kept=job.kept)
+            up, groups = _encode(sent, participant, opened, job)
     return Done(
         outcome.scores,
         outcome.metrics,
@@ -208,6 +214,7 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
         opened.device.memory(),
         halved=parts > 1,
         best=None if best is None else best.written,
+        told=() if up is None else tuple(sorted(participant.tells(task.phase))),
     )
 
 
@@ -270,10 +277,12 @@ class _Room:
         self._end += len(content)
 
 
-def _encode(up: Up, participant: Participant, opened: _Opened, job: Job) -> tuple[Parcel, tuple[str, ...]]:
+def _encode(
+    state: State, participant: Participant, opened: _Opened, job: Job
+) -> tuple[Parcel, tuple[str, ...]]:
     spec = opened.spec
     quantities = list_quantities(participant, spec, job.task.phase)
-    state, manifest = flatten(up), spec.manifest(job.task.kind, job.task.phase, "up")
+    manifest = spec.manifest(job.task.kind, job.task.phase, "up")
     try:
         check_values(state, Terms(quantities, largest_weight=spec.largest_weight))
     except Refused as error:

@@ -117,6 +117,8 @@ class Done:
     """Whether batches went through the network in two halves, because there is too little memory for a whole one."""
     best: Measured | None = None
     """The model that was written as the best; None: none was."""
+    told: tuple[str, ...] = ()
+    """Names of tensors that stay here and whose values the update tells all the same, by the method's design."""
 
 
 class TrainerLost(Exception):

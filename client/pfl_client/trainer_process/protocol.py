@@ -111,6 +111,7 @@ class Finished:
     memory: dict[str, int] = field(default_factory=dict)
     halved: bool = False
     best: Measured | None = None
+    told: tuple[str, ...] = ()
     up: Path | None = None
     beside: bool = False
     says: Literal["finished"] = "finished"
@@ -152,6 +153,7 @@ _ERRORS: dict[str, type[errors.UserError]] = {
         task_errors.Diverged,
         task_errors.WrongShape,
         task_errors.DiskFull,
+        task_errors.PersonalTensor,
     )
 }
 
@@ -275,6 +277,7 @@ def answer_with(done: Done) -> tuple[Finished, Buffer]:
         memory=done.memory,
         halved=done.halved,
         best=done.best,
+        told=done.told,
         up=path,
         beside=beside,
     )
@@ -294,6 +297,7 @@ def read_done(letter: Finished, body: Buffer) -> Done:
         letter.memory,
         halved=letter.halved,
         best=letter.best,
+        told=letter.told,
     )
 
 

@@ -8,6 +8,7 @@ Declined          a UserError with a `reason` out of `messages.DECLINES`
 ├── TooFew        the method needs more training samples than the site has
 ├── WrongShape    the download does not fit this run's manifest or model
 ├── DiskFull      there is no room for what the task writes
+├── PersonalTensor  the method put into its update what stays at the site
 └── Tampered      what came is not what the coordinator sealed for this site
 """
 
@@ -55,6 +56,14 @@ class DiskFull(Declined):
     """The disk has no room for the task's files."""
 
     reason = "disk_full"
+
+
+class PersonalTensor(Declined):
+    """The update holds a tensor that stays at this site."""
+
+    reason = "policy"
+    told = "this site's policy: personal tensors stay"
+    """For the coordinator."""
 
 
 class Tampered(Declined):

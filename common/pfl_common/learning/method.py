@@ -220,6 +220,11 @@ class Participant(nn.Module):
     usual_weights: ClassVar[bool] = False
     """Said by a method that has a `report` of its own and weighs as any other."""
 
+    copies_shared: tuple[str, ...] = ()
+    """Modules that stay and that the method sets to what it shares, so that both may be equal: any other tensor that
+    stays and equals one of an update is a fault, and the update is not sent.
+    """
+
     def __init__(self, config: Settings, backbone: Backbone, classes: int) -> None:
         super().__init__()
         self.settings, self.classes = config, classes
@@ -239,6 +244,12 @@ class Participant(nn.Module):
     def stays(self, phase: str) -> Iterable[str]:
         """Names the site's vault keeps: by default whatever neither travels nor is frozen."""
         return self.state_dict().keys() - set(self.travels(phase)) - find_frozen(self).keys()
+
+    def tells(self, phase: str) -> Iterable[str]:
+        """Names of those that stay and whose values an update tells all the same, by the method's design: none unless
+        it shows single models. The update of a method that tells any other is not sent.
+        """
+        return ()
 
     def receive(self, down: State, task: Task) -> None:
         """Take over what came from the coordinator; at first contact `task.is_first` is true."""

@@ -49,6 +49,7 @@ class Client(Participant):
     """Train one's own model near to the common one, then the common one."""
 
     settings: Config
+    copies_shared = ("personal",)
     head: nn.Module
     whole_batch = ""
 

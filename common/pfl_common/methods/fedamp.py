@@ -80,6 +80,10 @@ class Client(Participant):
         kept_back = held_back(self, self.settings.bn_policy)
         return [name for name, _ in self.named_parameters() if name not in kept_back]
 
+    def tells(self, phase: str) -> list[str]:
+        """The model is the site's own, and shown."""
+        return self.sent()
+
     def receive(self, down: State, task: Task) -> None:
         """Remember u_i for this task."""
         self._u = down.under("u")

@@ -102,6 +102,10 @@ class Client(Participant):
         """Nothing is summed as such: the coordinator needs single models."""
         return ()
 
+    def tells(self, phase: str) -> Iterable[str]:
+        """The model is the site's own, and shown with its mask."""
+        return _names(self, self.settings) | {"mask"}
+
     @property
     def owns_statistics(self) -> bool:
         """Only when `bn_stats = local`; otherwise even a new site gets everybody's."""
@@ -120,11 +124,10 @@ class Client(Participant):
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on the cross entropy, then a new mask from how far each entry went."""
-        before = {name: value.detach().clone() for name, value in self.named_parameters()}
+        before, former = State.of(self, [name for name, _ in self.named_parameters()]), self.mask.clone()
         loss = sgd.train(
             self, self.parameters(), lambda x, y: cross_entropy(self(x), y), data=data, task=task
         )
-        former = self.mask.clone()
         masks = self._mark(before, data.generator(task, "critical"))
         steadiness = overlap.jaccard(former, self.mask)
         each = {f"marked/{name}": overlap.density({name: mask}) for name, mask in masks.items()}

@@ -98,6 +98,10 @@ class Client(Participant):
         """Names of the model that is shown and mixed."""
         return travelling(self, self.settings.bn_policy, ["encoder", "head"])
 
+    def tells(self, phase: str) -> set[str]:
+        """The model is the site's own, and shown."""
+        return self.sent()
+
     def receive(self, down: State, task: Task) -> None:
         """A new site starts from what it gets; the others decide when they see their data."""
         if task.is_first:

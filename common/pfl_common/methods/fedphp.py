@@ -74,6 +74,7 @@ class Client(Participant):
     """Start from what was received and inherited, and learn under a teacher."""
 
     settings: Config
+    copies_shared = ("own",)
     head: nn.Module
     participations: Tensor
 

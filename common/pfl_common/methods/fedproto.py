@@ -85,6 +85,10 @@ class Client(Participant):
         """Prototypes, and which classes have one."""
         return ("prototypes", "known")
 
+    def tells(self, phase: str) -> Iterable[str]:
+        """Weights of prototypes tell which classes the site has."""
+        return ("owned",)
+
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on cross entropy plus lambda times the distance to the prototypes."""
         self._forget()

@@ -85,6 +85,7 @@ class Client(Participant):
     """Let theta learn, and w follow it."""
 
     settings: Config
+    copies_shared = ("theta",)
     whole_batch = ""
 
     def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:

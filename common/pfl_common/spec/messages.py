@@ -255,6 +255,8 @@ class RunStatus:
     """Sites that were not taken, and why; until they come back mended."""
     waiting: dict[ClientId, str] = field(default_factory=dict)
     """Sites that are invited and wait for the operator's approval, each with the fingerprint of its keys."""
+    fewest_reporters: Count = 0
+    """Over fewer sites a mean is not told; 0 of a coordinator of an older release, which tells all."""
     patience: str = ""
     """For how long the mean validation loss has not become better; nothing in a run that does not end by it."""
 

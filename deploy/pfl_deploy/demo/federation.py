@@ -75,7 +75,8 @@ async def _published(plan: Plan) -> Found:
 
 def _server_words(plan: Plan) -> list[str | Path]:
     free = ("--port", "0", "--enrol-port", "0", "--http-port", "0")
-    sites = ("--sites", str(len(plan.sites)))
+    # All sites of the demo are one person's: means over four of them are shown.
+    sites = ("--sites", str(len(plan.sites)), "--fewest-reporters", "1")
     return [*DUALFED.words(plan), *free, *sites, "--state", plan.state / "coordinator"]
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from pfl_client.settings import ClientSettings
 from pfl_common.printable import printable
 from pfl_deploy.doctor import coordinator_state, machine, reaching, sites
+from pfl_deploy.doctor.policy import examine_policy
 from pfl_deploy.doctor.recognition import recognise
 from pfl_deploy.doctor.result import Check, error, exit_code, guarded
 
@@ -62,6 +63,8 @@ def _examine_thing(thing: Path) -> Iterator[Check]:
             from pfl_deploy.doctor.data import examine_data  # torch
 
             yield from examine_data(thing)
+        case "policy":
+            yield from examine_policy("this file", named=thing)
         case "invitation":
             yield from reaching.examine_invitation(thing)
         case "coordinator's state":

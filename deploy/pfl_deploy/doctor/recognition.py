@@ -1,4 +1,4 @@
-"""Recognises what a path is: a data folder, a coordinator's state, the state of sites, an invitation."""
+"""Recognises what a path is: a data folder, a coordinator's state, the state of sites, an invitation, a policy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 Thing: TypeAlias = Literal[
-    "data folder", "invitation", "coordinator's state", "sites' state", "site's folder", "nothing"
+    "data folder", "invitation", "coordinator's state", "sites' state", "site's folder", "policy", "nothing"
 ]
 
 
@@ -15,6 +15,8 @@ def recognise(path: Path) -> Thing:
     if not path.exists():
         return "nothing"
     if path.is_file():
+        if path.suffix == ".toml":
+            return "policy"
         return "invitation" if path.suffix not in (".npz", ".csv", ".parquet", ".jsonl") else "data folder"
     if (path / "federation").is_dir() or ((path / "runs").is_dir() and not (path / "keys").is_dir()):
         return "coordinator's state"

@@ -12,6 +12,7 @@ from pathlib import Path
 from pfl_common.errors import IdentityError
 from pfl_common.files import locks, private
 from pfl_common.identity.certificates import federation_of, load_certificates
+from pfl_deploy.doctor.policy import examine_policy
 from pfl_deploy.doctor.result import Check, error, guarded, of_error, ok, warning
 
 SOON_DAYS = 5
@@ -25,6 +26,7 @@ def examine(state: Path) -> Iterator[Check]:
     )
     if not folders:
         yield ok("sites", f"none has joined a federation from here yet (looked in {state})")
+        yield from guarded("sites, policy", partial(examine_policy, "sites", state))
     for folder in folders:
         yield from guarded(f"site {folder.name}", partial(examine_site, folder))
 
@@ -36,6 +38,7 @@ def examine_site(folder: Path) -> Iterator[Check]:
     yield from _permissions(about, folder)
     yield from _federation(about, folder)
     yield _keys(about, folder)
+    yield from guarded(f"{about}, policy", partial(examine_policy, about, folder, folder.parents[1]))
     note = folder / "data.txt"
     if note.is_file() and not Path(note.read_text()).is_dir():
         yield warning(

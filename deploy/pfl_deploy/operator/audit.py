@@ -14,7 +14,18 @@ from textwrap import wrap
 from rich.console import Console
 from rich.table import Column, Table
 
-from pfl_client.run_folder.audit import BOOK, CARD, COUNTED, LEFT, MENDED, MISSING, UPDATE
+from pfl_client.run_folder.audit import (
+    BOOK,
+    CARD,
+    COUNTED,
+    LEFT,
+    MENDED,
+    MISSING,
+    POLICY,
+    REFUSED,
+    UPDATE,
+    WITHHELD,
+)
 from pfl_client.settings import ClientSettings
 from pfl_common.errors import SettingError, StateError, nearest
 from pfl_common.spec.run import Json
@@ -25,6 +36,14 @@ _DEPTHS = ("", "*/", "*/*/", "*/*/*/")
 """A site's own folder, that of a federation's or a simulation's sites, the user's, and one above it."""
 _SAID, _LONGEST = ("joining", "decline"), 600
 """What is shown in words, and how many letters of it."""
+_NOTHING_LEFT = {
+    CARD: "(the coordinator's card)",
+    MENDED: "(half a line)",
+    MISSING: "(lines are missing)",
+    POLICY: "(the policy in force)",
+    WITHHELD: "(withheld)",
+    REFUSED: "(not done)",
+}
 _WIDEST, _FOLDED = 10_000, 16
 """Letters of a row where nothing limits it, and of each line of a hash on a narrow terminal."""
 
@@ -166,6 +185,22 @@ def _say_messages(listed: Listed) -> Iterator[str]:
                 f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in inner.items()
             )
             yield f"{entry.kind} ({_when(entry)}): {words if len(words) <= _LONGEST else words[:_LONGEST] + ' ...'}"
+        elif policy := _say_policy(entry.said):
+            yield f"{entry.kind} ({_when(entry)}): {policy}"
+
+
+def _say_policy(said: dict[str, Json]) -> str:
+    """What the site's policy says, took out or forbade; empty for other lines."""
+    match said.get("kind"):
+        case "policy":
+            return json.dumps(said.get("rules"), ensure_ascii=False)
+        case "withheld":
+            what = said.get("what")
+            return f"of {said.get('message')}: {', '.join(map(str, what)) if isinstance(what, list) else ''}"
+        case "refused":
+            return f"by {said.get('rule')}"
+        case _:
+            return ""
 
 
 def _when(entry: Entry) -> str:
@@ -180,9 +215,7 @@ def _task(said: dict[str, Json]) -> str:
 def _say_kind(entry: Entry) -> str:
     if entry.kind == COUNTED:
         return f"{entry.count} call{'s' * (entry.count != 1)}"
-    return {CARD: "(the coordinator's card)", MENDED: "(half a line)", MISSING: "(lines are missing)"}.get(
-        entry.kind, _name_kind(entry)
-    )
+    return _NOTHING_LEFT.get(entry.kind, _name_kind(entry))
 
 
 def _name_kind(entry: Entry) -> str:

@@ -155,7 +155,7 @@ def show(status: RunStatus, console: Console) -> None:
     lines = [status.words, tell_sentence(status), status.patience]
     if len(status.awaited) > NAMED:
         lines.append("awaited: " + ", ".join(status.awaited))
-    for line in filter(None, [*lines, *tell_rounds(status.curve)]):
+    for line in filter(None, [*lines, *tell_rounds(status.curve, status.fewest_reporters)]):
         console.print(_plain(line))
     for words in tell_waiting(status):
         console.print(_plain(words, "bold yellow"))

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from pydantic import JsonValue
 
+from pfl_common.evaluation import tell_too_few
 from pfl_common.spec.messages import NOT_SINCE, Point, RunStatus
 from pfl_common.spec.run import ClientId
 from pfl_deploy.report import formatting
@@ -89,12 +90,16 @@ def tell_warnings(status: RunStatus) -> Iterator[str]:
         yield from (f"{line.site}: {words}" for words in line.warnings)
 
 
-def tell_rounds(curve: Sequence[Point]) -> Iterator[str]:
-    """How good the model was after the last round of which that is known, and how the last round went."""
+def tell_rounds(curve: Sequence[Point], fewest: int = 0) -> Iterator[str]:
+    """How good the model was after the last round of which that is known, and how the last round went. Over fewer than
+    `fewest` sites the coordinator tells no mean.
+    """
     newest = next((point for point in reversed(curve) if point.accuracy is not None), None)
     if newest is not None:
         mean, worst = (_percent(value or 0.0) for value in (newest.accuracy, newest.worst_decile))
         yield f"{mean} mean accuracy after round {newest.round}, {_tell_across(newest)}; {worst} at the worst tenth"
+    elif measured := next((point.measured for point in reversed(curve) if point.measured), 0):
+        yield f"accuracy of {tell_too_few(measured, fewest)}"
     if curve:
         last = curve[-1]
         moved = f"{last.bytes_up / 1e6:.1f} MB from the sites, {last.bytes_down / 1e6:.1f} MB to them"

@@ -9,10 +9,12 @@ from pathlib import Path
 from time import time
 
 from pfl_common.errors import SettingError, StateError
+from pfl_common.evaluation import FEWEST_REPORTERS
 from pfl_common.spec.run import Json
 from pfl_deploy.report import facts as telling
 from pfl_deploy.report.averages import Reading
 from pfl_deploy.report.facts import Facts, Told
+from pfl_deploy.report.few_reporters import hide_few, tell_hidden
 from pfl_deploy.report.find_run import PLAIN, Place, find_plain_runs, find_run, is_of_same_sites
 from pfl_deploy.report.page.page import render
 from pfl_deploy.report.sources.coordinator import Record, read_record, subject_of
@@ -32,6 +34,8 @@ class Asked:
     beside: tuple[str, ...] = ()
     targets: tuple[float, ...] = ()
     pictures: bool = True
+    fewest: int = FEWEST_REPORTERS
+    """Sites over which a mean is shown at least, where not all sites' own histories are at hand."""
     reading: Reading = field(default_factory=Reading)
 
 
@@ -74,8 +78,8 @@ def gather(asked: Asked) -> Facts:
                 f"--target is {target:g}", expected="an accuracy above 0 and at most 1, as 0.9"
             )
     place = find_run(asked.run)
-    run = _tell(place, asked, "run")
-    if asked.reading.best_mode == "per_client" and run.best is None and run.measured.best is not None:
+    run, whole = _tell(place, asked, "run"), read_record(place.run)
+    if asked.reading.best_mode == "per_client" and run.best is None and any(whole.scores.values()):
         raise SettingError(
             "--best-mode per_client needs the history of each site; some are not known",
             expected="the folders of all sites of the run, by --sites",
@@ -85,14 +89,15 @@ def gather(asked: Asked) -> Facts:
     for folder in asked.sites:
         check_place(folder, [told.record.spec for told in (run, *beside)], run.record.sites)
     facts = Facts(run, beside, telling.choose_targets(run, asked.targets), time())
-    return replace(facts, missing=tuple(_missing(facts)))
+    hidden = tell_hidden(whole, run.record, asked.fewest)
+    return replace(facts, missing=(*_missing(facts), *hidden))
 
 
 def _tell(place: Place, asked: Asked, kind: str) -> Told:
     record = read_record(place.run)
     places = (*asked.sites, *place.sites)
     histories = find_histories(places, record.spec.id, record.spec.hash)
-    return telling.tell(record, histories, kind, asked.reading)
+    return telling.tell(hide_few(record, histories, asked.fewest), histories, kind, asked.reading)
 
 
 def _beside(place: Place, record: Record, asked: Asked) -> tuple[Told, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any  # a setting may be of any type
 
@@ -87,8 +87,10 @@ def simulate(  # noqa: PLR0913  # how the sites read their data, each with a def
 def open_host(
     settings: ServerSettings, *, pinned: RunSpec | None = None, script: Script | None = None
 ) -> RunHost:
-    """The coordinator of a federation inside one process."""
-    return RunHost(settings, OpenEnvelopes(), pinned=pinned, script=script, all_here=True)
+    """The coordinator of a federation inside one process. Whoever plays it owns the sites: every mean is shown."""
+    return RunHost(
+        replace(settings, fewest_reporters=1), OpenEnvelopes(), pinned=pinned, script=script, all_here=True
+    )
 
 
 async def play(  # noqa: PLR0913  # how the sites read their data, each with a default

@@ -20,14 +20,15 @@ class Stand:
     after: int
     since: int
 
-    def tell(self, patience: int) -> str:
-        """In words."""
+    def tell(self, patience: int, *, loss: bool = True) -> str:
+        """In words; without the `loss` itself where that is over too few sites."""
+        best = f"the best, {self.best:.4f}," if loss else "the best"
         rounds = (
             f"{self.since} of {patience} measured rounds" if self.since < patience else _count(self.since)
         )
         return (
             f"{rounds} without a mean validation loss that is {100 * LEAST_GAIN:g} % better; "
-            f"the best, {self.best:.4f}, was after round {self.after}"
+            f"{best} was after round {self.after}"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from pfl_common.errors import SettingError, nearest
 from pfl_common.spec.augmentation import Steps
-from pfl_common.spec.data_description import FEWEST_SUMMED
+from pfl_common.spec.data_description import FEWEST_SUMMED, WHITEST
 from pfl_common.spec.run import NOT_SUMMED, ClientId, Description, Moments
 from pfl_server.decisions import picture_size, text_choice
 from pfl_server.decisions.weights_preprocessing import Prepared
@@ -87,10 +87,18 @@ def choose_range(sites: Sites, wish: Wish) -> Range:
         return Range()
     if (wished := parse_range(wish.pixel_range)) is not None:
         return wished
-    wide = [description for description in sites.values() if description.values == "wide"]
-    if wide:
-        return Range(min(one.low for one in wide), max(one.high for one in wide))
+    if "wide" in values:
+        wide = [one for one in sites.values() if _tells_range(one)]
+        # Where nobody tells a range, 16 bits have one of their own.
+        return Range(
+            min((one.low for one in wide), default=0.0), max((one.high for one in wide), default=WHITEST)
+        )
     return {"unit": Range(0.0, 1.0), "byte_floats": Range(0.0, 255.0)}.get(min(values), Range())
+
+
+def _tells_range(one: Description) -> bool:
+    """Whether a site with pictures of 16 bits tells its smallest and largest value."""
+    return one.values == "wide" and (one.low, one.high) != (0.0, 0.0)
 
 
 def agree_moments(sites: Sites) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -153,9 +161,10 @@ def _explain_range(sites: Sites, wish: Wish) -> str:
 
 
 def _why_range(sites: Sites) -> str:
-    wide = [site for site, description in sorted(sites.items()) if description.values == "wide"]
+    wide = [site for site, description in sorted(sites.items()) if _tells_range(description)]
     if not wide:
-        return "the range such floats are kept in"
+        told = any(description.values == "wide" for description in sites.values())
+        return "all that 16 bits hold: no site tells its own" if told else "the range such floats are kept in"
     why = f"the smallest and the largest value over the training parts of {len(wide)} sites"
     return f"{why}; --pixel-range LOW..HIGH chooses another{_say_lost(sites, wide)}"
 

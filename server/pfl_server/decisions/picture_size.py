@@ -9,6 +9,7 @@ from statistics import median_low
 
 from pfl_common.spec.run import ClientId, Description
 from pfl_server.decisions.weights_preprocessing import Prepared
+from pfl_server.decisions.withheld import hides_sizes
 
 HEAVIEST = 100
 """One site's pictures count for at most so many times those of the site in the middle: a count is a site's own word."""
@@ -31,9 +32,11 @@ def choose_size(sites: Sites, *, side: int, prepared: Prepared | None) -> tuple[
 
 def count_sizes(sites: Sites) -> Counter[tuple[int, int]]:
     """The number of pictures of each size at all sites."""
-    each = [_sizes_of(description) for description in sites.values()]
-    most = HEAVIEST * median_low(own.total() for own in each)
+    each = [_sizes_of(description) for description in sites.values() if not hides_sizes(description)]
     counts: Counter[tuple[int, int]] = Counter()
+    if not each:
+        return counts
+    most = HEAVIEST * median_low(own.total() for own in each)
     for own in each:
         total = own.total()
         counts.update(

@@ -5,6 +5,8 @@ All of it follows from the sums in the journal: a coordinator that was killed an
 
 from __future__ import annotations
 
+import math
+
 from pfl_common import evaluation
 from pfl_common.errors import RunFailed
 from pfl_common.spec.messages import Scores
@@ -13,6 +15,7 @@ from pfl_server.decisions.early_stop import Stand, judge
 from pfl_server.run.attempt import Watch
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
+from pfl_server.telemetry.disclosure import Disclosure
 
 TESTED, VALIDATED = "test/combined", "validation/combined"
 
@@ -20,8 +23,9 @@ TESTED, VALIDATED = "test/combined", "validation/combined"
 class EarlyStopping:
     """Looks at each committed round's sum; of a run without patience at none."""
 
-    def __init__(self, books: Books, room: Room, watch: Watch) -> None:
+    def __init__(self, books: Books, room: Room, watch: Watch, disclosure: Disclosure | None = None) -> None:
         self._books, self._room, self._watch = books, room, watch
+        self._disclosure, self._fewest = disclosure or Disclosure(fewest=1), math.inf
         self._patience = books.spec.patience
         self._losses: dict[int, float] = {}
         self._unvalidated = 0
@@ -31,7 +35,7 @@ class EarlyStopping:
         """Why the run ends now; nothing while it goes on."""
         stand = self._stand()
         over = stand is not None and stand.since >= self._patience
-        return f"ended early: {stand.tell(self._patience)}" if stand is not None and over else ""
+        return f"ended early: {self._say(stand)}" if stand is not None and over else ""
 
     async def recall(self) -> None:
         """After a restart: the sums so far are in the journal."""
@@ -65,16 +69,20 @@ class EarlyStopping:
         """
         for point, after in (("pre", number - 1), ("post", number)):
             if f"{point}/{VALIDATED}" in total:
-                self._losses[after] = evaluation.summary(total[f"{point}/{VALIDATED}"])["loss"]
+                found = evaluation.summary(total[f"{point}/{VALIDATED}"])
+                self._losses[after], self._fewest = found["loss"], min(self._fewest, found["sites"])
                 return
         self._unvalidated += any(name.endswith(TESTED) for name in total)
+
+    def _say(self, stand: Stand) -> str:
+        return stand.tell(self._patience, loss=self._disclosure.shows(self._fewest))
 
     def _stand(self) -> Stand | None:
         return judge(self._losses, self._patience) if self._patience else None
 
     def _tell(self) -> None:
         stand = self._stand()
-        self._watch.patience = "" if stand is None else stand.tell(self._patience)
+        self._watch.patience = "" if stand is None else self._say(stand)
 
 
 _REFUSAL = (

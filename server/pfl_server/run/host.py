@@ -36,6 +36,7 @@ from pfl_server.store.begin_from import Source
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
 from pfl_server.store.state_folder import Runs
+from pfl_server.telemetry.disclosure import Disclosure
 from pfl_server.telemetry.event_log import Record
 
 log = structlog.get_logger("pfl.run")
@@ -69,7 +70,8 @@ class RunHost:
         source = self._find_source(pinned)
         if self.books is None and source is None:
             self._check_weights()
-        self.record = Record()
+        disclosure = Disclosure(settings.fewest_reporters, by_site=settings.site_metrics)
+        self.record = Record(disclosure=disclosure)
         self.notices = Notices(Room(settings.state.absolute()), self.record.events)
         self.counter_journal = CounterJournal(self.record.meter, self.books.journal if self.books else None)
         if self.books is not None and self.books.journal.status()[0] in ("running", "failed"):
@@ -205,6 +207,7 @@ def _set_rules(settings: ServerSettings, source: Source | None, *, all_here: boo
             settings.vocabulary,
             read_form(settings.shape),
             settings.fewest_sites,
+            image_size=bool(settings.image_size),
             sums=settings.normalise == channel_scaling.AGREED,
             all_here=all_here,
         )

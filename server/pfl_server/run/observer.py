@@ -33,7 +33,7 @@ class Observer:
 
     def __init__(self, books: Books, room: Room, record: Record) -> None:
         self._books, self._journal, self._room = books, books.journal, room
-        self._meter, self._events = record.meter, record.events
+        self._meter, self._events, self._disclosure = record.meter, record.events, record.disclosure
         self._curve = Curve()
         self._facts = describe(books.spec)
         self._opened: Opened | None = None
@@ -57,7 +57,8 @@ class Observer:
             scores={name: value for name, value in latest.items() if math.isfinite(value)},
             started=watch.started,
             spec=self._facts,
-            curve=self._curve.points(),
+            curve=tuple(map(self._disclosure.limit, self._curve.points())),
+            fewest_reporters=self._disclosure.fewest,
             phases=self._curve.phases(),
         )
         if (opened := self._opened) is None:
@@ -244,18 +245,21 @@ class Observer:
             self._show(total)
 
     def _show(self, total: Scores) -> None:
-        self.watch.scores = {
+        summaries = {
             name.partition("/")[2]: evaluation.summary(values)
             for name, values in sorted(evaluation.evaluations(total).items())
         }
+        self.watch.scores = self._disclosure.limit_scores(summaries)
 
-    def _how_good(self) -> dict[str, float]:
+    def _how_good(self) -> dict[str, float | str]:
         """The accuracy that the status page shows. A round's own value mostly comes a round later, so its round is
         named, and the number of sites: a mean jumps when a site is away.
         """
         newest = self._curve.newest()
         if newest is None or newest.accuracy is None:
             return {}
+        if few := evaluation.tell_too_few(newest.measured, self._disclosure.fewest):
+            return {"mean_accuracy": few}
         return {
             "mean_accuracy": round(newest.accuracy, 4),
             "measured_after_round": newest.round,

@@ -50,7 +50,7 @@ class Training:
         self._observer = Observer(books, room, record)
         self.watch = self._observer.watch
         self._guard = Guard(books, room, record.events, self.watch)
-        self._early = EarlyStopping(books, room, self.watch)
+        self._early = EarlyStopping(books, room, self.watch, record.disclosure)
         self._sweep = SpoolSweep(books, room)
         leases = LeaseWatch(books.spec, fleet, tick=tick, stop=self._stop)
         parts = RunParts(books, fleet, room, self._observer)

@@ -40,6 +40,7 @@ from pfl_server.decisions.task_events import (
     Progressed,
     Reported,
 )
+from pfl_server.decisions.withheld import resolve
 from pfl_server.sites import remembered_rounds
 from pfl_server.sites.assignment import Prepare, SiteLost, assign
 from pfl_server.sites.changes import DataWatch
@@ -176,7 +177,9 @@ class Fleet:
         """Register a site, early or late, if its data fit the run."""
         with self.notices.joining(site, description):
             self.notices.check_not_ended(site)
-            fits(description, self.spec.model, site)
+            model = self.spec.model
+            description = resolve(site, description, classes=model.classes, image_size=True)
+            fits(description, model, site)
             late = site not in self.spec.roster
             if not self._members.knows(site, text := description.to_json()):
                 await self._books.journal.register.soon(site, text, late=late)
@@ -279,27 +282,32 @@ class Fleet:
         """A site will not do a task, or was drawn to drop out after it."""
         if reason != "dropped" and reason not in DECLINES:
             raise self.tasks.refuse("reason", f"{reason!r} is no reason a site can give")
+        if key == OPENING:
+            # It takes no part in this run at all, and says goodbye next.
+            self.tasks.member(site)
+            self._note_declined(site, "the run", reason=reason, words=words)
+            return
         assigned = self.tasks.awaited(site, key)
         if reason == "dropped" and not assigned.task.drop:
             self.tasks.tell(assigned, Lost("refused:reason"))
             raise self.tasks.refuse("reason", f"{site} was not drawn to drop out of {key}")
         self._members[site].trouble = ""
         if reason != "dropped":
-            (said,) = shorten([words[:LONGEST_WORDS]])
-            self._members[site].trouble = f"declined {key}, {reason}: {said}"
-            self._tell_declined(site, key, reason, said)
+            self._note_declined(site, key, reason=reason, words=words)
         if assigned.task.kind is Kind.FINISH and reason == "disk_full":
             # Nobody is given up at the end: the site asks for the same again when it has room.
             return
         self.tasks.tell(assigned, Lost(reason))
 
-    def _tell_declined(self, site: ClientId, key: str, reason: str, said: str) -> None:
+    def _note_declined(self, site: ClientId, what: str, *, reason: str, words: str) -> None:
         """Tell of a decline; of one that is repeated, as at the end for want of room, once."""
-        member, told = self._members[site], (key, reason)
+        (said,) = shorten([words[:LONGEST_WORDS]])
+        member, told = self._members[site], (what, reason)
+        member.trouble = f"declined {what}, {reason}: {said}"
         if member.declined != told:
             member.declined = told
-            log.warning("a site declined", site=site, task=key, reason=reason, words=said)
-            self._record.events.add(f"{site} declined {key} ({reason}): {said}", "warning")
+            log.warning("a site declined", site=site, task=what, reason=reason, words=said)
+            self._record.events.add(f"{site} declined {what} ({reason}): {said}", "warning")
 
     def heartbeat(self, site: ClientId, key: str, progress: int) -> bool:
         """A site is at work."""

@@ -34,6 +34,7 @@ from pfl_common.spec.run import ClientId, Description, Model
 from pfl_common.spec.sample_form import Form
 from pfl_server.decisions.model_choice import fits
 from pfl_server.decisions.site_check import Verdict, check_site, judge
+from pfl_server.decisions.withheld import resolve
 from pfl_server.sites.notices import UNFIT, Notices
 from pfl_server.sites.service import Desk, Incoming
 
@@ -59,6 +60,8 @@ class Rules:
     """What the operator says that samples are."""
     fewest_sites: int = 1
     """How many have to tell a word or a category."""
+    image_size: bool = False
+    """The operator names the size of the run's pictures."""
     sums: bool = False
     """Sites tell sums over their training pictures: the run's scaling is agreed from them."""
     model: Model | None = None
@@ -185,6 +188,7 @@ class Reception:
 
     async def _join(self, site: ClientId, description: Description) -> Joined | Gathering | None:
         if not self._open.is_set():
+            description = self._resolve(site, description)
             self._check(site, description)
             if self._rules.sums and description.kind == "image" and description.moments is None:
                 return await self._ask_for_sums(site)
@@ -196,6 +200,12 @@ class Reception:
                 return Gathering(words) if self._verdict.hindrance else None
         self._notices.check_not_ended(site)
         return None if self._next is None else await self._next.join(site, description)
+
+    def _resolve(self, site: ClientId, description: Description) -> Description:
+        """A description with names for what a site's policy hashes."""
+        rules, model = self._rules, self._rules.model
+        classes, settled = (rules.classes, rules.image_size) if model is None else (model.classes, True)
+        return resolve(site, description, classes=classes, image_size=settled)
 
     def _check(self, site: ClientId, description: Description) -> None:
         """Refuse a site that cannot take part, by what the operator listed or by the run that is to go on."""

@@ -1,4 +1,6 @@
-"""The coordinator's numbers for Prometheus, read from live state at each scrape. No label ever names a site."""
+"""The coordinator's numbers for Prometheus, read from live state at each scrape. No label names a site, but for those
+that an operator asks for (--site-metrics).
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,8 @@ NUMBERS = (
     Number(
         "pfl_accuracy_ratio",
         "gauge",
-        "Accuracy over the sites of the last evaluation.",
+        "Accuracy over the sites of the last evaluation; none where fewer than --fewest-reporters (5) measured: it "
+        "would say much about each of them.",
         ("split", "view", "statistic"),
         "split: test, shifted, validation, train; view: combined or one head's name; "
         "statistic: macro (mean of sites), micro (mean of samples), std, worst_decile, variation (std / macro)",
@@ -92,7 +95,7 @@ NUMBERS = (
         "pfl_gain_ratio",
         "gauge",
         "Mean accuracy above that of another method's finished run: the newest that differs in nothing else, or one "
-        "that was named.",
+        "that was named; none where the accuracy is not told.",
         ("baseline",),
         "baseline: local, fedavg, or the method of a run that --baseline names",
     ),
@@ -102,6 +105,20 @@ NUMBERS = (
         "When a certificate ends.",
         ("of",),
         "of: coordinator, authority, site_soonest (of the registered sites heard within a week that have not left)",
+    ),
+    Number(
+        "pfl_member_here",
+        "gauge",
+        "1 for a registered site that is heard, 0 for one that is away or has left; only with --site-metrics.",
+        ("site",),
+        "site: its name; none of them where there are more than 1000",
+    ),
+    Number(
+        "pfl_member_counted",
+        "counter",
+        "Rounds of the run in which a site's update was counted; only with --site-metrics.",
+        ("site",),
+        "site: as of pfl_member_here",
     ),
     Number("pfl_checkpoint_timestamp_seconds", "gauge", "When the newest checkpoint was written."),
     Number("pfl_disk_free_bytes", "gauge", "Free on the disk of the state folder."),
@@ -137,6 +154,10 @@ class Scene(Protocol):
         """Registered sites that are here, those that are away, and those that have said goodbye."""
 
     @property
+    def members(self) -> Mapping[str, tuple[bool, int]]:
+        """By site whether it is here and in how many rounds it was counted; empty unless the operator asks for it."""
+
+    @property
     def around(self) -> Mapping[str, float]:
         """Disk and checkpoint, by the number's name; only what is known."""
 
@@ -159,6 +180,9 @@ class CoordinatorMetrics(Collector):
         yield fill_choice(_BY_NAME["pfl_run_state"], STATES, scene.state)
         yield _one("pfl_rounds_planned", scene.planned)
         yield fill(_BY_NAME["pfl_sites"], {("here",): here, ("away",): away, ("left",): left})
+        members = scene.members
+        yield _by("pfl_member_here", {site: float(heard) for site, (heard, _) in members.items()})
+        yield _by("pfl_member_counted", {site: counted for site, (_, counted) in members.items()})
         yield from _of_counters(scene.counters)
         yield _by("pfl_certificate_end_timestamp_seconds", scene.ends)
         for name, value in sorted(scene.around.items()):

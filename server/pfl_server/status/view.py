@@ -10,6 +10,7 @@ from pfl_server.run.attempt import Watch
 from pfl_server.run.host import RunHost
 from pfl_server.status.probe import Ends, Surroundings
 from pfl_server.telemetry.counter_reading import Reading
+from pfl_server.telemetry.disclosure import MOST_NAMED
 
 
 class View:
@@ -63,6 +64,12 @@ class View:
     def heard(self) -> tuple[int, int, int]:
         """Registered sites that are here, those that are away, and those that have said goodbye."""
         return self._host.desk.heard()
+
+    @property
+    def members(self) -> Mapping[str, tuple[bool, int]]:
+        """By site whether it is here and in how many rounds it was counted; empty unless the operator asks for it."""
+        sites = self._host.status().sites if self._host.record.disclosure.by_site else ()
+        return {one.site: (one.state == "here", one.counted) for one in sites if len(sites) <= MOST_NAMED}
 
     @property
     def around(self) -> Mapping[str, float]:

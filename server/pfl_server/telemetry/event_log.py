@@ -13,6 +13,7 @@ from pfl_common.spec.run import ClientId
 from pfl_server.telemetry.comings import Coming, Comings
 from pfl_server.telemetry.counters import Meter
 from pfl_server.telemetry.course import Course
+from pfl_server.telemetry.disclosure import Disclosure
 from pfl_server.telemetry.rejections import Refusals, readable
 
 MOST = 50
@@ -104,6 +105,8 @@ class Record:
 
     meter: Meter = field(default_factory=Meter)
     events: Events = field(default_factory=Events)
+    disclosure: Disclosure = field(default_factory=lambda: Disclosure(fewest=1))
+    """Without an operator's settings everything is told: there is nobody to keep it from."""
 
     def __post_init__(self) -> None:
         self.meter.on_refusal = self.events.refusals.take

@@ -18,6 +18,8 @@ from pfl_client.daemon import loop as story
 from pfl_client.daemon import retry
 from pfl_client.daemon.loop import Daemon
 from pfl_client.data import layout
+from pfl_client.policy.policy_file import read as read_policy
+from pfl_client.policy.refusal import Forbidden
 from pfl_client.run_folder.audit import entries
 from pfl_client.run_folder.downloads import Downloads
 from pfl_client.run_folder.folder import RunFolder
@@ -650,3 +652,71 @@ async def test_a_coordinator_that_asks_for_sums_is_told_them(state: Path) -> Non
     await live(line, Summing(), state)
     assert [False, True] == seen
     assert [DESCRIPTION, told, told] == line.hear("join")
+
+
+def with_policy(line: Line, trainer: Trainer, state: Path, text: str) -> Daemon:
+    """A site that keeps to a policy."""
+    file = state.parent / "policy.toml"
+    file.write_text(text)
+    folder, policy = DataFolder(state.parent / "data", SITE), read_policy(file)
+    return Daemon(folder, link=line, bench=trainer, envelopes=OpenEnvelopes(), state=state, policy=policy)
+
+
+async def test_a_run_that_the_policy_forbids_is_declined_as_a_whole(state: Path) -> None:
+    """Nothing is fetched for it; the coordinator hears the rule's name, people of the site rule and file."""
+    line = Line([])
+    with pytest.raises(Forbidden, match=r"runs\.methods in .*policy\.toml"):
+        await with_policy(line, Trainer(), state, '[runs]\nmethods = ["dualfed"]').run()
+    assert ["join", "decline", "leave"] == line.names()
+    assert [(OPENING, "policy", "this site's policy: runs.methods")] == line.hear("decline")
+    assert [] == list((state / "runs").glob("*"))
+
+
+async def test_an_older_coordinator_does_not_know_a_declined_run(state: Path) -> None:
+    """It refuses the word, and hears the goodbye."""
+    line = Line([], troubles={"decline": [Refused("late", "no such task")]})
+    with pytest.raises(Forbidden):
+        await with_policy(line, Trainer(), state, "[runs]\nsmallest_cohort = 2").run()
+    assert "leave" == line.names()[-1]
+
+
+async def test_the_policy_is_kept_task_by_task_and_through_restarts(state: Path) -> None:
+    """After one update no other leaves; what is measured is told still, without the diagnostics."""
+    text = "[runs]\nrounds = 1\n[metrics]\ndiagnostics = false"
+    joined = Joined(replace(pin(), versions={REPORTS: "told"}).to_json(), Blob("first", 5))
+    first = Line([assign(), StateError("a sudden end")], [joined])
+    with pytest.raises(StateError):
+        await with_policy(first, Trainer(), state, text).run()
+    assert [("000001-1-train", SCORES)] == first.hear("report")
+    trainer = Trainer()
+    later = [assign(number=2, since=1), assign(Kind.EVALUATE, 2, since=1), FINISHED]
+    again = Line(list(later), [joined])
+    await with_policy(again, trainer, state, text).run()
+    assert [("000002-1-train", "policy", "this site's policy: runs.rounds")] == again.hear("decline")
+    assert [Kind.EVALUATE] == [job.task.kind for job in trainer.jobs], "no time was spent on the other"
+    assert [] == again.hear("submit")
+
+
+async def test_an_update_that_is_too_large_as_it_is_sealed_does_not_leave(state: Path) -> None:
+    """The manifest pins 4 bytes; what was sealed has 8."""
+    line = Line([assign(), FINISHED])
+    await with_policy(line, Trainer(), state, "[uploads]\nlargest = '7'").run()
+    assert [] == line.hear("submit")
+    assert [("000001-1-train", "policy", "this site's policy: uploads.largest")] == line.hear("decline")
+    assert "update" not in {entry["kind"] for entry in entries(state)}
+
+
+async def test_what_is_withheld_is_not_said_when_joining(state: Path) -> None:
+    """Whatever the coordinator asks later."""
+    line = Line([FINISHED])
+    await with_policy(line, Trainer(), state, '[joining]\nclass_names = "no"\ncounts = "none"').run()
+    (said,) = line.hear("join")
+    assert replace(DESCRIPTION, classes=(), samples=None, warnings=(), moments=NOT_SUMMED) == said
+
+
+def test_progress_tells_no_number_of_samples_where_that_is_withheld(tmp_path: Path) -> None:
+    """Only that there is some, once for each time that there is more."""
+    link, told = Line([]), (5, 5, 905, 906)
+    assert list(told) == [heart.Heart(link, "key", tmp_path)._tell(done) for done in told]
+    hiding = heart.Heart(link, "key", tmp_path, hides=True)
+    assert [1, 1, 2, 3] == [hiding._tell(done) for done in told]

@@ -11,6 +11,8 @@ import pytest
 from pfl_client.daemon import newcomer, retry
 from pfl_client.daemon.fetching import Fetching
 from pfl_client.daemon.newcomer import Newcomer
+from pfl_client.policy.policy_file import read
+from pfl_client.policy.refusal import Forbidden
 from pfl_client.run_folder.audit import entries
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.trainer_process.task_errors import Tampered
@@ -142,3 +144,21 @@ async def test_fetching_leaves_what_is_there(tmp_path: Path) -> None:
     fetching: Fetching = site._fetching
     await fetching.bring(Blob("x", 1), tmp_path / "x", kind="finish")
     assert (["finish"], BYTES) == (kinds, (tmp_path / "x").read_bytes())
+
+
+async def test_a_run_that_the_policy_forbids_is_not_fitted_to(tmp_path: Path) -> None:
+    """Nothing is fetched of it; a visitor has nobody to decline to."""
+    (tmp_path / "policy.toml").write_text('[runs]\nmethods = ["dualfed"]')
+    line, trainer = Line([visited()]), Trainer()
+    site = Newcomer(
+        DataFolder(tmp_path / "data", SITE),
+        link=line,
+        bench=trainer,
+        envelopes=OpenEnvelopes(),
+        state=tmp_path,
+        policy=read(tmp_path / "policy.toml"),
+    )
+    with pytest.raises(Forbidden, match=r"runs\.methods"):
+        await site.run()
+    assert ([], []) == (trainer.jobs, list((tmp_path / "runs").glob("*")))
+    assert "refused" in {entry["kind"] for entry in entries(tmp_path)}

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,14 @@ from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import StateError
 from pfl_common.evaluation import tell, vector
 from pfl_common.files import atomic
-from pfl_common.spec.run import Description, Moments
+from pfl_common.spec.messages import Blob, Offer, header_up
+from pfl_common.spec.run import Description, Kind, Moments, Task
 from pfl_common.wire import convert
 from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, live, pin, put_together, quick
 
 assert quick  # nobody waits here
 
+TASK = Task(Kind.TRAIN, 1, 3)
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 
 
@@ -250,3 +252,40 @@ async def test_a_list_of_an_earlier_release_is_read_still(tmp_path: Path) -> Non
     assert (2, 38) == (site.watch.left["run-1"].updates, site.watch.left["run-1"].size)
     assert ["receipt", "update", "receipt"] == [entry["kind"] for entry in entries(state, "run-1")]
     assert pin().id == "run-1"
+
+
+def test_what_left_is_on_the_disk_before_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut right after leaves the line: the list is synced for each message that says something, once."""
+    synced: list[int] = []
+    monkeypatch.setattr(atomic, "sync", lambda path: synced.append(len(path.read_bytes().splitlines())))
+    audit = open_list(tmp_path)
+    audit.tell("Join", b"words", 5, dict)
+    assert [1] == synced
+    audit.note("withheld", what=["classes"])
+    assert [1] == synced, "nothing left with it"
+    audit.announce(pin(), Offer("000001-1-train", header_up(pin(), TASK, "a", state=""), Blob("1" * 64, 9)))
+    assert [1, 3] == synced
+    audit.flush()
+    assert [1, 3] == synced, "all of it lies there"
+
+
+def test_the_lists_own_name_is_made_lasting_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without a name is none after a power cut."""
+    settled: list[Path] = []
+    monkeypatch.setattr(atomic, "settle", settled.append)
+    audit = open_list(tmp_path)
+    for body in (b"one", b"two"):
+        audit.tell("Join", body, 3, dict)
+    assert [tmp_path] == settled
+
+
+def test_updates_are_remembered_with_their_time(tmp_path: Path) -> None:
+    """Of a list that was opened anew too; the same update twice is one."""
+    for _ in range(2):
+        audit = open_list(tmp_path)
+        offer = Offer("000001-1-train", header_up(pin(), TASK, "a", state=""), Blob("1" * 64, 9))
+        audit.announce(pin(), offer)
+        assert ({"000001-1-train"}, frozenset()) == (audit.tasks_of("run-1"), audit.tasks_of("run-2"))
+        assert (9, 0) == (audit.bytes_of_a_day(), audit.bytes_of_a_day(but="1" * 64))
+    later = Audit(tmp_path, clock=lambda: NOON + timedelta(hours=24))
+    assert 0 == later.bytes_of_a_day()

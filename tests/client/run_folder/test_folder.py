@@ -6,13 +6,16 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from pfl_client.run_folder.folder import MOST_ATTEMPTS, RunFolder
 from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_client.trainer_process.api import Done, Measured
-from pfl_client.trainer_process.task_errors import Tampered
+from pfl_client.trainer_process.task_errors import PersonalTensor, Tampered
 from pfl_common.errors import StateError
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Blob, Joined, Mark, header_down
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
@@ -131,4 +134,18 @@ def test_a_download_larger_than_its_tensors(tmp_path: Path) -> None:
     joined = Joined(pin().to_json(), Blob("d" * 64, 9))
     with pytest.raises(Tampered, match="would have 9 bytes, and its tensors have 8"):
         folder.first_model.accept(joined)
+    folder.close()
+
+
+def test_an_update_with_a_tensor_of_the_vault_is_not_sealed(tmp_path: Path) -> None:
+    """Whatever the trainer says: neither upload nor generation comes into force."""
+    manifests = {**pin().manifests, "train/train/up": (Entry("show.encoder.weight", "float32", (1,)),)}
+    folder = RunFolder(tmp_path, replace(pin(), manifests=manifests), SITE, envelopes=OpenEnvelopes())
+    job = folder.job(assign(), b"")
+    job.keep_as.write_bytes(save({"encoder.weight": np.zeros(1, np.float32)}))
+    with pytest.raises(PersonalTensor):
+        folder.keep(assign(), Done(up=b"update"))
+    assert ((), None) == (folder.vault.marks(), folder.vault.upload)
+    folder.keep(assign(), Done(up=b"update", told=("encoder.weight",)))
+    assert assign().key == folder.vault.upload
     folder.close()

@@ -70,9 +70,10 @@ def test_the_life_of_a_certificate(  # a row of the table
 def test_no_certificate_yet_and_nobody_at_all(site: Path, tmp_path: Path) -> None:
     """A site that is about to enrol is a warning; a machine without sites is well."""
     assert ["has keys and no certificate yet"] == [check.words for check in look(site)]
-    (only,) = sites.examine(tmp_path / "nowhere")
-    assert "ok" == only.level
-    assert only.words.startswith("none has joined")
+    first, *policy = sites.examine(tmp_path / "nowhere")
+    assert {"ok"} == {check.level for check in (first, *policy)}
+    assert first.words.startswith("none has joined")
+    assert {"sites, policy"} == {check.about for check in policy}
 
 
 def test_a_data_folder_that_is_not_there(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

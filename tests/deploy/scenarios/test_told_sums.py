@@ -82,7 +82,7 @@ def test_the_report_has_mean_and_deviation_over_those_that_tell(played: Played, 
 
 def test_the_picture_is_the_mean_with_its_band(played: Played) -> None:
     """One standard deviation to either side; with a site's book at hand it is drawn from the book, as before."""
-    chart, loss = draw_all(gather(Asked(str(played.run))))["learning_loss"], {}
+    chart, loss = draw_all(gather(Asked(str(played.run), fewest=1)))["learning_loss"], {}
     for place in range(ROUNDS):
         values = [played.history(site)[place]["loss"] for site in TELLING]
         loss[place + 1] = sum(values) / len(values), deviation(values)

@@ -30,6 +30,7 @@ from tests.deploy.support.processes import write_site
 from tests.deploy.support.tools import tool
 
 GATHERED = 5
+GIVEN = {"rounds": 4, "drop": 0.4, "seed": 2, "fewest_reporters": 1, "site_metrics": True}
 Labels = frozenset[tuple[str, str]]
 COUNTING = {"counter": ("_total",), "summary": ("_count", "_sum")}
 SUFFIX = {"counter": ("_total",), "gauge": ("",), "info": ("_info",), "summary": ("_count", "_sum")}
@@ -73,9 +74,8 @@ async def run_to_the_end(folder: Path, method: str, **given: object) -> tuple[Ru
 @pytest.fixture
 async def played(tmp_path: Path) -> tuple[RunHost, View]:
     """A run after one of a plain method, with a site drawn to drop out now and then."""
-    given = {"rounds": 4, "drop": 0.4, "seed": 2}
-    await run_to_the_end(tmp_path, "fedavg", **given)
-    return await run_to_the_end(tmp_path, "dualfed", new_run=True, **given)
+    await run_to_the_end(tmp_path, "fedavg", **GIVEN)
+    return await run_to_the_end(tmp_path, "dualfed", new_run=True, **GIVEN)
 
 
 async def test_all_that_is_declared_and_nothing_else(played: tuple[RunHost, View]) -> None:
@@ -89,9 +89,26 @@ async def test_all_that_is_declared_and_nothing_else(played: tuple[RunHost, View
     for name, samples in found.items():
         for labels in samples:
             assert set(declared[name].labels) == {label for label, _ in labels}, name
-    assert not any(
-        "hospital" in value for samples in found.values() for labels in samples for _, value in labels
-    )
+    naming = {
+        name
+        for name, samples in found.items()
+        for labels in samples
+        for _, value in labels
+        if "hospital" in value
+    }
+    assert {"pfl_member_here", "pfl_member_counted_total"} == naming
+
+
+async def test_by_default_no_series_names_a_site_and_no_mean_is_of_few(tmp_path: Path) -> None:
+    """Two sites measured: their accuracy is told neither by metrics nor by the status, which says of how many it is."""
+    _, view = await run_to_the_end(tmp_path, "fedavg")
+    found = read(view)
+    labels = {value for samples in found.values() for each in samples for _, value in each}
+    assert not any("hospital" in value for value in labels)
+    assert {"pfl_member_here", "pfl_accuracy_ratio", "pfl_gain_ratio"}.isdisjoint(found)
+    status = view.status()
+    assert ({}, 5) == (status.scores, status.fewest_reporters)
+    assert {(2, None)} == {(point.measured, point.accuracy) for point in status.curve}
 
 
 async def test_they_say_what_happened(played: tuple[RunHost, View]) -> None:
@@ -156,7 +173,7 @@ async def test_the_status_tells_the_same_curve_after_a_restart(
     assert before.scores["acc_macro"] == before.curve[-1].accuracy
     assert any("finished" in event.words and "round 4" in event.words for event in before.events)
 
-    again, later = open_view(tmp_path / "coordinator", "dualfed", rounds=4, drop=0.4, seed=2, new_run=False)
+    again, later = open_view(tmp_path / "coordinator", "dualfed", **{**GIVEN, "new_run": False})
     running = asyncio.create_task(again.run())
     try:
         for _ in range(3000):

@@ -20,6 +20,7 @@ class Still:
     state = "gathering"
     planned = 3
     heard = (1, 2, 3)
+    members: Mapping[str, tuple[bool, int]] = {}
     around: Mapping[str, float] = {}
     ends: Mapping[str, float] = {}
 
@@ -51,6 +52,17 @@ def test_what_was_counted_is_told() -> None:
     assert {(phase,): 0.0 for phase in PHASES} | {("fold",): 2.0} == counts
     assert {(phase,): 0.0 for phase in PHASES} | {("fold",): 0.75} == seconds
     assert {("size",): 2.0} == values(told["pfl_refusals"], "_total")
+
+
+def test_sites_have_series_of_their_own_only_where_they_are_told() -> None:
+    """By default there is none; each that is told has two."""
+    scene = Still(Reading())
+    told = {metric.name: metric for metric in CoordinatorMetrics(scene).collect()}
+    assert ({}, {}) == (values(told["pfl_member_here"]), values(told["pfl_member_counted"], "_total"))
+    scene.members = {"a": (True, 3), "b": (False, 0)}
+    told = {metric.name: metric for metric in CoordinatorMetrics(scene).collect()}
+    assert {("a",): 1.0, ("b",): 0.0} == values(told["pfl_member_here"])
+    assert {("a",): 3.0, ("b",): 0.0} == values(told["pfl_member_counted"], "_total")
 
 
 def test_a_reading_stays_what_it_was() -> None:

@@ -32,6 +32,7 @@ class Scene:
     state: str = "running"
     planned: int = 9
     heard: tuple[int, int, int] = (1, 1, 2)
+    members: dict[str, tuple[bool, int]] = field(default_factory=dict)
     around: dict[str, float] = field(default_factory=dict)
     ends: dict[str, float] = field(default_factory=dict)
     looked: int = 0

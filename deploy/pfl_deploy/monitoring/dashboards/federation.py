@@ -1,4 +1,6 @@
-"""The dashboard *Federation*: runs as their coordinator sees them. No series names a site."""
+"""The dashboard *Federation*: runs as their coordinator sees them. No series names a site, but where the operator asks
+for that (--site-metrics).
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,7 @@ _LEARNING = Row(
             "without it), mean of all samples, and the worst tenth of the sites, on their test data. A wide band or a "
             "low worst tenth: the model serves some sites badly; compare with a method that personalizes more, or "
             "look at a site's own dashboard. A fall for several rounds: training diverges, lower the learning rate "
-            "in a new run.",
+            "in a new run. Nothing at all: fewer sites have measured than --fewest-reporters (5) asks for.",
             "percentunit",
             (
                 ask_alone(f"clamp_max({_MACRO} + {_STD}, 1)", "mean + deviation"),
@@ -170,7 +172,7 @@ _LEARNING = Row(
                     # In its turn of the palette, so that those of several runs differ.
                     by_pattern("^mean of sites", custom_lineWidth=3),
                 ),
-                empty="nothing was measured yet",
+                empty="nothing was measured yet, or by too few sites",
             ),
         ),
         Panel(
@@ -181,7 +183,7 @@ _LEARNING = Row(
             "percentunit",
             (ask_coordinator('pfl_accuracy_ratio@{statistic="macro"}', "{{split}} {{view}}"),),
             6,
-            Look(height=10, low=0, high=1, empty="nothing was measured yet"),
+            Look(height=10, low=0, high=1, empty="nothing was measured yet, or by too few sites"),
         ),
         Panel(
             "timeseries",
@@ -191,7 +193,7 @@ _LEARNING = Row(
             "none",
             (ask_coordinator('pfl_accuracy_ratio@{split="test", statistic="variation"}', "{{view}}"),),
             3,
-            Look(height=10, low=0, decimals=2, empty="nothing was measured yet"),
+            Look(height=10, low=0, decimals=2, empty="nothing was measured yet, or by too few sites"),
         ),
         Panel(
             "timeseries",

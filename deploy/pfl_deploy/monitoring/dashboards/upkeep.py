@@ -117,6 +117,26 @@ SITES = Row(
             6,
             Look(stacked=True, bars=True, empty="none seen"),
         ),
+        Panel(
+            "bargauge",
+            "Rounds each site was counted in",
+            "Of the run, through all restarts; with --site-metrics alone, because it names the sites. One that stands "
+            "far behind: `pfl status` says what it does, “Updates that did not come” why.",
+            "none",
+            (ask_coordinator("pfl_member_counted_total@", "{{site}}"),),
+            12,
+            Look(decimals=0, empty="not asked for: --site-metrics"),
+        ),
+        Panel(
+            "timeseries",
+            "Sites that are here, by name",
+            "1 while a site is heard, 0 while it is away or has left; with --site-metrics alone. 0 for more than "
+            "minutes: ask that site's people, and see runbook PflSitesAway.",
+            "none",
+            (ask_coordinator("pfl_member_here@", "{{site}}"),),
+            12,
+            Look(low=0, high=1, decimals=0, empty="not asked for: --site-metrics"),
+        ),
     ),
 )
 

@@ -2,20 +2,21 @@
 
 import { above, area, chart, columns, line } from "./charts.js";
 import { showTold } from "./told.js";
-import { across, bytes, make, moment, percent, say, span } from "./words.js";
+import { across, bytes, make, moment, percent, say, span, tooFew } from "./words.js";
 
 const figures = [...document.querySelectorAll("figure.chart")];
 const pick = document.getElementById("pick");
 const numbers = document.getElementById("numbers");
 let points = [];
 let now = 0;
+let fewest = 0; // over fewer sites a mean is not told
 let picked = null; // a round; null follows the newest
 let before = "";
 
 /** Show the curve of a run; drawn again only when there is something new. */
-export function showCurves(curve, clock) {
+export function showCurves(curve, clock, least) {
   document.getElementById("curves").hidden = curve.length === 0;
-  now = clock;
+  [now, fewest] = [clock, least];
   const told = JSON.stringify(curve);
   if (told === before || curve.length === 0) return;
   before = told;
@@ -70,7 +71,7 @@ function drawAccuracy(rounds, chosen, where) {
     words: newest
       ? `${where}: the mean over sites is now ${percent(newest.accuracy)}, the spread ${percent(newest.spread)}, ` +
         `the worst tenth ${percent(newest.worst_decile)}. All values are in the table below.`
-      : `${where}: nothing is measured yet.`,
+      : `${where}: ${tooFew(points.findLast((point) => point.measured), fewest) || "nothing is measured yet"}.`,
     rounds,
     chosen,
     low: Math.max(0, Math.floor(10 * Math.min(0.8, ...known)) / 10),
@@ -118,7 +119,7 @@ function drawSeconds(rounds, chosen, where) {
 function inWords(point, newest) {
   const measured =
     point.accuracy === null
-      ? `accuracy not measured${point.round > newest ? " yet" : ""}`
+      ? tooFew(point, fewest) || `accuracy not measured${point.round > newest ? " yet" : ""}`
       : `mean ${percent(point.accuracy)} ${across(point)}, worst tenth ${percent(point.worst_decile)}`;
   return (
     `${point.round}, closed ${moment(point.ended, now)}: ${measured}; ${point.counted} of ${point.cohort} counted; ` +

@@ -5,7 +5,7 @@ import { isThinned, showCurves, summed } from "./curves.js";
 import { showSites } from "./sites.js";
 import { showRun } from "./run.js";
 import { countClosed, countHere, findAbsent, tellPatience, tellPlace, tellSentence, tellTroubles, tellWarnings } from "./standing.js";
-import { across, ago, bytes, make, moment, names, percent, say, span } from "./words.js";
+import { across, ago, bytes, make, moment, names, percent, say, span, tooFew } from "./words.js";
 
 const EVERY = 2000;
 const SLOWEST = 30000;
@@ -78,7 +78,7 @@ function show(status) {
   showHead(status, now);
   showTiles(status);
   showRound(status, now);
-  showCurves(status.curve, now);
+  showCurves(status.curve, now, status.fewest_reporters);
   showSites(status.sites);
   showRun(status, now);
   showFoot(status);
@@ -105,11 +105,10 @@ function showHead(status, now) {
   document.title = [state, titleOf(status), status.method].filter(Boolean).join(" · ");
   showWay(status);
   const newest = status.curve.findLast((point) => point.accuracy !== null);
-  el("score").hidden = !newest;
-  if (newest) {
-    say(el("mean"), percent(newest.accuracy));
-    say(el("meanwords"), `mean accuracy after round ${newest.round}, ${across(newest)}`);
-  }
+  const few = newest ? "" : tooFew(status.curve.findLast((point) => point.measured), status.fewest_reporters);
+  el("score").hidden = !newest && !few;
+  say(el("mean"), newest ? percent(newest.accuracy) : "");
+  say(el("meanwords"), newest ? `mean accuracy after round ${newest.round}, ${across(newest)}` : few);
 }
 
 /** Red: what keeps a run from beginning or going on, and a result that knows nothing of a site. */

@@ -60,6 +60,12 @@ export function across(point) {
   return `± ${(100 * point.spread).toFixed(1)} over ${point.measured ? count(point.measured, "site") : "the sites"}`;
 }
 
+/** Why a point has no accuracy although sites have measured, in the words of `pfl status`; empty where it has one. */
+export function tooFew(point, fewest) {
+  if (!point || point.accuracy !== null || !point.measured) return "";
+  return `${count(point.measured, "site")}: the mean over fewer than ${fewest} is not shown`;
+}
+
 /** Names in a row; of many the first few. */
 export function names(list, most = 12) {
   const shown = list.slice(0, most).join(", ");

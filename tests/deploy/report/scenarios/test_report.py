@@ -486,3 +486,16 @@ def test_long_curves_keep_their_ends() -> None:
     shown = thin(range(10_000))
     assert (400, 0, 9999) == (len(shown), shown[0], shown[-1])
     assert [1, 2] == thin([1, 2])
+
+
+def test_a_mean_over_few_sites_is_not_reported(spec: RunSpec, tmp_path: Path) -> None:
+    """Unless somebody asks for it; the page says of how many it would be, and what would show it."""
+    run = write_run(tmp_path, spec)
+    check_clear(pfl("report", run, "--out", tmp_path / "out", "--no-pictures"), 0)
+    numbers = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (None, None) == (numbers["best"], numbers["final"])
+    assert (
+        "2 sites: the mean over fewer than 5 is not shown" in (tmp_path / "out" / "report.html").read_text()
+    )
+    shown, _ = report(run, tmp_path / "all")
+    assert shown["best"] is not None

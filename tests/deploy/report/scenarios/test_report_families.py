@@ -30,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("method", ["fedcp", "fedpick"])
 def test_each_family_is_one_picture_with_its_sentence(runs: Path, tmp_path: Path, method: str) -> None:
     """Every number that a site wrote down is a line, or an edge of a band, of its family's picture."""
-    facts = gather(Asked(str(runs / method)))
+    facts = gather(Asked(str(runs / method), fewest=1))
     charts = draw_all(facts)
     numbers = {name for history in facts.run.histories.values() for name in history.learning}
     families = {name.partition("/")[0] for name in numbers}
@@ -53,7 +53,7 @@ def test_each_family_is_one_picture_with_its_sentence(runs: Path, tmp_path: Path
 
 def test_quantiles_are_a_band_around_their_middle(runs: Path) -> None:
     """Means over sites of what each wrote down: the median, and between the tenth and the ninetieth percent."""
-    facts = gather(Asked(str(runs / "fedcp")))
+    facts = gather(Asked(str(runs / "fedcp"), fewest=1))
     (line,) = draw_all(facts)["learning_share"].lines
     books = [history.learning for history in facts.run.histories.values()]
 

@@ -80,7 +80,7 @@ def test_circles_are_told_round_by_round(runs: Runs, tmp_path: Path) -> None:
 
 def test_the_picture_shows_what_was_told(runs: Runs) -> None:
     """The mean with a band from the fewest to the most; lines that are compared have names at their ends."""
-    facts = gather(Asked(str(runs.folder / "fedcac")))
+    facts = gather(Asked(str(runs.folder / "fedcac"), fewest=1))
     charts, told = draw_all(facts), facts.run.diagnostics
     (mean,) = charts["told_circle"].lines
     assert {float(number): value for number, value in told["circle/mean"].items()} == mean.points
@@ -188,7 +188,7 @@ def test_a_method_that_is_gone_has_no_sentences_and_a_page(runs: Runs, tmp_path:
         course = Course(number, 1, 10.0 * number, 10.0 * number + 5, {}, {}, told)
         book.commit(number, course=course, accuracies=(0.5, 0.6, 0.7))
     out = tmp_path / "out"
-    check_clear(pfl("report", book.close(), "--out", out), 0)
+    check_clear(pfl("report", book.close(), "--out", out, "--fewest-reporters", "1"), 0)
     page = Page((out / "report.html").read_text())
     assert "u" not in page.tags
     assert "<u>x" in page.words

@@ -1,0 +1,1 @@
+"""Attacks against a real federation on this machine, bounded in number and time, and the table of our answers."""
