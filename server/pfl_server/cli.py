@@ -99,6 +99,12 @@ WeightsLike = Annotated[
 FewestSites = Annotated[
     int | None, typer.Option(help="Sites that must tell a word or category for it to count.")
 ]
+VocabularyFile = Annotated[str | None, typer.Option(help="File that lists the words of texts.")]
+Length = Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")]
+TextOptions = Annotated[
+    Typed,
+    GroupedOptions((("vocabulary", VocabularyFile), ("length", Length), ("fewest_sites", FewestSites))),
+]
 BeginFrom = Annotated[
     str | None, typer.Option(help="Begin with the models of this run, which is over: RUN below the state.")
 ]
@@ -179,9 +185,7 @@ def serve(
     more_rules: OtherRules = None,
     classes: Annotated[str | None, typer.Option(help="The run's classes, a,b or a file; no other.")] = None,
     shape: Annotated[str | None, typer.Option(help="Kind or shape of samples; no other.")] = None,
-    vocabulary: Annotated[str | None, typer.Option(help="File that lists the words of texts.")] = None,
-    length: Annotated[int | None, typer.Option(help="Words of a text; 0: the longest.")] = None,
-    fewest_sites: FewestSites = None,
+    texts: TextOptions = None,
     backbone: BackboneName = None,
     image_size: Annotated[int | None, typer.Option(help="Side of images; 0: the most common.")] = None,
     pixel_range: PixelRange = None,

@@ -199,8 +199,7 @@ class Server:
         own, circle = f"{client}@{task.since}", overlap.read_circle(state, client)
         if own not in circle:
             return self.welcome(state)
-        shared = state.under("w")
-        total = Sum()
+        shared, total = state.under("w"), Sum()
         for key in circle:
             total.add(self._terms(state.kept[key].load(), weigh=self.config.aggregation == "samples"))
         critical = total.mean(otherwise=shared)
@@ -226,12 +225,12 @@ class Server:
         mean = total.mean(otherwise=state.under("w")).within("w")
         table = overlap.overlaps(masks, self.config.overlap_norm)
         rows = overlap.circles(table, self.config.collab, number=task.round, beta=self.config.beta)
-        arrived = {f"{site}@{task.round}": kept for site, kept in arrivals.shown.items()}
+        kept = state.kept | {f"{site}@{task.round}": one for site, one in arrivals.shown.items()}
         circles = overlap.spell_circles(sites, rows, task.round)
-        closed = overlap.keep_circles(State({**state, **mean, **circles}, kept=state.kept | arrived))
+        closed = overlap.keep_circles(State({**state, **mean, **circles}, kept=kept))
         told = overlap.tell(table, self.config.collab, number=task.round, beta=self.config.beta)
-        told |= band("critical", [overlap.count_marks(mask) / entries for mask in masks])
-        return Closed(closed, told | band("circle", [len(others) for others in rows]))
+        marked, others = [overlap.count_marks(mask) / entries for mask in masks], list(map(len, rows))
+        return Closed(closed, told | band("critical", marked) | band("circle", others))
 
     def _fold(self, total: Sum, update: State, entries: int) -> Tensor:
         """Add an update to everybody's mean and give its mask: the model is let go before the next one is read."""

@@ -372,9 +372,8 @@ def check_digest(digest: str) -> str:
 
 def say_scores(key: str, scores: Scores) -> pb.ReportRequest:
     """An evaluation of one task."""
-    return pb.ReportRequest(
-        key=key, scores={name: pb.Vector(values=values) for name, values in scores.items()}
-    )
+    vectors = {name: pb.Vector(values=values) for name, values in scores.items()}
+    return pb.ReportRequest(key=key, scores=vectors)
 
 
 def hear_scores(said: pb.ReportRequest) -> Scores:
@@ -397,6 +396,5 @@ def _as_bad_request(what: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, ValueError, DecodeError):
-        raise Refused(
-            "bad_request", f"{what} that cannot be read; expected one of this release: compare the versions"
-        ) from None
+        seen = f"{what} that cannot be read; expected one of this release: compare the versions"
+        raise Refused("bad_request", seen) from None

@@ -33,6 +33,10 @@ ATTEMPT = """
 select candidates, cohort, drops, status, at from attempt left join opening using (round, attempt)
 where round = ? and attempt = ?
 """
+REGISTER = (
+    "insert into site (name, description, late) values (?, ?, ?)"
+    " on conflict (name) do update set description = excluded.description"
+)
 COMMITTED = "select round, attempt from attempt where status = 'committed' order by round"
 REPORTS = "select scores from report where key = ? order by site"
 SYNCHRONOUS = {"power": "full", "process": "off"}
@@ -96,13 +100,7 @@ class Journal:
     @entry
     def register(self, page: Page, site: ClientId, description: str, *, late: bool) -> None:
         """A site takes part from now on; registering again only renews its description."""
-        page.write(
-            "insert into site (name, description, late) values (?, ?, ?)"
-            " on conflict (name) do update set description = excluded.description",
-            site,
-            description,
-            int(late),
-        )
+        page.write(REGISTER, site, description, int(late))
         page.write("delete from goodbye where site = ?", site)
         page.write("delete from removal where site = ?", site)
 
