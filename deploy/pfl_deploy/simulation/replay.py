@@ -34,8 +34,8 @@ from pfl_server.settings import ServerSettings
 from pfl_server.store import kept_weights
 from pfl_server.store.journal import Journal
 
-PATIENCE_SECONDS = 10.0**9
-"""Sites take turns here, which no deadline of a real round allows for."""
+PATIENCE_SECONDS = 2_592_000.0
+"""30 days, the most a site takes of a specification: sites take turns here, which no usual deadline allows for."""
 
 OWN_WORDS = ("replay", "data", "out", "as_json")
 
