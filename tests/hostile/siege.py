@@ -92,10 +92,13 @@ class Siege:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for daemon in self._daemons:
-            daemon.cancel()
-        await asyncio.gather(*self._daemons, return_exceptions=True)
         await asyncio.to_thread(self.machine.end_all)
+        left = set(self._daemons)
+        while left:
+            # More than once: a daemon that is just answered may take the first for the end of a call.
+            for daemon in left:
+                daemon.cancel()
+            _, left = await asyncio.wait(left, timeout=1.0)
 
     def port(self, of: str) -> int:
         """The number of a port: control, enrolment or http."""

@@ -51,8 +51,10 @@ class Heart:
     async def __aexit__(self, *_: object) -> None:
         if self._beating:
             self._beating.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._beating
+            # Not awaited itself: its end would hide that the site is told to stop meanwhile.
+            await asyncio.wait({self._beating})
+            if not self._beating.cancelled():
+                self._beating.result()
 
     def _tell(self, done: int) -> int:
         if not self._hides:

@@ -177,7 +177,7 @@ async def test_a_site_without_room_keeps_its_last_task(scene: Scene) -> None:
     await scene.fleet.decline("a", finish.key, "disk_full", "1 MB free\x1b[2J")
     assert not asked.done()
     (line, *_) = scene.fleet.status().sites
-    assert "declined 000002-1-finish, disk_full: 1 MB free [2J" in line.doing
+    assert "declined 000002-1-finish, disk_full: 1 MB free\\x1b[2J" in line.doing
     assert finish.key == (await scene.take("a")).key
     await scene.fleet.report("a", finish.key, measure("a", 2))
     assert "" == await asked
