@@ -58,11 +58,8 @@ FINAL_REASONS = frozenset(
         "shape",
         "too_late_to_join",
         "no_newcomers",
-        "unprintable",
-        "revoked",
-        "denied",
     }
-)
+) | {"unprintable", "revoked", "denied"}
 """After these, trying again does not help: a person has to act."""
 
 _LONGEST_WORDS = 2000

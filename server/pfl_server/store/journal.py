@@ -342,9 +342,7 @@ class Journal:
     @entry
     def scores(self, page: Page) -> dict[str, Scores]:
         """All summed evaluations, by task."""
-        return {
-            key: json.loads(text) for key, text in page.rows("select key, scores from score order by key")
-        }
+        return {key: json.loads(row) for key, row in page.rows("select key, scores from score order by key")}
 
     @entry
     def rounds(self, page: Page) -> list[dict[str, object]]:

@@ -11,7 +11,7 @@ from pfl_common.errors import Refused
 from pfl_common.spec import data_description as bounds
 from pfl_common.spec.messages import Mark
 from pfl_common.spec.run import Description
-from pfl_common.wire import convert, enrolment_pb2, limits, parts
+from pfl_common.wire import administration_pb2, convert, enrolment_pb2, limits, parts
 from pfl_common.wire import coordinator_pb2 as pb
 
 
@@ -19,6 +19,7 @@ def calls() -> set[str]:
     """Every call with a message of its own, as the protocol has them."""
     services = (
         *pb.DESCRIPTOR.services_by_name.values(),
+        *administration_pb2.DESCRIPTOR.services_by_name.values(),
         *enrolment_pb2.DESCRIPTOR.services_by_name.values(),
     )
     return {method.name for service in services for method in service.methods}
