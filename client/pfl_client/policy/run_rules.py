@@ -45,8 +45,7 @@ def _check_sums(policy: Policy, spec: RunSpec) -> None:
             "secure sums are not offered by this coordinator",
             expected="a run in which nobody sees a single update",
         )
-    # A rule of newer releases: a specification without it sums plainly.
-    if wanted == "robust" and getattr(spec, "robust", "none") == "none":
+    if wanted == "robust" and spec.robust == "none":
         raise Forbidden(
             policy,
             "runs.sums",

@@ -146,8 +146,7 @@ class Client(Participant):
         mean, told = State.of(self, _names(self, self.settings)), Metrics()
         for turn in range(newcomer.ROUNDS):
             told = {"loss": self._train_and_mark(data, task, turn)}
-            own = State.of(self, mean)
-            load_into(self, _merge(self.settings, self.critical(), own, shared=mean))
+            load_into(self, _merge(self.settings, self.critical(), State.of(self, mean), shared=mean))
         return told
 
     def _train_and_mark(self, data: LocalData, task: Task, turn: int) -> float:

@@ -699,7 +699,9 @@ async def test_the_policy_is_kept_task_by_task_and_through_restarts(state: Path)
 
 async def test_an_update_that_is_too_large_as_it_is_sealed_does_not_leave(state: Path) -> None:
     """The manifest pins 4 bytes; what was sealed has 8."""
-    line = Line([assign(), FINISHED])
+    manifests = {**pin().manifests, "train/train/up": (Entry("sum.encoder.weight", "float32", (1,)),)}
+    spec = replace(pin(), manifests=manifests)
+    line = Line([assign(), FINISHED], [Joined(spec.to_json(), Blob("first", 5))])
     await with_policy(line, Trainer(), state, "[uploads]\nlargest = '7'").run()
     assert [] == line.hear("submit")
     assert [("000001-1-train", "policy", "this site's policy: uploads.largest")] == line.hear("decline")
@@ -708,7 +710,8 @@ async def test_an_update_that_is_too_large_as_it_is_sealed_does_not_leave(state:
 
 async def test_what_is_withheld_is_not_said_when_joining(state: Path) -> None:
     """Whatever the coordinator asks later."""
-    line = Line([FINISHED])
+    spec = replace(pin(), settings={"aggregation": "uniform"})
+    line = Line([FINISHED], [Joined(spec.to_json(), Blob("first", 5))])
     await with_policy(line, Trainer(), state, '[joining]\nclass_names = "no"\ncounts = "none"').run()
     (said,) = line.hear("join")
     assert replace(DESCRIPTION, classes=(), samples=None, warnings=(), moments=NOT_SUMMED) == said
