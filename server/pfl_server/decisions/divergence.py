@@ -38,6 +38,8 @@ class Outcome:
     counted: int
     diverged: tuple[ClientId, ...]
     committed: bool
+    fell_back: bool = False
+    """Its round began from an older state than that of the round before."""
 
     @classmethod
     def of(  # all that is known of an ended attempt
@@ -85,12 +87,13 @@ class Divergence:
             self.take(outcome)
 
     def take(self, outcome: Outcome) -> bool:
-        """One more attempt has ended; whether the run has to end. A round that closes well begins the count anew; an
+        """One more attempt has ended; whether the run has to end. A round that closes well begins the count anew, but
+        not one from an older state: where training runs away each round would fall back, and the run get nowhere. An
         attempt that was lost for other reasons says nothing of training.
         """
         if outcome.diverges:
             self.streak += 1
-        elif outcome.committed:
+        elif outcome.committed and not outcome.fell_back:
             self.streak = 0
         return outcome.diverges and self.streak >= LIMIT
 

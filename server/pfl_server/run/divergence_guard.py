@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import structlog
 
@@ -32,8 +33,13 @@ class Guard:
     async def recall(self, *, back: str = "") -> None:
         """After a restart: the attempts so far are in the journal, with why each update was lost."""
         rows = await self._room.have(self._books.journal.rounds.soon)
-        read = (Outcome.read(row, self._books.spec.quorum) for row in rows)
-        self._divergence = Divergence(outcome for outcome in read if outcome is not None)
+        fell_back = await self._room.have(self._books.journal.fallbacks.soon)
+        read = ((row, Outcome.read(row, self._books.spec.quorum)) for row in rows)
+        self._divergence = Divergence(
+            replace(outcome, fell_back=row["round"] in fell_back)
+            for row, outcome in read
+            if outcome is not None
+        )
         if streak := self._divergence.streak:
             words = f"training diverges: {streak} attempts in a row so far"
             self._watch.words = self.words = f"{words}. {back}" if back else words
@@ -44,7 +50,7 @@ class Guard:
         """
         counted, quorum = len(ended.counted), self._books.spec.quorum
         outcome = Outcome.of(draw, quorum, counted, ended.losses, committed=committed)
-        over = self._divergence.take(outcome)
+        over = self._divergence.take(replace(outcome, fell_back=bool(back)))
         streak = self._divergence.streak
         place = f"round {task.round}, attempt {task.attempt}"
         if outcome.diverges:

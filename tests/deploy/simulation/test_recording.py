@@ -41,7 +41,9 @@ def recorded(*rows: dict[str, object], handed: dict[str, dict[str, int]] | None 
         seed=0,
         roster=("a", "b", "c"),
     )
-    journal = SimpleNamespace(spec=spec.to_json, rounds=lambda: list(rows), handed=lambda: handed or {})
+    journal = SimpleNamespace(
+        spec=spec.to_json, rounds=lambda: list(rows), handed=lambda: handed or {}, fallbacks=dict
+    )
     return Recording.of(journal, checkpoints=range(1, 10))
 
 

@@ -70,6 +70,7 @@ def test_a_diverging_attempt(outcome: Outcome, diverges: bool) -> None:
 
 
 BAD, GOOD = build_outcome("abc", {"a": NAN, "b": NAN, "c": NAN}), build_outcome("abc", {})
+BACK = replace(GOOD, fell_back=True)
 AWAY = build_outcome("abc", {"a": "left", "b": "left"})
 
 
@@ -81,8 +82,18 @@ AWAY = build_outcome("abc", {"a": "left", "b": "left"})
         ([BAD, AWAY, BAD, AWAY, BAD], [False, False, False, False, True]),
         ([BAD, BAD, BAD, AWAY, BAD], [False, False, True, False, True]),
         ([GOOD, AWAY, AWAY, AWAY, AWAY], [False] * 5),
+        ([BAD, BACK, BAD, BACK, BAD], [False, False, False, False, True]),
+        ([BAD, BACK, GOOD, BAD, BACK, BAD], [False] * 6),
     ],
-    ids=["three in a row", "a round that closes well", "losses between", "tried again", "never"],
+    ids=[
+        "three in a row",
+        "a round that closes well",
+        "losses between",
+        "tried again",
+        "never",
+        "each round falls back",
+        "one round was spoilt",
+    ],
 )
 def test_a_run_that_has_to_end(outcomes: list[Outcome], over: list[bool]) -> None:
     """Three in a row, over rounds; what says nothing of training neither counts nor begins the count anew."""
