@@ -125,10 +125,7 @@ def write_updates(
 ) -> dict[str, Update]:
     """A sealed update of each site, with numbers of its own."""
     members = Members(folder / f"federation-{number}")
-    keys, envelopes = (
-        members.keyring("somebody").envelope_keys(),
-        seal_with(members.authority, now=datetime.now(UTC)),
-    )
+    envelopes = seal_with(members.authority, now=datetime.now(UTC))
     task, manifest = Task(Kind.TRAIN, number, 9), spec.manifest(Kind.TRAIN, "train", "up")
     nothing = Samples(torch.zeros(1, 3, 32, 32), torch.zeros(1, dtype=torch.int64))
     sample = template.report(LocalData(nothing, nothing, nothing, 10, "x", SEED), task)
@@ -138,6 +135,7 @@ def write_updates(
         with plain.open("wb") as out:
             groups = codec.encode(made_up(flatten(sample), site, number), manifest, out)
         header = replace(header_up(spec, task, site, state=spec.hash), groups=groups)
+        keys = members.keyring(site).envelope_keys()
         offer, _ = offer_of(
             keys, plain.read_bytes(), header=header, task=task, to=members.coordinator, file=file
         )

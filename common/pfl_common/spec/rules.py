@@ -131,8 +131,8 @@ class RoundRules:
     change_factor: float = rule(
         100.0, "Times the median change that is taken; 0 any.", Field(ge=0, le=1e9, allow_inf_nan=False)
     )
-    """An update whose change is so many times the median of its round and of the rounds before is not counted: see
-    `pfl_server/decisions/outlying.py`.
+    """An update whose change is so many times the median of its round, and the largest of the run, is not counted:
+    see `pfl_server/decisions/outlying.py`.
     """
     largest_weight: float = rule(
         1e8,

@@ -2,8 +2,9 @@
 
 A function of the set of updates and of what earlier rounds counted, never of the order of arrival. How far an update
 went is the Euclidean norm of its difference from what its site was sent. Its limit is a multiple of a median, which
-fewer than half of the sites cannot move: of the larger one of two, so that neither a round in which all take larger
-steps nor one with few sites refuses the honest.
+fewer than half of the sites cannot move: of this round's, or of the largest that the run has seen. A model that has
+learnt hardly moves, and beside its last steps one honest stumble is a hundred times as far: what was usual while it
+learnt can do no harm.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from statistics import median
 from pfl_common.spec.run import ClientId
 
 ROUNDS = 5
-"""Earlier rounds that are looked at: training slows down, and what was usual long ago says little."""
+"""Rounds in a row whose counted updates make one median: a round of two sites has too few."""
 FEWEST_NOW = 3
 """Updates of a round from which on their median tells which is the odd one."""
 FEWEST_BEFORE = 6
@@ -30,23 +31,22 @@ class Outlying:
         """With a factor of 0 none ever goes too far."""
         self._factor = factor
         self._rounds: deque[tuple[float, ...]] = deque(maxlen=ROUNDS)
+        self._largest = 0.0
         for changes in before:
             self.remember(changes)
 
     def remember(self, changes: Mapping[ClientId, float]) -> None:
         """A round was committed that counted these."""
         self._rounds.append(tuple(changes.values()))
+        before = [change for round_ in self._rounds for change in round_]
+        if len(before) >= FEWEST_BEFORE:
+            self._largest = max(self._largest, median(before))
 
     def limit(self, changes: Mapping[ClientId, float]) -> float:
         """The largest change that is taken of a round; infinity as long as too few have been seen."""
-        now, before = list(changes.values()), [change for round_ in self._rounds for change in round_]
-        seen = [
-            median(found)
-            for found, fewest in ((now, FEWEST_NOW), (before, FEWEST_BEFORE))
-            if len(found) >= fewest
-        ]
+        now = median(changes.values()) if len(changes) >= FEWEST_NOW else 0.0
         # Where most have not moved at all there is nothing to compare with.
-        usual = max(seen, default=0.0)
+        usual = max(now, self._largest)
         return self._factor * usual if self._factor and usual else inf
 
     def find(self, changes: Mapping[ClientId, float]) -> tuple[ClientId, ...]:

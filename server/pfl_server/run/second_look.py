@@ -9,7 +9,7 @@ import structlog
 
 from pfl_common.spec.run import ClientId
 from pfl_server.decisions.divergence import OUTLYING, Outcome, name_sites
-from pfl_server.decisions.outlying import ROUNDS, Outlying
+from pfl_server.decisions.outlying import Outlying
 from pfl_server.decisions.round import Abandon, Close
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run.attempt import Opened
@@ -28,8 +28,8 @@ class SecondLook:
         self._outlying = Outlying(books.spec.change_factor)
 
     async def recall(self) -> None:
-        """After a restart: how far updates went in the last rounds."""
-        before = await self._room.have(self._books.journal.changes.soon, ROUNDS)
+        """After a restart: how far updates went in the rounds so far."""
+        before = await self._room.have(self._books.journal.changes.soon)
         self._outlying = Outlying(self._books.spec.change_factor, before)
 
     async def look(self, opened: Opened, counted: Sequence[ClientId], draw: Draw) -> Close | Abandon:

@@ -25,7 +25,7 @@ from pfl_server.store.journal_thread import Page, Scribe, entry
 from pfl_server.telemetry.counter_reading import Reading
 from pfl_server.telemetry.course import Course
 
-CHANGES = "select numbers from change order by round desc limit ?"
+CHANGES = "select numbers from change order by round"
 SETTLE = """
 update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
 """
@@ -229,9 +229,9 @@ class Journal:
         return dict(page.rows("select round, back_to from fallback order by round"))
 
     @entry
-    def changes(self, page: Page, rounds: int) -> list[dict[ClientId, float]]:
-        """How far the counted updates went in the last rounds, the oldest first."""
-        return [json.loads(text) for (text,) in page.rows(CHANGES, rounds)][::-1]
+    def changes(self, page: Page) -> list[dict[ClientId, float]]:
+        """How far the counted updates went in each round, the oldest first."""
+        return [json.loads(text) for (text,) in page.rows(CHANGES)]
 
     @entry
     def counted(self, page: Page, number: int, attempt: int) -> tuple[ClientId, ...]:

@@ -170,11 +170,11 @@ def test_a_name_that_is_none(tmp_path: Path, word: str, seen: str, expected: str
 
 async def test_it_is_told_in_numbers(tmp_path: Path) -> None:
     """A run played after two of `local`, with the first of them named: the gain is over that one."""
-    host, view = await run_to_the_end(tmp_path, "local", rounds=1)
+    host, view = await run_to_the_end(tmp_path, "local", rounds=1, fewest_reporters=1)
     first = host.books.spec.id
     had = view.watch.scores["test/combined"]["acc_macro"]
     await run_to_the_end(tmp_path, "local", new_run=True, rounds=4, set={"lr": 0.5})
-    last, view = await run_to_the_end(tmp_path, "fedavg", new_run=True, baseline=first)
+    last, view = await run_to_the_end(tmp_path, "fedavg", new_run=True, baseline=first, fewest_reporters=1)
     words = [event.words for event in last.record.events.newest() if event.level == "warning"]
     assert ["rounds 2, there 1"] == [said.partition("not comparable: ")[2] for said in words if first in said]
     has = view.watch.scores["test/combined"]["acc_macro"]

@@ -95,7 +95,7 @@ def test_a_column_that_is_new_shifts_no_other(file: Path, monkeypatch: pytest.Mo
     assert {"000001-1-train": {"x": [1.0]}} == journal.scores()
     assert [course] == journal.course()
     assert {"now": reading, "closed": reading} == journal.readings()
-    assert ([{"a": 9.0}], {2: 0}) == (journal.changes(5), journal.fallbacks())
+    assert ([{"a": 9.0}], {2: 0}) == (journal.changes(), journal.fallbacks())
     journal.close()
     for table in set(tables) - {"report"}:
         assert {("unknown",)} == set(look(file, f"select machine from {table}")), table
