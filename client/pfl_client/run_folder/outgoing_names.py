@@ -19,12 +19,16 @@ _SHOWN = "show."
 
 
 def check_names(
-    manifest: Manifest, groups: Collection[str], *, vault: Path, told: Collection[str], known: Collection[str]
+    manifest: Manifest,
+    groups: Collection[str],
+    *,
+    kept: frozenset[str],
+    told: Collection[str],
+    known: Collection[str],
 ) -> None:
-    """Refuse to seal an update with a tensor of the vault in it. Those that the method shows by its design (`told`) may
-    be among what is shown, and nowhere else.
+    """Refuse to seal an update with a tensor in it that the vault has kept. Those that the method shows by its design
+    (`told`) may be among what is shown, and nowhere else.
     """
-    kept = read_names(vault)
     present = [entry for entry in manifest if not entry.group or entry.group in groups]
     shown = [entry.name for entry in present if entry.name.startswith(_SHOWN)]
     summed = [entry.name for entry in present if not entry.name.startswith(_SHOWN)]

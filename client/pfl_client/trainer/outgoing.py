@@ -46,8 +46,10 @@ def check_outgoing(
 
 
 def find_stays(participant: Participant, phase: str) -> set[str]:
-    """Names of the tensors that nobody else may see: those that stay, but for what the method tells by its design."""
-    return set(participant.stays(phase)) - set(participant.tells(phase))
+    """Names of the tensors that nobody else may see: those that stay, but for what the method sends or tells by its
+    design. A method may do both with a tensor, and begin its next round from its own values of what it sent.
+    """
+    return set(participant.stays(phase)) - set(participant.travels(phase)) - set(participant.tells(phase))
 
 
 def _check_memory(sent: State, personal: State) -> None:

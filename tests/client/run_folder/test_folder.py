@@ -139,7 +139,8 @@ def test_a_download_larger_than_its_tensors(tmp_path: Path) -> None:
 
 def test_an_update_with_a_tensor_of_the_vault_is_not_sealed(tmp_path: Path) -> None:
     """Whatever the trainer says: neither upload nor generation comes into force."""
-    manifests = {**pin().manifests, "train/train/up": (Entry("show.encoder.weight", "float32", (1,)),)}
+    down, up = (Entry(name, "float32", (1,)) for name in ("encoder.bias", "show.encoder.weight"))
+    manifests = {**pin().manifests, "train/train/down": (down,), "train/train/up": (up,)}
     folder = RunFolder(tmp_path, replace(pin(), manifests=manifests), SITE, envelopes=OpenEnvelopes())
     job = folder.job(assign(), b"")
     job.keep_as.write_bytes(save({"encoder.weight": np.zeros(1, np.float32)}))

@@ -27,7 +27,7 @@ def look(vault: Path, *names: str, told: tuple[str, ...] = (), groups: tuple[str
     """Look at an update with these names; `g:` before one puts it into the group g."""
     pairs = [name.rpartition(":")[::2] for name in names]
     manifest = tuple(Entry(name, "float32", (3,), group) for group, name in pairs)
-    check_names(manifest, groups, vault=vault, told=told, known=KNOWN)
+    check_names(manifest, groups, kept=read_names(vault), told=told, known=KNOWN)
 
 
 def test_what_is_shared_passes(vault: Path) -> None:

@@ -33,7 +33,7 @@ from pfl_common.spec.run import Description, Header, Kind, Model, RunSpec, Task
 from tests.common.sealing.members import PATTERN, Members
 
 SITE, OTHER = "hospital-a", "hospital-b"
-MANIFEST = (Entry("encoder.weight", "float32", (1,)),)
+MANIFEST = (Entry("encoder.weight", "float32", (1 << 20,)),)
 SCORES: Scores = {"pre/test/combined": [3.0, 4.0, 0.75, 0.5625, 0.5]}
 INIT = b"first model"
 PLAIN = PATTERN * ((2 * FRAME + 160) // len(PATTERN))
@@ -50,7 +50,7 @@ def pin(**changes: object) -> RunSpec:
     }
     model = Model("mlp", (1, 4, 4), ("a", "b"))
     return replace(
-        RunSpec("run-1", "fedavg", {}, model, rounds=3, seed=7, roster=(SITE,), manifests=manifests),
+        RunSpec("run-1", "fedavg", {}, model, rounds=5, seed=7, roster=(SITE,), manifests=manifests),
         **changes,
     )
 
