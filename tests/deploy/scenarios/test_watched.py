@@ -99,6 +99,8 @@ class Watched:
     def serve(self, *words: str) -> None:
         """A run, with all its sites."""
         chosen = ("--backbone", "resnet8", "--quorum", "0.9", "--lease-seconds", "3", *words)
+        # Two sites of one owner: their means and each one's own series are shown, so that all panels have some.
+        chosen += ("--fewest-reporters", "1", "--site-metrics")
         self.server = self.machine.server(*chosen, "--http-port", str(self._ports["server"]))
         self.machine.wait_for(lambda: "listening" in self.machine.said("server"), self.server, "server")
         for data in self.folders:
