@@ -122,6 +122,10 @@ def read_one(path: Path, cut: Cut, channels: tuple[str, ...] = (), *, called: st
     """The windows of one recording; of all its channels, unless some are named."""
     file = RecordFile(path, called=called)
     own = channels or cut.channels(file.names)
+    if not own:
+        raise DataError(
+            f"the recording {called} has no channel", expected="a column of numbers beside its time"
+        )
     blocks = [np.stack([_numbers(block, name, called) for name in own], axis=1) for block in file.read(own)]
     return cut.windows(np.concatenate(blocks) if blocks else np.zeros((0, len(own)), np.float32))
 

@@ -36,7 +36,7 @@ class Guard:
         fell_back = await self._room.have(self._books.journal.fallbacks.soon)
         read = ((row, Outcome.read(row, self._books.spec.quorum)) for row in rows)
         self._divergence = Divergence(
-            replace(outcome, fell_back=row["round"] in fell_back)
+            replace(outcome, fell_back=row.get("round") in fell_back)
             for row, outcome in read
             if outcome is not None
         )

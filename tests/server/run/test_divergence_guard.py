@@ -25,7 +25,9 @@ class Scene:
         model = SimpleNamespace(shape=(3,), values="numbers", kind="table", mean=())
         spec = SimpleNamespace(quorum=0.5, settings={"lr": 0.5}, model=model)
         journal = SimpleNamespace(
-            rounds=SimpleNamespace(soon=lambda: list(rows)), sites=SimpleNamespace(soon=lambda: sites or {})
+            rounds=SimpleNamespace(soon=lambda: list(rows)),
+            sites=SimpleNamespace(soon=lambda: sites or {}),
+            fallbacks=SimpleNamespace(soon=dict),
         )
         books = SimpleNamespace(spec=spec, journal=journal, method=methods.load("fedavg"))
         events = SimpleNamespace(add=lambda words, level: self.said.append((words, level)))
