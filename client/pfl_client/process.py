@@ -23,7 +23,7 @@ from pfl_client.connection.link import NotAdmitted, Traffic
 from pfl_client.daemon.exporter import HealthServer, SiteMetrics, Surroundings
 from pfl_client.daemon.loop import Daemon
 from pfl_client.daemon.newcomer import Newcomer
-from pfl_client.daemon.run_door import ADVICE
+from pfl_client.daemon.run_check import ADVICE
 from pfl_client.envelopes.sealed import SealedEnvelopes
 from pfl_client.onboarding import preflight
 from pfl_client.onboarding.admission import Admission, Admitted, find_data

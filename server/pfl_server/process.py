@@ -36,9 +36,9 @@ from pfl_server.network.administration import Administration
 from pfl_server.network.enrolment_port import EnrolmentServer
 from pfl_server.network.port_limits import PortLimits, share_out
 from pfl_server.network.proxies import Proxies
+from pfl_server.network.renewal import Renewal
 from pfl_server.network.rpc import REFUSALS, Callers
 from pfl_server.network.server import LOOPBACK, GrpcServer
-from pfl_server.network.upkeep import Upkeep
 from pfl_server.run.host import RunHost
 from pfl_server.settings import ServerSettings, read_life, read_proxies
 from pfl_server.status.http import WebServer
@@ -97,12 +97,12 @@ class Coordinator:
         )
         callers = Callers(book, proxied=bool(proxies), proxies=proxies)
         administration = Administration(
-            self.authority, ledger, notices, rotated=lambda: self._upkeep.change()
+            self.authority, ledger, notices, rotated=lambda: self._renewal.change()
         )
         self._grpc = GrpcServer(
             callers, renew=self._enrolment.renew, meter=meter, administration=administration
         )
-        self._upkeep = Upkeep(
+        self._renewal = Renewal(
             self.authority,
             # A name with a port is a proxy's, which has a certificate of its own.
             [*(name for name in settings.reachable_names if not split_port(name)[1]), settings.local_name],
@@ -129,7 +129,7 @@ class Coordinator:
         story = asyncio.create_task(self.host.run())
         stopped = asyncio.create_task(self._stopping.wait())
         noting = asyncio.create_task(self.host.counter_journal.keep_noting())
-        upkeep = asyncio.create_task(self._upkeep.keep())
+        renewal = asyncio.create_task(self._renewal.keep())
         try:
             await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
             failure = story.exception() if story.done() else None
@@ -142,13 +142,13 @@ class Coordinator:
             story.cancel()
             stopped.cancel()
             noting.cancel()
-            upkeep.cancel()
+            renewal.cancel()
 
     async def _open(self) -> Addresses:
         """Gives where programs of this machine find it; others come under the names it advertises."""
         settings = self.settings
         names, here = settings.reachable_names, settings.local_name
-        pair, ca = self._upkeep.pair, self.authority.ca_pem
+        pair, ca = self._renewal.pair, self.authority.ca_pem
         self._ends["coordinator"] = _end(pair.certificate_pem)
         limits = self._limits
         port = await self._grpc.start(
@@ -174,11 +174,11 @@ class Coordinator:
             state_folder=self.settings.state.resolve(),
             secret=self._secret,
             names=self.settings.reachable_names,
-            operator=self._upkeep.operator,
+            operator=self._renewal.operator,
             operator_address=self._operator_address(),
             hybrid=self.settings.envelope == "hybrid",
         )
-        self._upkeep.publish = lambda: self._republish(addresses)
+        self._renewal.publish = lambda: self._republish(addresses)
         try:
             discovery.publish(found)
         except OSError as error:
@@ -194,7 +194,7 @@ class Coordinator:
         return host_and_port(LOOPBACK, port) if port else ""
 
     def _republish(self, addresses: Addresses) -> None:
-        self._ends["coordinator"] = _end(self._upkeep.pair.certificate_pem)
+        self._ends["coordinator"] = _end(self._renewal.pair.certificate_pem)
         self._ends["authority"] = _end(self.authority.ca_pem)
         self._publish(addresses)
 

@@ -20,7 +20,7 @@ from pfl_common.identity import Keyring
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.network import enrolment_port, server
-from pfl_server.network.places import MOST_CALLS, MOST_STREAMS
+from pfl_server.network.caller_limits import MOST_CALLS, MOST_STREAMS
 from pfl_server.network.server import GrpcServer
 from tests.hostile.raw_line import (
     Idle,

@@ -19,8 +19,8 @@ from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress
 from pfl_common.errors import Distrusted, PflError
 from pfl_common.spec.messages import Blob, Gathering, Joined, Over
 from pfl_common.spec.run import Description
-from tests.client.daemon.test_loop import DESCRIPTION, pin
 from tests.client.data.test_images import draw
+from tests.client.support.scripted_site import DESCRIPTION, pin
 from tests.common.support.terminal_attacks import ATTACKS, list_obeyed
 from tests.network.federation import Federation
 from tests.network.test_admission import invite

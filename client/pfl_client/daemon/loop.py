@@ -15,10 +15,11 @@ import structlog
 
 from pfl_client.connection.link import Link, NotAdmitted, Traffic, Unreachable
 from pfl_client.daemon.fetching import Fetching
+from pfl_client.daemon.handing_in import HandingIn
 from pfl_client.daemon.heartbeat import Heart
 from pfl_client.daemon.progress import SiteProgress, tell_joined
 from pfl_client.daemon.retry import Retry
-from pfl_client.daemon.run_door import hear_run
+from pfl_client.daemon.run_check import hear_run
 from pfl_client.daemon.run_summary import tell_end, tell_hindrances
 from pfl_client.daemon.site_data import SiteData
 from pfl_client.daemon.status import Watch
@@ -34,7 +35,7 @@ from pfl_common.app import plugins
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.files.recycler import throw_away
 from pfl_common.spec.messages import OPENING, Assignment, Gathering, Joined, Over
-from pfl_common.spec.run import Description, Kind, RunSpec
+from pfl_common.spec.run import Description, RunSpec
 
 log = structlog.get_logger("pfl.site")
 
@@ -69,6 +70,7 @@ class Daemon:
         self.progress = SiteProgress(self.watch, traffic)
         self._retry = Retry(self.watch, state)
         self._fetching = Fetching(link, self._retry, self.watch, state)
+        self._handing_in = HandingIn(link, self._gate, self._retry, self.watch, self._audit)
         self.comes_back = False
         """The daemon will be started again: it says no goodbye, and its round waits for it as after a crash."""
 
@@ -236,10 +238,11 @@ class Daemon:
         try:
             self._gate.begin(folder.spec, task)
             if folder.has_answer(assignment.key, task):
+                # Trained before a kill or a lost line: the same bytes go up again.
                 await self._retry.calm(0.0)
             else:
                 await self._work(folder, assignment)
-            await self._answer(folder, assignment)
+            await self._handing_in.hand_in(folder, assignment)
             self.progress.end(task, folder.measurements.report(assignment.key))
             self._retry.went_well()
             return
@@ -300,32 +303,6 @@ class Daemon:
                 self.watch.move(samples)
 
             return await self._bench.work(folder.job(assignment, down), move)
-
-    async def _answer(self, folder: RunFolder, assignment: Assignment) -> None:
-        """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped"."""
-        key, task = assignment.key, assignment.task
-        scores = self._gate.tell(folder.spec.id, key, folder.measurements.report(key))
-        if scores or task.kind is not Kind.TRAIN:
-            with self.watch.phase("report"):
-                await self._retry.until_answered(lambda: self._link.report(key, scores))
-        if task.kind is not Kind.TRAIN:
-            await self._retry.until_room(
-                partial(asyncio.to_thread, self._audit.settle), folder.downloads.forget_opened
-            )
-            return
-        if task.drop:
-            await self._retry.until_answered(lambda: self._link.decline(key, "dropped", ""))
-            return
-        offer, parcel = folder.upload(key)
-        self._gate.release(offer)
-        await self._retry.until_room(
-            partial(asyncio.to_thread, folder.announce, offer), folder.downloads.forget_opened
-        )
-        with self.watch.phase("upload"):
-            receipt = await self._retry.until_answered(lambda: self._link.submit(offer, parcel))
-        await self._retry.until_room(
-            partial(asyncio.to_thread, folder.audit, offer, receipt), folder.downloads.forget_opened
-        )
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.decline(reason)

@@ -16,7 +16,7 @@ from pfl_client.connection.link import Link, Traffic
 from pfl_client.daemon.fetching import Fetching
 from pfl_client.daemon.progress import AFTER, BEFORE, SiteProgress
 from pfl_client.daemon.retry import Retry
-from pfl_client.daemon.run_door import hear_run
+from pfl_client.daemon.run_check import hear_run
 from pfl_client.daemon.site_data import SiteData
 from pfl_client.daemon.status import Watch
 from pfl_client.envelopes import Envelopes

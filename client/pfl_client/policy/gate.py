@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
-from pfl_client.policy import joining, scores
+from pfl_client.policy import told_at_joining, told_scores
 from pfl_client.policy.refusal import Forbidden
 from pfl_client.policy.rules import Policy
 from pfl_client.policy.run_rules import check_run, smallest_update
@@ -33,7 +33,7 @@ class Gate:
 
     def describe(self, description: Description) -> Description:
         """The description of the data as others may know it."""
-        told, changed = joining.trim(description, self._policy)
+        told, changed = told_at_joining.trim(description, self._policy)
         if changed:
             digest = hashlib.sha256(told.to_json().encode()).hexdigest()
             self._audit.note_once(WITHHELD, digest, message="joining", what=[*changed])
@@ -69,7 +69,7 @@ class Gate:
 
     def tell(self, run: str, key: str, report: Scores) -> Scores:
         """The part of a report that may leave."""
-        told, changed = scores.trim(report, self._policy)
+        told, changed = told_scores.trim(report, self._policy)
         if changed:
             self._audit.note_once(
                 WITHHELD, f"{run}/{key}", run=run, task=key, message="scores", what=[*changed]

@@ -17,8 +17,8 @@ from pfl_common import methods
 from pfl_common.errors import StateError
 from pfl_common.learning.method import Participant
 from pfl_common.spec.run import ClientId, RunSpec
-from pfl_common.tensors.check import find_infinite
 from pfl_common.tensors.state import load_into
+from pfl_common.tensors.update_check import find_infinite
 
 _ADVICE = "name the serving.safetensors that the site wrote at the end of its run, or a copy of it"
 _MEASURED: TypeAdapter[Measured | None] = TypeAdapter(Measured | None)

@@ -47,9 +47,9 @@ from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import codec, mapped
-from pfl_common.tensors.check import Terms, check_values, find_infinite
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import flatten
+from pfl_common.tensors.update_check import Terms, check_values, find_infinite
 
 log = structlog.get_logger("pfl.trainer")
 

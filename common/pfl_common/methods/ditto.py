@@ -29,7 +29,7 @@ from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import travelling
 from pfl_common.learning.proximal import distance, square_distance
-from pfl_common.learning.second import build_second, predict, start_second
+from pfl_common.learning.second_model import build_second, predict, start_second
 from pfl_common.models import Backbone
 from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State

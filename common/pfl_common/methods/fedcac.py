@@ -35,7 +35,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why, refuse_idle
-from pfl_common.learning import masks as overlap
+from pfl_common.learning import mask_overlaps as overlap
+from pfl_common.learning import masks as marking
 from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.measures import band
 from pfl_common.learning.method import STRICT, Arrivals, Closed, LocalData, Metrics, Participant, Settings
@@ -58,7 +59,7 @@ class Config(Settings):
         float, Field(gt=0, le=1_000_000), Why("it counts rounds; the paper's are 100 and 170")
     ] = 100.0
     """beta: the last round in which sites collaborate on critical entries."""
-    selection: overlap.Selection = "sensitivity"
+    selection: marking.Selection = "sensitivity"
     """What is critical: the most sensitive entries, a random share each round, or the least sensitive."""
     collab: overlap.Collaboration = "time_varying"
     """C_i: sites above the rising threshold, none, or always the 1 or 5 sites of largest overlap."""
@@ -129,15 +130,15 @@ class Client(Participant):
             self, self.parameters(), lambda x, y: cross_entropy(self(x), y), data=data, task=task
         )
         masks = self._mark(before, data.generator(task, "critical"))
-        steadiness = overlap.jaccard(former, self.mask)
-        each = {f"marked/{name}": overlap.density({name: mask}) for name, mask in masks.items()}
-        return {"loss": loss, "mask_density": overlap.density(masks), "mask_jaccard": steadiness, **each}
+        steadiness = marking.jaccard(former, self.mask)
+        each = {f"marked/{name}": marking.density({name: mask}) for name, mask in masks.items()}
+        return {"loss": loss, "mask_density": marking.density(masks), "mask_jaccard": steadiness, **each}
 
     def _mark(self, before: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """Find what is critical from how far each entry went, and remember it."""
-        scores = {n: overlap.sensitivity(before[n], value.detach()) for n, value in self.named_parameters()}
-        masks = overlap.mark(scores, self.settings.selection, self.settings.tau, generator)
-        self.mask.copy_(overlap.pack(masks))
+        scores = {n: marking.sensitivity(before[n], value.detach()) for n, value in self.named_parameters()}
+        masks = marking.mark(scores, self.settings.selection, self.settings.tau, generator)
+        self.mask.copy_(marking.pack(masks))
         self.has_mask.fill_(1)
         return masks
 
@@ -170,7 +171,7 @@ class Client(Participant):
 
     def critical(self) -> dict[str, Tensor]:
         """The mask of each parameter as it was found in the last round this site trained in."""
-        return overlap.unpack(self.mask, dict(self.named_parameters()))
+        return marking.unpack(self.mask, dict(self.named_parameters()))
 
 
 class Server:
@@ -204,7 +205,7 @@ class Server:
         critical = total.mean(otherwise=shared)
         if self.config.merge_at == "client":
             return shared.within("w") | critical.within("u")
-        masks = overlap.unpack(state.kept[own].load()["mask"], _masked(state))
+        masks = marking.unpack(state.kept[own].load()["mask"], _masked(state))
         return _merge(self.config, masks, critical, shared=shared).within("merged")
 
     def compared(self, state: State, client: ClientId) -> State:
@@ -228,13 +229,13 @@ class Server:
         circles = overlap.spell_circles(sites, rows, task.round)
         closed = overlap.keep_circles(State({**state, **mean, **circles}, kept=kept))
         told = overlap.tell(table, self.config.collab, number=task.round, beta=self.config.beta)
-        marked, others = [overlap.count_marks(mask) / entries for mask in masks], list(map(len, rows))
+        marked, others = [marking.count_marks(mask) / entries for mask in masks], list(map(len, rows))
         return Closed(closed, told | band("critical", marked) | band("circle", others))
 
     def _fold(self, total: Sum, update: State, entries: int) -> Tensor:
         """Add an update to everybody's mean and give its mask: the model is let go before the next one is read."""
         total.add(self._terms(update, weigh=self.config.aggregation != "uniform"))
-        return overlap.cut_padding(update["mask"], entries)
+        return marking.cut_padding(update["mask"], entries)
 
     def _terms(self, update: State, *, weigh: bool) -> dict[str, Weighted]:
         # What a site says of its samples has bounds: a made-up number may not drown the others.

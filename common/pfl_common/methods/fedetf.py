@@ -37,7 +37,7 @@ from torch.nn.functional import cross_entropy, normalize
 from pfl_common.app.config import Why
 from pfl_common.errors import SettingError
 from pfl_common.learning import newcomer, sgd
-from pfl_common.learning.balanced import balanced_cross_entropy
+from pfl_common.learning.balanced_softmax import balanced_cross_entropy
 from pfl_common.learning.measures import class_cosines
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning.partition import travelling

@@ -34,11 +34,11 @@ from torch.nn.functional import cross_entropy
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.errors import SettingError
 from pfl_common.learning import newcomer, sgd
-from pfl_common.learning.means import Means
+from pfl_common.learning.loss_means import Means
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.mmd import mmd2
 from pfl_common.learning.partition import travelling
-from pfl_common.learning.second import build_second, predict, start_second
+from pfl_common.learning.second_model import build_second, predict, start_second
 from pfl_common.models import Backbone
 from pfl_common.spec.run import RunSpec, Task
 from pfl_common.tensors.state import State, load_into

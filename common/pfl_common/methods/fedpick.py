@@ -41,7 +41,7 @@ from torch.nn.functional import cross_entropy
 from pfl_common.app.config import Why, refuse_idle
 from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.arithmetic import in_double
-from pfl_common.learning.means import Means
+from pfl_common.learning.loss_means import Means
 from pfl_common.learning.measures import mean_fisher_score, sparsity
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning.partition import BnPolicy, travelling

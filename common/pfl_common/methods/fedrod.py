@@ -33,8 +33,8 @@ from torch.nn.functional import cross_entropy
 
 from pfl_common.learning import sgd
 from pfl_common.learning.arithmetic import in_double
-from pfl_common.learning.balanced import balanced_cross_entropy
-from pfl_common.learning.means import Means
+from pfl_common.learning.balanced_softmax import balanced_cross_entropy
+from pfl_common.learning.loss_means import Means
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings, probe
 from pfl_common.learning.partition import travelling
 from pfl_common.spec.run import Task

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from pfl_common.errors import SettingError
-from pfl_common.tensors.check import find_infinite
+from pfl_common.tensors.update_check import find_infinite
 
 SAVED_BY_TORCH = (".pth", ".pt")
 _SAFE = ".safetensors"

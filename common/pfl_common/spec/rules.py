@@ -48,7 +48,7 @@ def _read_quorum(said: object) -> float | str:
 
 
 Robust: TypeAlias = Literal["none", "median", "trimmed", "krum", "multi-krum", "norm-clip"]
-"""What takes the place of the mean, so that some updates may lie: `pfl_common/tensors/robust.py`."""
+"""What takes the place of the mean, so that some updates may lie: `pfl_common/tensors/robust_rules.py`."""
 BEARS_A_SHARE = frozenset({"trimmed", "krum", "multi-krum"})
 """Rules that have to be told how many updates may lie."""
 Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read_quorum)]

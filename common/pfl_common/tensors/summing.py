@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pfl_common.spec.manifest import Manifest
 from pfl_common.tensors import mapped
-from pfl_common.tensors.fused import Column, columns, pair
+from pfl_common.tensors.fused_sums import Column, columns, pair
 from pfl_common.tensors.layout import Place, Source, Window, fit, lay_out
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pfl_client.policy import policy_file, words
+from pfl_client.policy import explanation, policy_file
 from pfl_deploy.doctor.result import Check, ok
 
 ENVIRONMENT = "PFL_POLICY"
@@ -19,5 +19,5 @@ def examine_policy(about: str, *folders: Path, named: Path | None = None) -> Ite
     policy = policy_file.read(file)
     where = str(file) if file else f"no {policy_file.FILE}, so every rule is at its default"
     yield ok(f"{about}, policy", where)
-    for sentence in words.tell(policy):
+    for sentence in explanation.tell(policy):
         yield ok(f"{about}, policy", sentence)

@@ -9,7 +9,7 @@ from statistics import median_low
 
 from pfl_common.spec.run import ClientId, Description
 from pfl_server.decisions.weights_preprocessing import Prepared
-from pfl_server.decisions.withheld import hides_sizes
+from pfl_server.decisions.withheld_descriptions import hides_sizes
 
 HEAVIEST = 100
 """One site's pictures count for at most so many times those of the site in the middle: a count is a site's own word."""

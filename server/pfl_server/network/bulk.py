@@ -24,7 +24,7 @@ from pfl_common.files.write_all import write_at
 from pfl_common.spec.messages import Offer, Receipt
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert, limits
-from pfl_server.network.places import MOST_STREAMS, Places
+from pfl_server.network.caller_limits import MOST_STREAMS, Places
 from pfl_server.network.requests import Gate, read_body
 from pfl_server.network.rpc import Context, find_caller, refusing, weigh
 from pfl_server.sites.service import Incoming, Service

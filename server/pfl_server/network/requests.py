@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from pfl_common.errors import Refused
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert, limits
-from pfl_server.network.places import MOST_CALLS, Places
+from pfl_server.network.caller_limits import MOST_CALLS, Places
 from pfl_server.network.rpc import Callers, Context, refusing, weigh
 from pfl_server.telemetry.counters import Freight, Meter
 

@@ -25,7 +25,7 @@ from pfl_server.run.divergence_guard import Guard
 from pfl_server.run.fall_back import FallBack
 from pfl_server.run.lease_watch import LeaseWatch
 from pfl_server.run.observer import Observer
-from pfl_server.run.second_look import SecondLook
+from pfl_server.run.outlying_updates import OutlyingUpdates
 from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.sites.assignment import SiteLost
 from pfl_server.sites.downloads import Ahead
@@ -54,7 +54,7 @@ class Checks:
 
     guard: Guard
     fall_back: FallBack
-    second_look: SecondLook
+    outlying_updates: OutlyingUpdates
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class AttemptPlay:
 
     async def _conclude(self, opened: Opened, draw: Draw, counted: Sequence[ClientId]) -> State | None:
         """Close a round that has enough updates, unless a look at all of them together says otherwise."""
-        match await self._checks.second_look.look(opened, counted, draw):
+        match await self._checks.outlying_updates.look(opened, counted, draw):
             case Close(taken):
                 return await self._close(opened, taken)
             case Abandon(reason):
@@ -207,7 +207,7 @@ class AttemptPlay:
         await self._room.have(
             commit, task.round, task.attempt, counted, losses, course=course, changes=changes
         )
-        self._checks.second_look.remember(opened)
+        self._checks.outlying_updates.remember(opened)
         await self._observer.closed(opened, counted, course)
         await self._end(opened)
         return closed

@@ -27,7 +27,7 @@ from pfl_server.run.specification import Beginning
 from pfl_server.run.start_warnings import warn_of_baselines, warn_of_classes
 from pfl_server.run.training import Training
 from pfl_server.settings import ServerSettings
-from pfl_server.sites.changes import warn_of_other_code
+from pfl_server.sites.changes_since_begin import warn_of_other_code
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.gathering import Reception, Rules
 from pfl_server.sites.notices import Notices

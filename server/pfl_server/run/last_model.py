@@ -37,7 +37,5 @@ class LastModel:
             opened.round.handle(await opened.events.get())
             watch.awaited = opened.round.awaited
         leases.cancel()
-        if not await self._room.have(self._books.journal.is_summed.soon, opened.task.key):
-            # Served once more, a finished run keeps its sum: a site that comes again is not the whole of it.
-            await self._observer.sum_scores(opened.task)
+        await self._observer.sum_left(opened.task)
         return opened.round

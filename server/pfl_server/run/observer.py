@@ -17,6 +17,7 @@ from pfl_common import evaluation
 from pfl_common.spec.messages import Over, RunStatus, Scores
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
 from pfl_server.decisions.round import Round
+from pfl_server.run import score_sums
 from pfl_server.run.attempt import OUTCOMES, Opened, Watch
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
@@ -157,7 +158,7 @@ class Observer:
         self.watch.took_part.update(counted)
         self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
         self._events.closed(task.round, counted=len(counted), losses=losses)
-        await self.sum_round(task)
+        await self.sum_scores(*score_sums.of_round(task))
         log.info(
             "round closed",
             round=task.round,
@@ -225,24 +226,19 @@ class Observer:
         """The run cannot go on. Nothing is logged here, because the caller reports every failure."""
         self.watch.status = "failed"
 
-    async def sum_round(self, task: Task) -> None:
-        """Sum a round's evaluations. Sites that only measure are not waited for; a late one is not in the sum."""
-        await self.sum_scores(task, replace(task, kind=Kind.EVALUATE))
-
-    async def sum_left(self, task: Task) -> None:
-        """Sum the round of a coordinator killed between commit and sum: the reports are still there."""
-        if not await self._room.have(self._journal.is_summed.soon, task.key):
-            await self.sum_round(task)
-
     async def sum_scores(self, *tasks: Task) -> None:
-        """Sum what sites have measured in some tasks."""
-        keys = [task.key for task in tasks]
-        reports = await self._room.have(self._journal.reports.soon, *keys)
-        if reports:
-            total = evaluation.add(evaluation.bounded(evaluation.agreed(reports)))
-            await self._room.have(self._journal.sum_up.soon, keys, total)
+        """Sum what sites have measured in some tasks, for the curve and the page."""
+        total = await score_sums.sum_up(self._journal, self._room, *tasks)
+        if total is not None:
             self._curve.measure(tasks[0].kind, tasks[0].round, total)
             self._show(total)
+
+    async def sum_left(self, *tasks: Task) -> None:
+        """Sum what a former life of the coordinator has not: killed before, it left the reports. A sum that is there
+        is kept; a site that comes again afterwards is not the whole of it.
+        """
+        if not await score_sums.is_summed(self._journal, self._room, tasks[0]):
+            await self.sum_scores(*tasks)
 
     def _show(self, total: Scores) -> None:
         summaries = {

@@ -11,6 +11,7 @@ import asyncio
 from pfl_common.errors import RunFailed
 from pfl_common.spec.messages import Over, RunStatus
 from pfl_common.spec.run import Kind
+from pfl_server.run import score_sums
 from pfl_server.run.attempt import Base, Fleet, Script
 from pfl_server.run.attempt_play import AttemptPlay, Checks, RunParts
 from pfl_server.run.checkpoint_repair import load_newest
@@ -20,8 +21,8 @@ from pfl_server.run.fall_back import FallBack
 from pfl_server.run.last_model import LastModel
 from pfl_server.run.lease_watch import LeaseWatch
 from pfl_server.run.observer import Observer
+from pfl_server.run.outlying_updates import OutlyingUpdates
 from pfl_server.run.round_retries import RoundRetries
-from pfl_server.run.second_look import SecondLook
 from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
@@ -55,8 +56,8 @@ class Training:
         leases = LeaseWatch(books.spec, fleet, tick=tick, stop=self._stop)
         parts = RunParts(books, fleet, room, self._observer)
         self._fall_back = FallBack(books, room, record.events)
-        self._second_look = SecondLook(books, room, record.events)
-        checks = Checks(self._guard, self._fall_back, self._second_look)
+        self._outlying_updates = OutlyingUpdates(books, room, record.events)
+        checks = Checks(self._guard, self._fall_back, self._outlying_updates)
         self._attempts = AttemptPlay(parts, checks, leases, self._sweep)
         self._rounds = RoundRetries(
             parts, self._attempts, script=script, tick=tick, stop=self._stop, all_here=all_here
@@ -104,11 +105,12 @@ class Training:
         last = max(committed, default=0)
         await self._observer.recall()
         await self._fall_back.recall()
-        await self._second_look.recall()
+        await self._outlying_updates.recall()
         await self._guard.recall(back=await self._fall_back.tell(last + 1))
         await self._rounds.recall()
         if last:
-            await self._observer.sum_left(self._books.task(Kind.TRAIN, last, committed[last]))
+            task = self._books.task(Kind.TRAIN, last, committed[last])
+            await self._observer.sum_left(*score_sums.of_round(task))
         await self._early.recall()
         if last:
             self._observer.resumed(last, over=over.status if over else "")

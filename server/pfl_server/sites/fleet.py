@@ -40,10 +40,10 @@ from pfl_server.decisions.task_events import (
     Progressed,
     Reported,
 )
-from pfl_server.decisions.withheld import resolve
+from pfl_server.decisions.withheld_descriptions import resolve
 from pfl_server.sites import remembered_rounds
 from pfl_server.sites.assignment import Prepare, SiteLost, assign
-from pfl_server.sites.changes import DataWatch
+from pfl_server.sites.changes_since_begin import DataWatch
 from pfl_server.sites.full_disk import tells_full_disk
 from pfl_server.sites.membership import Member, Membership
 from pfl_server.sites.notices import Notices

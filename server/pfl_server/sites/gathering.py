@@ -34,7 +34,7 @@ from pfl_common.spec.run import ClientId, Description, Model
 from pfl_common.spec.sample_form import Form
 from pfl_server.decisions.model_choice import fits
 from pfl_server.decisions.site_check import Verdict, check_site, judge
-from pfl_server.decisions.withheld import resolve
+from pfl_server.decisions.withheld_descriptions import resolve
 from pfl_server.sites.notices import UNFIT, Notices
 from pfl_server.sites.service import Desk, Incoming
 

@@ -18,11 +18,11 @@ from pfl_common.spec.manifest import Manifest, manifest_hash
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId, Header, RunSpec, parcel_key
 from pfl_common.tensors import codec
-from pfl_common.tensors.change import measure_change
-from pfl_common.tensors.check import check_update
+from pfl_common.tensors.change_norm import measure_change
 from pfl_common.tensors.layout import Source
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import SHOW, Up, unflatten
+from pfl_common.tensors.update_check import check_update
 from pfl_server.envelopes import Envelopes, Letter
 from pfl_server.store.update_terms import UpdateTerms
 

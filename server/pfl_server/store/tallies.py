@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pfl_common.learning.method import Arrivals
 from pfl_common.spec.run import ClientId
-from pfl_common.tensors.robust import Agreement
+from pfl_common.tensors.robust_rules import Agreement
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
 from pfl_server.store.run_store import Books

@@ -9,8 +9,8 @@ from torch import Tensor
 from pfl_common.learning.method import Participant
 from pfl_common.learning.quantities import list_quantities
 from pfl_common.spec.run import ClientId, Header, RunSpec
-from pfl_common.tensors.check import Terms
 from pfl_common.tensors.update import Quantity
+from pfl_common.tensors.update_check import Terms
 
 Declared = Callable[[ClientId], int | None]
 """The training samples that a site declared when it joined; None if it told none."""

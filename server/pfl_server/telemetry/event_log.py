@@ -10,10 +10,10 @@ from typing import cast
 
 from pfl_common.spec.messages import Event, Level
 from pfl_common.spec.run import ClientId
-from pfl_server.telemetry.comings import Coming, Comings
 from pfl_server.telemetry.counters import Meter
 from pfl_server.telemetry.course import Course
 from pfl_server.telemetry.disclosure import Disclosure
+from pfl_server.telemetry.joins_and_leaves import Coming, Comings
 from pfl_server.telemetry.rejections import Refusals, readable
 
 MOST = 50

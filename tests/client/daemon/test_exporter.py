@@ -28,8 +28,8 @@ from pfl_common.errors import DataError, Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.spec.messages import Blob, Joined
 from pfl_common.spec.run import Kind
-from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, pin, put_together
 from tests.client.run_folder.test_space import Usage
+from tests.client.support.scripted_site import FINISHED, Line, Trainer, assign, pin, put_together
 from tests.network.federation import Federation
 
 OPEN = "application/openmetrics-text; version=1.0.0"

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.daemon import heartbeat as heart
-from pfl_client.daemon import loop as story
 from pfl_client.daemon import retry
-from pfl_client.daemon.loop import Daemon
 from pfl_client.data import layout
-from pfl_client.policy.policy_file import read as read_policy
 from pfl_client.policy.refusal import Forbidden
 from pfl_client.run_folder.audit import entries
 from pfl_client.run_folder.downloads import Downloads
 from pfl_client.run_folder.folder import RunFolder
-from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, TrainerLost
+from pfl_client.trainer_process.api import DataFolder, Progress, TrainerLost
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.errors import DataError, Refused, SettingError, StateError
 from pfl_common.evaluation import REPORTS
-from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import (
     OPENING,
     Assignment,
@@ -35,200 +28,33 @@ from pfl_common.spec.messages import (
     Gathering,
     Joined,
     Mark,
-    Offer,
     Over,
-    Receipt,
-    Scores,
-    header_down,
 )
 from pfl_common.spec.packages import Package
-from pfl_common.spec.run import NOT_SUMMED, Description, Kind, Model, RunSpec, Task
-from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_common.spec.run import NOT_SUMMED, Description, Kind
+from tests.client.support.scripted_site import (
+    BYTES,
+    DESCRIPTION,
+    FINISHED,
+    SCORES,
+    SITE,
+    Line,
+    Trainer,
+    assign,
+    live,
+    pin,
+    put_together,
+    quick,
+    with_policy,
+)
 
-SITE = "hospital-a"
-DESCRIPTION = Description((1, 4, 4), ("a", "b"), 8, warnings=("something is odd",))
-MANIFEST = (Entry("encoder.weight", "float32", (2,)),)
-SCORES: Scores = {"pre/test/combined": [3.0, 4.0, 0.75, 0.5625, 0.5]}
-TOLD: Scores = {"told/loss": [1.0, 1.0, 1.0]}
-BYTES = b"download"
-FINISHED = Over("finished")
-
-
-def pin(run: str = "run-1") -> RunSpec:
-    """A run whose parcels have one tensor, as long as the bytes of a download here."""
-    manifests = {f"{kind}/train/down": MANIFEST for kind in Kind} | {
-        "init": MANIFEST,
-        "train/train/up": MANIFEST,
-    }
-    return RunSpec(
-        run,
-        "fedavg",
-        {},
-        Model("mlp", (1, 4, 4), ("a", "b")),
-        rounds=3,
-        seed=7,
-        roster=(SITE,),
-        manifests=manifests,
-    )
-
-
-def assign(
-    kind: Kind = Kind.TRAIN, number: int = 1, *, since: int = 0, drop: bool = False, run: str = "run-1"
-) -> Assignment:
-    """A task with its download."""
-    task = Task(kind, number, 3, since=since, drop=drop)
-    header = header_down(pin(run), task, state="hash")
-    return Assignment(task, header, Blob(hashlib.sha256(BYTES).hexdigest(), len(BYTES)))
-
-
-@dataclass
-class Line:
-    """A Link that plays its script and writes down what was said."""
-
-    work: list[Assignment | Over | Exception | None]
-    joins: list[Joined | Exception | None] = field(default_factory=list)
-    troubles: dict[str, list[Exception]] = field(default_factory=dict)
-    said: list[tuple[str, object]] = field(default_factory=list)
-    marks: list[tuple[Mark, ...]] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    beaten: asyncio.Event = field(default_factory=asyncio.Event)
-    heard_opening: asyncio.Event = field(default_factory=asyncio.Event)
-    left: Callable[[], Awaitable[None]] | None = None
-
-    def names(self) -> list[str]:
-        """What was said, without the asking for work."""
-        return [name for name, _ in self.said]
-
-    def hear(self, name: str) -> list[object]:
-        """All that was said under one name."""
-        return [what for spoken, what in self.said if spoken == name]
-
-    async def join(self, description: Description) -> Joined | None:
-        self._say("join", description)
-        answer = self.joins.pop(0) if self.joins else Joined(pin().to_json(), Blob("first", 5))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def next_task(
-        self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()
-    ) -> Assignment | Over | None:
-        self.marks.append(marks)
-        answer = self.work.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
-        self._say("fetch", blob.digest[:5])
-        self.kinds.append(kind)
-        into.write_bytes(BYTES)
-
-    async def submit(self, offer: Offer, parcel: Path) -> Receipt:
-        self._say("submit", (offer.key, parcel.read_bytes()))
-        return Receipt(offer.header.run, offer.key, SITE, offer.blob.digest)
-
-    async def report(self, key: str, scores: Scores) -> None:
-        self._say("report", (key, scores))
-
-    async def decline(self, key: str, reason: str, words: str) -> None:
-        self._say("decline", (key, reason, words))
-
-    async def heartbeat(self, key: str, progress: int) -> bool:
-        if key == OPENING:
-            self.heard_opening.set()
-        elif progress > len(BYTES):
-            self.beaten.set()
-        return True
-
-    async def pause(self) -> None:
-        self._say("pause", None)
-        if self.left is not None:
-            await self.left()
-
-    async def leave(self) -> None:
-        self._say("leave", None)
-        if self.left is not None:
-            await self.left()
-
-    def _say(self, name: str, what: object) -> None:
-        self.said.append((name, what))
-        if self.troubles.get(name):
-            raise self.troubles[name].pop(0)
-
-
-@dataclass
-class Trainer:
-    """A Bench that writes what a trainer would, or meets the trouble it was given."""
-
-    troubles: list[Exception] = field(default_factory=list)
-    before: list[Exception] = field(default_factory=list)
-    during: Callable[[Progress], Awaitable[None]] | None = None
-    reading: asyncio.Event | None = None
-    opened: list[str] = field(default_factory=list)
-    jobs: list[Job] = field(default_factory=list)
-    began_with: list[str | None] = field(default_factory=list)
-    closed: int = 0
-
-    async def describe(self, folder: DataFolder) -> Description:
-        if self.before:
-            raise self.before.pop(0)
-        return DESCRIPTION
-
-    async def open(self, folder: DataFolder, spec: str, init: Path) -> None:
-        assert init.read_bytes() == BYTES
-        self.opened.append(RunSpec.from_json(spec).id)
-        if self.reading is not None:
-            await self.reading.wait()
-
-    async def work(self, job: Job, progress: Progress) -> Done:
-        self.jobs.append(job)
-        self.began_with.append(job.kept.read_text() if job.kept else None)
-        if self.troubles:
-            raise self.troubles.pop(0)
-        if self.during is not None:
-            await self.during(progress)
-        number = job.task.round
-        if job.task.kind is not Kind.EVALUATE:
-            job.keep_as.write_text(f"state after {number}")
-        if job.serve_as is not None:
-            job.serve_as.write_text("model")
-        up = f"update {number}".encode() if job.task.kind is Kind.TRAIN and not job.task.drop else None
-        return Done(dict(SCORES), {"loss": 1.0}, up)
-
-    async def close(self) -> None:
-        self.closed += 1
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits here."""
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.005)
-    monkeypatch.setattr(story, "GOODBYE_SECONDS", 0.05)
+assert quick  # nobody waits here
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """The site's state folder."""
     return tmp_path / "state"
-
-
-def put_together(
-    line: Line, trainer: Trainer, state: Path, *, stays: bool = False, tells: bool = True
-) -> Daemon:
-    """A site of these."""
-    folder, open_ = DataFolder(state.parent / "data", SITE), OpenEnvelopes()
-    return Daemon(folder, link=line, bench=trainer, envelopes=open_, state=state, stays=stays, tells=tells)
-
-
-async def live(line: Line, trainer: Trainer, state: Path) -> Over:
-    """A site's whole life; it says goodbye and ends its trainer however that life ends."""
-    try:
-        return await asyncio.wait_for(put_together(line, trainer, state).run(), 20)
-    finally:
-        assert "leave" == line.names()[-1]
-        assert 1 == trainer.closed
 
 
 async def test_a_run_from_its_first_to_its_last_task(state: Path) -> None:
@@ -297,64 +123,6 @@ async def test_a_line_that_is_down_is_waited_for(state: Path) -> None:
     assert 1 == len(trainer.jobs)
 
 
-async def test_a_measurement_leaves_no_trace(state: Path) -> None:
-    """EVALUATE reports and nothing else: no upload, no new state."""
-    line = Line([assign(Kind.EVALUATE), FINISHED])
-    await live(line, Trainer(), state)
-    assert [("000001-1-evaluate", SCORES)] == line.hear("report")
-    assert [] == line.hear("submit")
-    assert [(), ()] == line.marks
-
-
-@pytest.mark.parametrize(
-    ("tells", "taken", "told"), [(True, True, TOLD), (False, True, {}), (True, False, {}), (False, False, {})]
-)
-async def test_what_training_said_is_told_with_the_scores(
-    state: Path, tells: bool, taken: bool, told: Scores
-) -> None:
-    """Only of a training, only if the site's owner wants it, and only to a coordinator that takes it."""
-    spec = replace(pin(), versions={REPORTS: "told"} if taken else {})
-    work = [assign(), assign(Kind.EVALUATE), assign(Kind.FINISH, 1, since=1), FINISHED]
-    line = Line(work, [Joined(spec.to_json(), Blob("first", 5))])
-    await put_together(line, Trainer(), state, tells=tells).run()
-    keys = ("000001-1-train", "000001-1-evaluate", "000001-1-finish")
-    assert list(zip(keys, (SCORES | told, SCORES, SCORES), strict=True)) == line.hear("report")
-    history = [json.loads(text) for text in (state / "runs/run-1/history.jsonl").read_text().splitlines()]
-    assert [{"loss": 1.0}] * 3 == [entry["metrics"] for entry in history], "its own book has it in any case"
-
-
-async def test_a_site_that_no_longer_tells_keeps_to_that_after_a_restart(state: Path) -> None:
-    """Also for a task that was done before, when it still told."""
-    spec = replace(pin(), versions={REPORTS: "told"})
-    joined = Joined(spec.to_json(), Blob("first", 5))
-    ended = Line([assign()], [joined], troubles={"report": [StateError("a sudden end")]})
-    with pytest.raises(StateError):
-        await put_together(ended, Trainer(), state).run()
-    assert [("000001-1-train", SCORES | TOLD)] == ended.hear("report")
-    again = Line([assign(), FINISHED], [joined])
-    await put_together(again, Trainer(), state, tells=False).run()
-    assert [("000001-1-train", SCORES)] == again.hear("report")
-
-
-async def test_a_drawn_drop_out_trains_keeps_and_says_so(state: Path) -> None:
-    """Its state is new, its scores are told, its update does not exist."""
-    line = Line([assign(drop=True), FINISHED])
-    await live(line, Trainer(), state)
-    assert [("000001-1-train", "dropped", "")] == line.hear("decline")
-    assert ([], 1) == (line.hear("submit"), len(line.hear("report")))
-    assert (Mark(1, 1),) == line.marks[-1]
-
-
-async def test_what_was_done_before_a_restart_is_sent_and_not_done_again(state: Path) -> None:
-    """A daemon that comes back with its update in the outbox only hands it in."""
-    with pytest.raises(StateError):
-        await live(Line([assign()], troubles={"submit": [StateError("a sudden end")]}), Trainer(), state)
-    again, trainer = Line([assign(), FINISHED]), Trainer()
-    await live(again, trainer, state)
-    assert [("000001-1-train", b"update 1")] == again.hear("submit")
-    assert [] == trainer.jobs
-
-
 async def test_a_trainer_that_dies_once(state: Path) -> None:
     """The task is tried once more, and the coordinator hears nothing of it; also while the data are read."""
     line, trainer = Line([assign(), FINISHED]), Trainer([TrainerLost("killed")], [TrainerLost("killed")])
@@ -400,13 +168,6 @@ async def test_a_trainer_that_dies_twice_is_lost_twice(state: Path) -> None:
     site = put_together(Line([assign(), FINISHED]), Trainer([TrainerLost("killed")] * 2), state)
     await site.run()
     assert (2, 1) == (site.watch.trainer.lost, site.watch.declined["trainer_failed"])
-
-
-async def test_an_update_that_is_not_taken(state: Path) -> None:
-    """A round that went on without this site is no reason to leave."""
-    line = Line([assign(), assign(number=2), FINISHED], troubles={"submit": [Refused("late", "too late")]})
-    assert FINISHED == await live(line, Trainer(), state)
-    assert 2 == len(line.hear("submit"))
 
 
 async def test_a_coordinator_that_was_started_anew(state: Path) -> None:
@@ -654,14 +415,6 @@ async def test_a_coordinator_that_asks_for_sums_is_told_them(state: Path) -> Non
     assert [DESCRIPTION, told, told] == line.hear("join")
 
 
-def with_policy(line: Line, trainer: Trainer, state: Path, text: str) -> Daemon:
-    """A site that keeps to a policy."""
-    file = state.parent / "policy.toml"
-    file.write_text(text)
-    folder, policy = DataFolder(state.parent / "data", SITE), read_policy(file)
-    return Daemon(folder, link=line, bench=trainer, envelopes=OpenEnvelopes(), state=state, policy=policy)
-
-
 async def test_a_run_that_the_policy_forbids_is_declined_as_a_whole(state: Path) -> None:
     """Nothing is fetched for it; the coordinator hears the rule's name, people of the site rule and file."""
     line = Line([])
@@ -695,17 +448,6 @@ async def test_the_policy_is_kept_task_by_task_and_through_restarts(state: Path)
     assert [("000002-1-train", "policy", "this site's policy: runs.rounds")] == again.hear("decline")
     assert [Kind.EVALUATE] == [job.task.kind for job in trainer.jobs], "no time was spent on the other"
     assert [] == again.hear("submit")
-
-
-async def test_an_update_that_is_too_large_as_it_is_sealed_does_not_leave(state: Path) -> None:
-    """The manifest pins 4 bytes; what was sealed has 8."""
-    manifests = {**pin().manifests, "train/train/up": (Entry("sum.encoder.weight", "float32", (1,)),)}
-    spec = replace(pin(), manifests=manifests)
-    line = Line([assign(), FINISHED], [Joined(spec.to_json(), Blob("first", 5))])
-    await with_policy(line, Trainer(), state, "[uploads]\nlargest = '7'").run()
-    assert [] == line.hear("submit")
-    assert [("000001-1-train", "policy", "this site's policy: uploads.largest")] == line.hear("decline")
-    assert "update" not in {entry["kind"] for entry in entries(state)}
 
 
 async def test_what_is_withheld_is_not_said_when_joining(state: Path) -> None:

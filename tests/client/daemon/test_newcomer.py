@@ -20,8 +20,8 @@ from pfl_common.errors import Refused, RunFailed, StateError
 from pfl_common.spec.messages import Blob, Joined, Over, Visited
 from pfl_common.spec.run import Description, Kind
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import BYTES, DESCRIPTION, SITE, assign, pin
 from tests.client.run_folder.test_folder import take_part
+from tests.client.support.scripted_site import BYTES, DESCRIPTION, SITE, assign, pin
 
 
 @dataclass

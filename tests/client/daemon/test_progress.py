@@ -13,7 +13,7 @@ from pfl_client.daemon.status import Watch
 from pfl_common.evaluation import vector
 from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import Kind, Task
-from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, put_together, quick
+from tests.client.support.scripted_site import FINISHED, Line, Trainer, assign, put_together, quick
 
 assert quick  # nobody waits here
 

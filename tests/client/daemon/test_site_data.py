@@ -15,7 +15,7 @@ from pfl_client.daemon.status import Watch
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.spec.run import Description
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import DESCRIPTION, SITE, Trainer, pin
+from tests.client.support.scripted_site import DESCRIPTION, SITE, Trainer, pin
 
 
 class Veiling(OpenEnvelopes):

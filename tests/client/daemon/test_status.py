@@ -7,7 +7,7 @@ from dataclasses import replace
 from pfl_client.daemon.status import Watch
 from pfl_client.trainer_process.api import Done
 from pfl_common.spec.run import Kind, Task
-from tests.client.daemon.test_loop import SCORES, pin
+from tests.client.support.scripted_site import SCORES, pin
 
 
 def test_numbers_of_one_run_are_not_those_of_the_next() -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from pfl_client.policy.rules import SECTIONS, Joining, Policy, Runs, Uploads
-from tests.client.policy import test_gate, test_joining, test_run_rules, test_scores
+from tests.client.policy import test_gate, test_run_rules, test_told_at_joining, test_told_scores
 
 
 def test_without_a_file_everything_is_as_it_always_was() -> None:
@@ -30,6 +30,6 @@ def test_sizes_are_read_as_people_write_them() -> None:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_each_rule_has_a_test_of_its_own(section: str) -> None:
     """A table of cases, by section.rule, in the tests of the module that keeps the rule."""
-    tables = (test_run_rules.RULES, test_gate.RULES, test_joining.RULES, test_scores.RULES)
+    tables = (test_run_rules.RULES, test_gate.RULES, test_told_at_joining.RULES, test_told_scores.RULES)
     covered = {name for table in tables for name in table}
     assert set() == {f"{section}.{one.name}" for one in fields(SECTIONS[section])} - covered

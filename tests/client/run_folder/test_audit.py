@@ -20,7 +20,7 @@ from pfl_common.files import atomic
 from pfl_common.spec.messages import Blob, Offer, header_up
 from pfl_common.spec.run import Description, Kind, Moments, Task
 from pfl_common.wire import convert
-from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, live, pin, put_together, quick
+from tests.client.support.scripted_site import FINISHED, Line, Trainer, assign, live, pin, put_together, quick
 
 assert quick  # nobody waits here
 

@@ -18,7 +18,7 @@ from pfl_common.files.recycler import WORTH, Blanks
 from pfl_common.spec.messages import Blob, Over
 from pfl_common.spec.run import Header
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, put_together
+from tests.client.support.scripted_site import FINISHED, Line, Trainer, assign, put_together
 
 BLOB = Blob("d" * 64, 10)
 

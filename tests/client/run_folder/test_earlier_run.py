@@ -15,8 +15,8 @@ from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Mark
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import SITE, assign, pin
 from tests.client.run_folder.test_folder import take_part
+from tests.client.support.scripted_site import SITE, assign, pin
 
 BEFORE = pin("run-1")
 NOW = replace(pin("run-2"), begins_from=Beginning("run-1", BEFORE.hash, 3, "0" * 64))

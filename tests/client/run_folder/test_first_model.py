@@ -15,7 +15,7 @@ from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
 from pfl_common.spec.messages import Blob, Joined
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import pin
+from tests.client.support.scripted_site import pin
 
 JOINED = Joined(pin().to_json(), Blob("d" * 64, 5))
 

@@ -19,8 +19,8 @@ from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Blob, Joined, Mark, header_down
 from pfl_common.spec.run import RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import SITE, assign, pin
 from tests.client.support.file_steps import Crash, break_after
+from tests.client.support.scripted_site import SITE, assign, pin
 
 
 def come_and_go(folder: Path, spec: RunSpec) -> None:

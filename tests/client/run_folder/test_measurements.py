@@ -11,7 +11,7 @@ from pfl_client.run_folder.measurements import Measurements
 from pfl_client.trainer_process.api import Done
 from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import Kind
-from tests.client.daemon.test_loop import SCORES, TOLD, assign
+from tests.client.support.scripted_site import SCORES, TOLD, assign
 
 DONE = Done(dict(SCORES), {"loss": 1.0})
 

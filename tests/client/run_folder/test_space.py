@@ -28,7 +28,7 @@ from pfl_common.spec.manifest import full_size
 from pfl_common.spec.messages import Joined, Over
 from pfl_common.spec.run import Description, Kind
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import FINISHED, SITE, Line, Trainer, assign, pin, put_together
+from tests.client.support.scripted_site import FINISHED, SITE, Line, Trainer, assign, pin, put_together
 
 
 class Usage(NamedTuple):

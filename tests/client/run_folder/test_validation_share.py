@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from pfl_client.run_folder.validation_share import FILE, settle_share
-from tests.client.daemon.test_loop import pin
+from tests.client.support.scripted_site import pin
 
 SPEC = replace(pin(), validation=0.15)
 

@@ -17,7 +17,7 @@ from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Blob, Joined, Mark, Over
 from pfl_common.spec.run import Description, Model, RunSpec
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, put_together
+from tests.client.support.scripted_site import FINISHED, Line, Trainer, assign, put_together
 
 MODEL = Model("mlp", (1, 4, 4), ("a", "b"))
 

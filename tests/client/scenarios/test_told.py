@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from pfl_client.daemon import loop as story
 from pfl_common.spec.messages import Assignment, Gathering, Over
 from pfl_common.spec.run import Kind
-from tests.client.daemon.test_loop import FINISHED, Line, Trainer, assign, live
+from tests.client.support.scripted_site import FINISHED, Line, Trainer, assign, live
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pfl_client.process import own_secret
 from pfl_client.trainer_process.api import DataFolder
 from pfl_common.spec.run import Description
 from pfl_deploy.simulation.loopback import OpenEnvelopes
-from tests.client.daemon.test_loop import DESCRIPTION, FINISHED, Line, Trainer, put_together
+from tests.client.support.scripted_site import DESCRIPTION, FINISHED, Line, Trainer, put_together
 from tests.common.sealing.members import Members
 
 PLAIN = "0123456789abcdef" * 4

@@ -218,7 +218,7 @@ WIDE_ELSEWHERE = {
     # Chance is drawn on the processor.
     "learning/augmentation.py: draw",
     # At the coordinator, which computes on its processor.
-    "learning/masks.py: overlaps",
+    "learning/mask_overlaps.py: overlaps",
     "learning/single_models.py: squared_distances",
     "learning/single_models.py: _add",
     "methods/fedamp.py: start",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from pfl_client.daemon.run_door import hear_run
+from pfl_client.daemon.run_check import hear_run
 from pfl_common.errors import Distrusted, Refused
 from pfl_common.sealing import bind
 from pfl_common.spec.manifest import full_size

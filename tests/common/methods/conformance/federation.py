@@ -27,9 +27,9 @@ from pfl_common.randomness import generators
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Json, Kind, Model, RunSpec, Task
 from pfl_common.tensors import codec
-from pfl_common.tensors.check import Terms, check_update
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import Up, Weighted, flatten, unflatten
+from pfl_common.tensors.update_check import Terms, check_update
 from pfl_server.decisions.outlying import Outlying
 from pfl_server.decisions.round import Abandon, Arrived, Close, Event, Fold, Lost, Round
 from pfl_server.decisions.sampling import Draw

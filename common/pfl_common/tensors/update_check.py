@@ -15,8 +15,8 @@ from torch import Tensor
 
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Manifest
-from pfl_common.tensors.change import Change
-from pfl_common.tensors.fused import pair
+from pfl_common.tensors.change_norm import Change
+from pfl_common.tensors.fused_sums import pair
 from pfl_common.tensors.layout import Place, Source, Stretch, Window, fit, join, lay_out
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State

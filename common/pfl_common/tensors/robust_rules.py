@@ -30,7 +30,7 @@ from torch import Tensor
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.rules import Robust
 from pfl_common.tensors import mapped
-from pfl_common.tensors.fused import pair
+from pfl_common.tensors.fused_sums import pair
 from pfl_common.tensors.layout import Source, Stretch, Window, lay_out, stretches
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State

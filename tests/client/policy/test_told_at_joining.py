@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.policy.joining import blur, round_up, trim
 from pfl_client.policy.refusal import Forbidden
+from pfl_client.policy.told_at_joining import blur, round_up, trim
 from pfl_common.evaluation import vector
 from pfl_common.spec import data_description
 from pfl_common.spec.hashed_names import hash_name

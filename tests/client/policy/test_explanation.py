@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pfl_client.policy.explanation import tell
 from pfl_client.policy.rules import Policy
-from pfl_client.policy.words import tell
 from tests.client.policy.policies import write_policy
 
 

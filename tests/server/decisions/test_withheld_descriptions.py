@@ -11,7 +11,7 @@ from pfl_common.spec.hashed_names import hash_name
 from pfl_common.spec.run import Description
 from pfl_server.decisions.input_choice import Range, Wish, choose_range
 from pfl_server.decisions.picture_size import count_sizes
-from pfl_server.decisions.withheld import hides_sizes, resolve
+from pfl_server.decisions.withheld_descriptions import hides_sizes, resolve
 
 OPEN = Description((1, 8, 8), ("cat", "dog"), 9, sizes=((8, 8, 9),))
 BARE = replace(OPEN, shape=(1, 1, 1), sizes=())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl_common.learning.means import Means
+from pfl_common.learning.loss_means import Means
 
 torch.set_num_threads(1)
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from pfl_common.tensors import codec, pinning
-from pfl_common.tensors.change import measure_change
-from pfl_common.tensors.check import Terms, check_update
+from pfl_common.tensors.change_norm import measure_change
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State, flat
+from pfl_common.tensors.update_check import Terms, check_update
 from tests.common.support.held import Held
 
 torch.set_num_threads(1)

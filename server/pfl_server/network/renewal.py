@@ -32,7 +32,7 @@ class HasCard(Protocol):
     card: bytes
 
 
-class Upkeep:
+class Renewal:
     """Everything the authority gives to the coordinator itself, made anew after two thirds of its life."""
 
     def __init__(  # noqa: PLR0913  # what it is put together of, all but the first two by default

@@ -14,9 +14,9 @@ import torch
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec, pinning
-from pfl_common.tensors.check import Terms, check_update, check_values
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State
+from pfl_common.tensors.update_check import Terms, check_update, check_values
 from tests.common.support.held import Held, Watched
 
 torch.set_num_threads(1)

@@ -13,8 +13,8 @@ import torch
 
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.rules import Robust
-from pfl_common.tensors import codec, pinning, robust
-from pfl_common.tensors.robust import Agreement
+from pfl_common.tensors import codec, pinning, robust_rules
+from pfl_common.tensors.robust_rules import Agreement
 from pfl_common.tensors.state import State, flat
 from tests.common.support.held import Held
 
@@ -147,8 +147,8 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [draw(seed) for seed in range(1, 7)]
     rules: tuple[Robust, ...] = ("median", "trimmed", "krum", "multi-krum", "norm-clip")
     whole = {rule: agree(rule, models).tolist() for rule in rules}
-    monkeypatch.setattr(robust, "HELD", 1)
-    monkeypatch.setattr(robust, "SMALLEST", 4)
+    monkeypatch.setattr(robust_rules, "HELD", 1)
+    monkeypatch.setattr(robust_rules, "SMALLEST", 4)
     assert whole == {rule: agree(rule, models).tolist() for rule in rules}
 
 
@@ -164,8 +164,8 @@ def test_the_set_decides_and_not_the_order() -> None:
 def test_equal_updates_tie_by_name() -> None:
     """Of two that are equally good the first one is taken."""
     square = np.array([[0, 1, 1, 4], [1, 0, 4, 1], [1, 4, 0, 1], [4, 1, 1, 0]], dtype=float)
-    assert [0, 1, 2, 3] == robust.rank(square, 0)
-    assert all(i < j for i, j in combinations(robust.rank(np.zeros((5, 5)), 1), 2))
+    assert [0, 1, 2, 3] == robust_rules.rank(square, 0)
+    assert all(i < j for i, j in combinations(robust_rules.rank(np.zeros((5, 5)), 1), 2))
 
 
 def test_what_nobody_sent_stays() -> None:

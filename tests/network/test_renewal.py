@@ -13,9 +13,9 @@ from grpc import aio
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_common.identity import Lives
 from pfl_common.spec.run import Description
-from pfl_server.network import upkeep
+from pfl_server.network import renewal
+from pfl_server.network.renewal import Renewal
 from pfl_server.network.shown_identity import ShownIdentity
-from pfl_server.network.upkeep import Upkeep
 from tests.network.federation import HASTY, Federation
 
 DIGITS = Description((1, 28, 28), ("0", "1"), 120)
@@ -55,7 +55,7 @@ async def test_a_port_shows_another_certificate_without_a_restart(federation: Fe
     async with federation.link("hospital_a") as link:
         await link.join(DIGITS)
         before = await asyncio.to_thread(shown_at, federation.enrolment_port)
-        parts = Upkeep(federation.authority, [], ports=(federation.server, federation.office))
+        parts = Renewal(federation.authority, [], ports=(federation.server, federation.office))
         parts.renew()
         for port in (federation.port, federation.enrolment_port):
             seen = await asyncio.to_thread(shown_at, port)
@@ -70,10 +70,10 @@ async def test_it_is_renewed_after_two_thirds(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Certificate, card and the operator's are made anew when the shortest of their lives says so, and not before."""
-    monkeypatch.setattr(upkeep, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(renewal, "LOOK_SECONDS", 0.0)
     federation.authority.lives = Lives(server=timedelta(seconds=30))
     clock, port, published = [federation.now], Showing(), asyncio.Event()
-    parts = Upkeep(
+    parts = Renewal(
         federation.authority, ["a.example.org"], cards=(port,), ports=(port,), clock=lambda: clock[0]
     )
     first = parts.pair, parts.operator, port.card
@@ -95,7 +95,7 @@ async def test_a_new_authority_is_shown_at_once_and_its_day_comes(
 ) -> None:
     """A change is not waited for; on the day that was said the old authority is trusted no more, by itself."""
     clock, port, published = [federation.now], Showing(), asyncio.Event()
-    parts = Upkeep(federation.authority, [], ports=(port,), clock=lambda: clock[0])
+    parts = Renewal(federation.authority, [], ports=(port,), clock=lambda: clock[0])
     parts.publish = published.set
     keeping = asyncio.create_task(parts.keep())
     day = federation.now + timedelta(days=3)

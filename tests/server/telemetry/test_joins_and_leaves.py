@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pfl_server.telemetry.comings import QUIET_SECONDS
 from pfl_server.telemetry.event_log import Events
+from pfl_server.telemetry.joins_and_leaves import QUIET_SECONDS
 
 
 class Clock:

@@ -20,7 +20,7 @@ from pfl_server.telemetry.event_log import Events
 log = structlog.get_logger("pfl.training")
 
 
-class SecondLook:
+class OutlyingUpdates:
     """Leaves out updates that went too far, and gives up an attempt in which most sites run away."""
 
     def __init__(self, books: Books, room: Room, events: Events) -> None:

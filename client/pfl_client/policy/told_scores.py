@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pfl_client.policy.joining import blur
 from pfl_client.policy.rules import Policy
+from pfl_client.policy.told_at_joining import blur
 from pfl_common.evaluation import TOLD, vector
 from pfl_common.spec.messages import Scores
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from pfl_client.daemon.run_door import hear_run
+from pfl_client.daemon.run_check import hear_run
 from pfl_common.errors import Distrusted
 from pfl_common.spec.messages import Blob, Joined
 from pfl_common.spec.run_bounds import MOST_BYTES
-from tests.client.daemon.test_loop import pin
+from tests.client.support.scripted_site import pin
 
 
 def joined(text: str) -> Joined:

@@ -10,12 +10,12 @@ import torch
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec, pinning
-from pfl_common.tensors.check import check_update, check_values, find_infinite
-from pfl_common.tensors.fused import columns
+from pfl_common.tensors.fused_sums import columns
 from pfl_common.tensors.layout import lay_out, stretches
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Weighted
+from pfl_common.tensors.update_check import check_update, check_values, find_infinite
 from tests.common.support.held import Held
 
 NAMES = ("a", "b.c", "b.d", "e")

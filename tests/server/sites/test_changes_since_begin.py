@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pfl_common.spec.messages import Event
-from pfl_server.sites import changes
-from pfl_server.sites.changes import OTHER_CODE, OTHER_DATA, DataWatch, warn_of_other_code
+from pfl_server.sites import changes_since_begin
+from pfl_server.sites.changes_since_begin import OTHER_CODE, OTHER_DATA, DataWatch, warn_of_other_code
 from pfl_server.telemetry.event_log import Events
 from tests.server.support.federation import DESCRIPTION, build_spec
 from tests.server.support.scene import Scene
@@ -43,7 +43,7 @@ def test_a_run_that_goes_on_with_other_code(
     monkeypatch: pytest.MonkeyPatch, then: str | None, told: list[str]
 ) -> None:
     """Of a run that an older release began nothing is known."""
-    monkeypatch.setattr(changes.code_digest, "digest", lambda: "n3w")
+    monkeypatch.setattr(changes_since_begin.code_digest, "digest", lambda: "n3w")
     events = Events()
     warn_of_other_code(replace(build_spec(), versions={"code": then} if then else {}), events)
     assert told == warnings(events.newest())

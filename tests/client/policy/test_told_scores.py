@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.policy.scores import trim
+from pfl_client.policy.told_scores import trim
 from pfl_common.evaluation import check, vector
 from pfl_common.spec.messages import Scores
 from tests.client.policy.policies import write_policy

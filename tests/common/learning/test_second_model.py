@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl_common.learning.second import build_second, predict, start_second
+from pfl_common.learning.second_model import build_second, predict, start_second
 from pfl_common.methods import fedavg
 from pfl_common.tensors.state import State
 from tests.common.methods.toy import build_client, equal

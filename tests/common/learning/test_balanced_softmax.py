@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl_common.learning.balanced import balanced_cross_entropy
+from pfl_common.learning.balanced_softmax import balanced_cross_entropy
 
 torch.set_num_threads(1)
 

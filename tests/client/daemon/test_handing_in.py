@@ -1,0 +1,118 @@
+"""The end of a task: what is told and sent, in which order, and what is sent again after a restart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pfl_client.run_folder.audit import entries
+from pfl_common.errors import Refused, StateError
+from pfl_common.evaluation import REPORTS
+from pfl_common.spec.manifest import Entry
+from pfl_common.spec.messages import (
+    Blob,
+    Joined,
+    Mark,
+    Scores,
+)
+from pfl_common.spec.run import Kind
+from tests.client.support.scripted_site import (
+    FINISHED,
+    SCORES,
+    TOLD,
+    Line,
+    Trainer,
+    assign,
+    live,
+    pin,
+    put_together,
+    quick,
+    with_policy,
+)
+
+assert quick  # nobody waits here
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The site's state folder."""
+    return tmp_path / "state"
+
+
+async def test_a_measurement_leaves_no_trace(state: Path) -> None:
+    """EVALUATE reports and nothing else: no upload, no new state."""
+    line = Line([assign(Kind.EVALUATE), FINISHED])
+    await live(line, Trainer(), state)
+    assert [("000001-1-evaluate", SCORES)] == line.hear("report")
+    assert [] == line.hear("submit")
+    assert [(), ()] == line.marks
+
+
+@pytest.mark.parametrize(
+    ("tells", "taken", "told"), [(True, True, TOLD), (False, True, {}), (True, False, {}), (False, False, {})]
+)
+async def test_what_training_said_is_told_with_the_scores(
+    state: Path, tells: bool, taken: bool, told: Scores
+) -> None:
+    """Only of a training, only if the site's owner wants it, and only to a coordinator that takes it."""
+    spec = replace(pin(), versions={REPORTS: "told"} if taken else {})
+    work = [assign(), assign(Kind.EVALUATE), assign(Kind.FINISH, 1, since=1), FINISHED]
+    line = Line(work, [Joined(spec.to_json(), Blob("first", 5))])
+    await put_together(line, Trainer(), state, tells=tells).run()
+    keys = ("000001-1-train", "000001-1-evaluate", "000001-1-finish")
+    assert list(zip(keys, (SCORES | told, SCORES, SCORES), strict=True)) == line.hear("report")
+    history = [json.loads(text) for text in (state / "runs/run-1/history.jsonl").read_text().splitlines()]
+    assert [{"loss": 1.0}] * 3 == [entry["metrics"] for entry in history], "its own book has it in any case"
+
+
+async def test_a_site_that_no_longer_tells_keeps_to_that_after_a_restart(state: Path) -> None:
+    """Also for a task that was done before, when it still told."""
+    spec = replace(pin(), versions={REPORTS: "told"})
+    joined = Joined(spec.to_json(), Blob("first", 5))
+    ended = Line([assign()], [joined], troubles={"report": [StateError("a sudden end")]})
+    with pytest.raises(StateError):
+        await put_together(ended, Trainer(), state).run()
+    assert [("000001-1-train", SCORES | TOLD)] == ended.hear("report")
+    again = Line([assign(), FINISHED], [joined])
+    await put_together(again, Trainer(), state, tells=False).run()
+    assert [("000001-1-train", SCORES)] == again.hear("report")
+
+
+async def test_a_drawn_drop_out_trains_keeps_and_says_so(state: Path) -> None:
+    """Its state is new, its scores are told, its update does not exist."""
+    line = Line([assign(drop=True), FINISHED])
+    await live(line, Trainer(), state)
+    assert [("000001-1-train", "dropped", "")] == line.hear("decline")
+    assert ([], 1) == (line.hear("submit"), len(line.hear("report")))
+    assert (Mark(1, 1),) == line.marks[-1]
+
+
+async def test_what_was_done_before_a_restart_is_sent_and_not_done_again(state: Path) -> None:
+    """A daemon that comes back with its update in the outbox only hands it in."""
+    with pytest.raises(StateError):
+        await live(Line([assign()], troubles={"submit": [StateError("a sudden end")]}), Trainer(), state)
+    again, trainer = Line([assign(), FINISHED]), Trainer()
+    await live(again, trainer, state)
+    assert [("000001-1-train", b"update 1")] == again.hear("submit")
+    assert [] == trainer.jobs
+
+
+async def test_an_update_that_is_not_taken(state: Path) -> None:
+    """A round that went on without this site is no reason to leave."""
+    line = Line([assign(), assign(number=2), FINISHED], troubles={"submit": [Refused("late", "too late")]})
+    assert FINISHED == await live(line, Trainer(), state)
+    assert 2 == len(line.hear("submit"))
+
+
+async def test_an_update_that_is_too_large_as_it_is_sealed_does_not_leave(state: Path) -> None:
+    """The manifest pins 4 bytes; what was sealed has 8."""
+    manifests = {**pin().manifests, "train/train/up": (Entry("sum.encoder.weight", "float32", (1,)),)}
+    spec = replace(pin(), manifests=manifests)
+    line = Line([assign(), FINISHED], [Joined(spec.to_json(), Blob("first", 5))])
+    await with_policy(line, Trainer(), state, "[uploads]\nlargest = '7'").run()
+    assert [] == line.hear("submit")
+    assert [("000001-1-train", "policy", "this site's policy: uploads.largest")] == line.hear("decline")
+    assert "update" not in {entry["kind"] for entry in entries(state)}
