@@ -1,4 +1,8 @@
-"""Encrypts and decrypts the frames of one parcel under its content key.
+"""Encrypts and decrypts the frames of one parcel under its content key, each under a nonce of its own.
+
+    nonce (12 bytes) = direction and format version (7) ‖ frame number (4) ‖ last frame? (1)
+
+The last flag makes a cut file fail, the number a reordered one, the direction a reflected one.
 
 No function takes a key to seal with: each `Sealer` makes its own from the operating system's randomness and
 counts its frames itself, so that no key and nonce can meet two plaintexts.
@@ -13,9 +17,17 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from pfl_common.sealing.content_key import KEY_BYTES, ContentKey
-from pfl_common.sealing.frame_format import FRAME, TAG, Binding, make_nonce
+from pfl_common.sealing.frame_format import FRAME, TAG, Binding
+from pfl_common.spec.run import Direction
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_PREFIXES: dict[Direction, bytes] = {"down": b"pfl1\0dn", "up": b"pfl1\0up"}
+
+
+def make_nonce(direction: Direction, index: int, *, last: bool) -> bytes:
+    """The nonce of one frame; under one key no two are alike."""
+    return _PREFIXES[direction] + index.to_bytes(4, "big") + bytes((last,))
 
 
 class Sealer:

@@ -1,9 +1,4 @@
-"""The layout of sealed bytes: frames of 1 MiB and a tag, each bound to its place and to one header.
-
-    nonce (12 bytes) = direction and format version (7) ‖ frame number (4) ‖ last frame? (1)
-
-The last flag makes a cut file fail, the number a reordered one, the direction a reflected one.
-"""
+"""The layout of sealed bytes: frames of 1 MiB and a tag, each bound to its place and to one header."""
 
 from __future__ import annotations
 
@@ -22,7 +17,6 @@ LARGEST_HEADER = 1 << 16
 Code: TypeAlias = Literal["truncated", "frame", "order", "wrap", "signature", "header", "size"]
 CODES: tuple[Code, ...] = get_args(Code)
 
-_PREFIXES: dict[Direction, bytes] = {"down": b"pfl1\0dn", "up": b"pfl1\0up"}
 _MOST_FRAMES = 1 << 32
 
 
@@ -58,11 +52,6 @@ def bind(header: bytes) -> Binding:
                 f"a header of {len(header)} bytes that is no canonical JSON with direction and sender; "
                 "expected: the bytes of Header.to_json",
             )
-
-
-def make_nonce(direction: Direction, index: int, *, last: bool) -> bytes:
-    """The nonce of one frame; under one key no two are alike."""
-    return _PREFIXES[direction] + index.to_bytes(4, "big") + bytes((last,))
 
 
 def count_frames(plain: int) -> int:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 from pfl_common.errors import StateError
 from pfl_common.files.write_all import write_at
 from pfl_common.sealing.content_key import ContentKey
-from pfl_common.sealing.frame_cipher import Buffer, Opener, Sealer
+from pfl_common.sealing.frame_cipher import Buffer, Opener, Sealer, make_nonce
 from pfl_common.sealing.frame_format import (
     FRAME,
     TAG,
@@ -28,7 +28,6 @@ from pfl_common.sealing.frame_format import (
     Tampered,
     bind,
     count_frames,
-    make_nonce,
     plain_size,
     sealed_size,
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pfl_common.sealing.content_key import ContentKey
-from pfl_common.sealing.frame_cipher import Buffer, Opener, Sealer
-from pfl_common.sealing.frame_format import FRAME, TAG, Tampered, bind, make_nonce, plain_size
+from pfl_common.sealing.frame_cipher import Buffer, Opener, Sealer, make_nonce
+from pfl_common.sealing.frame_format import FRAME, TAG, Tampered, bind, plain_size
 from pfl_common.sealing.parcels import Fingerprint, Sealed, Vouched, check_size, compare, draft_of, fill
 
 FRAMES_AT_HAND = 3

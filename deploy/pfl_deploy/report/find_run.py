@@ -1,4 +1,4 @@
-"""Finds a run by folder or id, its sites' folders if they are at hand, and runs to compare it with."""
+"""Finds a run by folder or id, and its sites' folders if they are at hand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from pathlib import Path
 
 from pfl_common.errors import SettingError
 from pfl_common.identity import IdentityError, discovery
-from pfl_common.spec.run import RunSpec
-from pfl_server.store.baselines import read_finished
-from pfl_server.store.comparable import Subject, differ_in_data, find_differences
 
 JOURNAL = "journal.sqlite"
-PLAIN = ("local", "fedavg")
-"""Methods every other one is compared with."""
 
 
 @dataclass(frozen=True)
@@ -36,31 +31,6 @@ def find_run(word: str) -> Place:
             advice=f"known here: {', '.join(sorted(_known())) or 'no run'}",
         )
     return Place(folder, _sites_beside(folder))
-
-
-def find_plain_runs(place: Place, own: Subject) -> dict[str, Path]:
-    """A finished run of each plain method in the same state folder and over the same data: the newest of those that
-    differ in nothing but the method, else the newest. None is taken whose data differ.
-    """
-    best: dict[str, tuple[bool, float, Path]] = {}
-    for file in sorted(place.run.parent.glob(f"*/{JOURNAL}")):
-        other = read_finished(file) if file.parent.name != place.run.name else None
-        if other is None or other.subject.spec.method not in PLAIN or not _alike(other.subject, own):
-            continue
-        method = other.subject.spec.method
-        found = (find_differences(own, other.subject).comparable, other.ended, file.parent)
-        best[method] = max(best.get(method, found), found)
-    return {method: best[method][2] for method in PLAIN if method in best}
-
-
-def is_of_same_sites(other: RunSpec, spec: RunSpec) -> bool:
-    """Whether two runs have the same sites and their data the same shape and classes."""
-    same = (other.model.shape, other.model.classes, sorted(other.roster))
-    return same == (spec.model.shape, spec.model.classes, sorted(spec.roster))
-
-
-def _alike(other: Subject, own: Subject) -> bool:
-    return is_of_same_sites(other.spec, own.spec) and not differ_in_data(own, other)
 
 
 def _inside(path: Path) -> Path | None:

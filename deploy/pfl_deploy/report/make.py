@@ -15,8 +15,9 @@ from pfl_deploy.report import facts as telling
 from pfl_deploy.report.averages import Reading
 from pfl_deploy.report.facts import Facts, Told
 from pfl_deploy.report.few_reporters import hide_few, tell_hidden
-from pfl_deploy.report.find_run import PLAIN, Place, find_plain_runs, find_run, is_of_same_sites
+from pfl_deploy.report.find_run import Place, find_run
 from pfl_deploy.report.page.page import render
+from pfl_deploy.report.plain_runs import PLAIN, find_plain_runs, is_of_same_sites
 from pfl_deploy.report.sources.coordinator import Record, read_record, subject_of
 from pfl_deploy.report.sources.sites import check_place, find_histories
 from pfl_server.store.comparable import find_differences

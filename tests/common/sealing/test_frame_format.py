@@ -10,7 +10,6 @@ from pfl_common.sealing.frame_format import (
     Tampered,
     bind,
     count_frames,
-    make_nonce,
     plain_size,
     sealed_size,
 )
@@ -39,12 +38,6 @@ def test_more_frames_than_four_bytes_number() -> None:
     with pytest.raises(Tampered) as refused:
         count_frames((FRAME << 32) + 1)
     assert "size" == refused.value.code
-
-
-def test_a_nonce_is_direction_number_and_end() -> None:
-    """Seven bytes, four, one: twelve."""
-    assert b"pfl1\0up\x00\x00\x01\x02\x00" == make_nonce("up", 258, last=False)
-    assert b"pfl1\0dn\x00\x00\x01\x02\x01" == make_nonce("down", 258, last=True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from functools import cache
@@ -41,10 +42,17 @@ def rendered(overlay: str) -> str:
     return said.stdout
 
 
+@cache
+def parsed(overlay: str) -> str:
+    """The overlay's objects, read once: YAML takes a hundred times as long as JSON."""
+    yaml = pytest.importorskip("yaml", reason="left out: no module yaml (package PyYAML)")
+    return json.dumps([item for item in yaml.safe_load_all(rendered(overlay)) if item])
+
+
 def objects(overlay: str) -> list[Object]:
     """The overlay's objects, the caller's own to change."""
-    yaml = pytest.importorskip("yaml", reason="left out: no module yaml (package PyYAML)")
-    return [item for item in yaml.safe_load_all(rendered(overlay)) if item]
+    items: list[Object] = json.loads(parsed(overlay))
+    return items
 
 
 def of_kind(items: list[Object], *kinds: str) -> list[Object]:

@@ -20,8 +20,8 @@ from tests.deploy.support.personal import WORDS, assert_personal_state_is_real
 from tests.deploy.support.processes import Machine, write_site
 
 ROUNDS = 3
-ALONE = ("fedcac", "fedproto", "lgfedavg")
-"""One method of each kind that `test_three_ways.py` does not play: masks and single replies, rows, phases."""
+ALONE = ("fedcac",)
+"""Masks and single replies, which no method of `test_three_ways.py` has."""
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from PIL import Image
 from pfl_common.evaluation import vector
 from pfl_common.sealing import sealed_size
 from pfl_common.spec.run import Kind, RunSpec
-from pfl_deploy.report import find_run
+from pfl_deploy.report import find_run, plain_runs
 from pfl_deploy.report.charts.model import scale_to, thin
 from pfl_deploy.report.charts.select import distribution
 from pfl_deploy.report.facts import tell
@@ -466,9 +466,9 @@ def test_unfinished_or_other_runs_are_not_set_beside(played: Played, spec: RunSp
     Book(tmp_path, replace(plain, id="fedavg-101-aaaa"), sites=("one", "two")).close("stopped")
     record = read_record(run)
     own = subject_of(record)
-    assert {} == find_run.find_plain_runs(find_run.find_run(str(run)), own)
+    assert {} == plain_runs.find_plain_runs(find_run.find_run(str(run)), own)
     right = write_run(tmp_path, replace(plain, id="fedavg-102-aaaa"))
-    assert {"fedavg": right} == find_run.find_plain_runs(find_run.find_run(str(run)), own)
+    assert {"fedavg": right} == plain_runs.find_plain_runs(find_run.find_run(str(run)), own)
 
 
 @pytest.mark.parametrize(
