@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.run_folder.audit import Audit
-from pfl_client.run_folder.best_model import BestRound
+from pfl_client.run_folder.best_round_kept import BestRound
 from pfl_client.run_folder.downloads import REUSED_LIMIT, Downloads
 from pfl_client.run_folder.earlier_run import find_earlier
 from pfl_client.run_folder.first_model import FirstModel

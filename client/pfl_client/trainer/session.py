@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 
 from pfl_client import data
 from pfl_client.trainer import tasks as work
-from pfl_client.trainer.best_candidate import BestModel
+from pfl_client.trainer.best_model_choice import BestModel
 from pfl_client.trainer.device import Device, check_precision, choose, settle
 from pfl_client.trainer.memory_retries import Parts, find_why_whole, train_within_memory
 from pfl_client.trainer.model_files import describe_model, write_state

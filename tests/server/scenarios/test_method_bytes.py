@@ -76,9 +76,19 @@ def test_bytes_on_the_network_of_the_papers(name: str) -> None:
         assert 4 * predict(SIZES[TINY]) == pytest.approx(counted, rel=SHARE, abs=CONSTANT)
 
 
-@pytest.mark.parametrize("name", methods.names())
-def test_bytes_with_batch_norm(name: str) -> None:
+KINDS = ("dualfed", "fedavg", "fedbn", "fedcac", "fedcp", "gpfl", "lgfedavg", "pfedme")
+"""What sends statistics of batch norm, keeps them, or sends something else beside the model."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A rehearsal of ResNet-18 takes two seconds: one method of each kind, with `--long` all."""
+    if "on_resnet18" in metafunc.fixturenames:
+        metafunc.parametrize("on_resnet18", methods.names() if metafunc.config.option.long else KINDS)
+
+
+def test_bytes_with_batch_norm(on_resnet18: str) -> None:
     """Up and down on ResNet-18, and the same as the file of figures has."""
+    name = on_resnet18
     kept = costs.read_kept()[NETWORKS[1].words][name]
     counted = measure(name, NETWORKS[1])
     assert (kept.up, kept.down) == counted, (

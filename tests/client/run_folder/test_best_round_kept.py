@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl_client.run_folder.best_model import BestRound
+from pfl_client.run_folder.best_round_kept import BestRound
 from pfl_client.trainer_process.api import Measured
 from pfl_common.errors import StateError
 from pfl_common.spec.run import Kind, Task
