@@ -176,6 +176,7 @@ def test_a_port_in_use(machine: Machine, flag: str) -> None:
     assert None is machine.discovery()
 
 
+@pytest.mark.long  # test_state_folder.py holds the lock
 def test_a_second_coordinator(machine: Machine, tmp_path: Path) -> None:
     """On the same state folder it refuses; on another one it is welcome, and sites and `pfl` ask which is meant."""
     first = machine.server("--sites", "99")

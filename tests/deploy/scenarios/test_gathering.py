@@ -71,6 +71,7 @@ def test_one_wrong_site_does_not_end_a_federation(machine: Machine, tmp_path: Pa
     assert 0 == machine.stop(server)
 
 
+@pytest.mark.long  # test_class_names.py and test_start_warnings.py hold the words
 def test_names_that_almost_match_are_told_before_the_first_round(machine: Machine, tmp_path: Path) -> None:
     """To the operator in log and status, to each site in its log; the run is trained all the same."""
     server = machine.server("--method", "fedavg", "--backbone", "mlp", "--rounds", "1")

@@ -108,6 +108,7 @@ def test_a_run_on_a_terminal_and_through_a_pipe(machine: Machine) -> None:
     assert shown.text.rstrip().splitlines()[-1].count("hospital_a |") == 0, "the live line is gone at the end"
 
 
+@pytest.mark.long  # test_progress.py has the words, test_by_hand.py the signals
 def test_a_site_that_is_ended_says_what_it_did(machine: Machine) -> None:
     """Rounds, the last measurement, bytes, where its state lies, and the command that goes on, which does: after
     Ctrl-C, and then after SIGTERM.

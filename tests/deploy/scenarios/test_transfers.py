@@ -145,7 +145,11 @@ async def line(tmp_path: Path) -> AsyncIterator[Line]:
         one.machine.end_all()
 
 
-@pytest.mark.parametrize("strike", [cut_the_line, kill_the_site, kill_the_coordinator])
+@pytest.mark.parametrize(
+    "strike",
+    # A killed site goes on as one whose line was cut does, and more in the long form.
+    [cut_the_line, pytest.param(kill_the_site, marks=pytest.mark.long), kill_the_coordinator],
+)
 async def test_only_the_rest_crosses_again(
     line: Line, strike: Callable[[Line, Way], Awaitable[None]]
 ) -> None:

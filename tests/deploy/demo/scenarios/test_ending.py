@@ -47,7 +47,10 @@ def out(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at processes by /proc")
 @pytest.mark.parametrize(
     ("number", "moment", "least"),
-    [(signal.SIGINT, "round 1 of 500", 5), (signal.SIGTERM, "sites start and enrol", 1)],
+    [
+        (signal.SIGINT, "round 1 of 500", 5),
+        pytest.param(signal.SIGTERM, "sites start and enrol", 1, marks=pytest.mark.long),
+    ],
 )
 def test_a_signal_ends_everything(
     number: signal.Signals, moment: str, least: int, out: Path, tmp_path: Path

@@ -101,6 +101,7 @@ def test_an_invitation_whose_coordinator_is_elsewhere(place: Machine, tmp_path: 
     assert "pfl invite NAME --again" in control
 
 
+@pytest.mark.long  # test_reaching.py asks the same of one coordinator
 def test_an_invitation_that_is_of_no_use(place: Machine, tmp_path: Path) -> None:
     """Expired, missing, damaged, open to others: each in words."""
     from pfl_common.identity import Addresses, Ledger, write_join_file
