@@ -42,6 +42,7 @@ from tests.deploy.support.served_page import (
 
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 360, "height": 740, "scale": 2}
+TOO_FEW = "2 sites: the mean over fewer than 5 is not shown"
 HOSTILE = "<img src=x onerror=\"window.hurt='by'\"></td><script>window.hurt=1</script>&lt;b&gt;'\"`${hurt}"
 
 
@@ -163,6 +164,29 @@ def test_sites_that_have_left_are_said_to_have(browser: Browser, served: Served)
     browser.wait_for(
         lambda: "1 of 3 sites are here, 1 has left" == " ".join(browser.text("#tiles li").split())
     )
+
+
+@pytest.mark.parametrize(("measured", "words"), [(2, TOO_FEW), (0, "nothing is measured yet")])
+def test_a_chart_without_points_says_why(browser: Browser, served: Served, measured: int, words: str) -> None:
+    """Its axis is whole, and where curves would be it says why there are none."""
+    served.status = under_way(fewest_reporters=5, curve=hidden(measured))
+    visit(browser, served.url)
+    browser.wait_for(lambda: [words] == written(browser, ".note"))
+    assert [f"{share} %" for share in (0, 20, 40, 60, 80, 100)] == written(browser, ".right")
+    served.status = under_way()
+    browser.wait_for(lambda: [] == written(browser, ".note"))
+
+
+def written(browser: Browser, kind: str) -> list[str]:
+    """The words of a kind that stand in the drawing of the accuracy."""
+    found = f"document.querySelectorAll('#chart-accuracy svg text{kind}')"
+    return list(browser.run(f"return [...{found}].map((one) => one.textContent)"))
+
+
+def hidden(measured: int) -> tuple[Point, ...]:
+    """Closed rounds of which no accuracy is told."""
+    nothing = {"accuracy": None, "spread": None, "worst_decile": None}
+    return tuple(replace(point, measured=measured, **nothing) for point in under_way().curve)
 
 
 # -- what peers say

@@ -8,8 +8,9 @@ const BOTTOM = 24;
 const SLIMMEST = 3; // pixels of a column with its gap
 let drawn = 0;
 
-/** A drawing of series over rounds: lines, bands, areas and columns, with the chosen round marked. */
-export function chart(figure, { title, words, rounds, low = 0, high, label, marks, chosen, end }) {
+/** A drawing of series over rounds: lines, bands, areas and columns, with the chosen round marked; or a note why there
+    is nothing to draw. */
+export function chart(figure, { title, words, rounds, low = 0, high, label, marks, chosen, end, note }) {
   const wide = Math.max(figure.clientWidth, 120);
   const tall = figure.clientHeight;
   const first = rounds[0];
@@ -43,6 +44,7 @@ export function chart(figure, { title, words, rounds, low = 0, high, label, mark
   }
   for (const mark of marks) svg.append(...mark(place, rounds, chosen));
   if (end) svg.append(draw("text", { class: "end", x: place.x(end.round) + 9, y: place.y(end.value) + 4 }, end.words));
+  if (note) svg.append(draw("text", { class: "middle note", x: (left + wide - right) / 2, y: tall / 2 }, note));
   figure.replaceChildren(svg);
   figure.nearest = (x) => nearest(rounds, first + (x - left) / slot - 0.5);
 }

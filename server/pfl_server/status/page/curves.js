@@ -66,16 +66,18 @@ function drawAccuracy(rounds, chosen, where) {
   const [low, high, worst] = [edge(-1), edge(1), series("worst_decile")];
   const known = [...mean, ...low, ...high, ...worst].filter((value) => value !== null);
   const newest = points.findLast((point) => point.accuracy !== null);
+  const lacking = newest ? "" : tooFew(points.findLast((point) => point.measured), fewest) || "nothing is measured yet";
   chart(figures[0], {
     title: "Accuracy by round",
     words: newest
       ? `${where}: the mean over sites is now ${percent(newest.accuracy)}, the spread ${percent(newest.spread)}, ` +
         `the worst tenth ${percent(newest.worst_decile)}. All values are in the table below.`
-      : `${where}: ${tooFew(points.findLast((point) => point.measured), fewest) || "nothing is measured yet"}.`,
+      : `${where}: ${lacking}.`,
+    note: lacking,
     rounds,
     chosen,
-    low: Math.max(0, Math.floor(10 * Math.min(0.8, ...known)) / 10),
-    high: Math.min(1, Math.ceil(10 * Math.max(0.2, ...known)) / 10),
+    low: newest ? Math.max(0, Math.floor(10 * Math.min(0.8, ...known)) / 10) : 0,
+    high: newest ? Math.min(1, Math.ceil(10 * Math.max(0.2, ...known)) / 10) : 1,
     label: (value) => `${(100 * value).toFixed(0)} %`,
     marks: [area(low, high, "band"), line(worst, "worst"), line(mean, "mean")],
     end: newest && { round: newest.round, value: newest.accuracy, words: percent(newest.accuracy) },
