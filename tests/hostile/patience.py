@@ -16,7 +16,8 @@ from pathlib import Path
 from pfl_common.models import catalogue
 from pfl_common.spec.run import RunSpec
 from tests.server.support.federation import build_spec, build_tiny
-from tests.server.support.hostile import ENDING, HOLDING, HOSTILE, Attack, World, play_or_fail
+from tests.server.support.hostile import HOSTILE, World, play_or_fail
+from tests.server.support.insiders import ENDING, HOLDING, Attack
 
 WORK_SECONDS, LEASE_SECONDS = 0.1, 0.5
 

@@ -1,34 +1,24 @@
-"""What strangers and sites can do to the coordinator's ports, against a real coordinator with honest sites in rounds.
-
-    python -m tests.hostile.ports [NAME ...] [--seconds 10] [--sites 3] [--descriptors 1024]
-
-For each attack: seconds a round takes without and with it, the coordinator's memory and descriptors, bytes of its log.
-Loopback only, bounded in count and time.
-"""
+"""What strangers do to the coordinator's ports, and sites that were let in and take part in nothing."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.onboarding import enrolment
-from pfl_common.app import logs
 from pfl_common.errors import PflError
-from pfl_common.files.descriptors import raise_limit
 from pfl_common.identity import Keyring, new_secret
 from pfl_common.spec.messages import Visited
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from tests.hostile.raw_line import RawLine, connect_idly, hang_up, message, open_raw
-from tests.hostile.siege import Seen, Siege
+from tests.hostile.raw_line import RawLine, connect_idly, hang_up, message, open_raw, say
+from tests.hostile.siege import Siege
 
 COORDINATOR = f"/{convert.COORDINATOR}"
 FETCH, STORE = f"/{convert.BULK}/Fetch", f"/{convert.BULK}/Store"
@@ -36,7 +26,7 @@ ENROL = f"/{convert.ENROLMENT}/Enrol"
 AGAIN_SECONDS = 1.0
 """After so long an attacker that was thrown out is back."""
 
-Attack = Callable[[Siege], Awaitable[None]]
+Attack: TypeAlias = Callable[[Siege], Awaitable[None]]
 
 
 async def _idle(siege: Siege, port: str, number: int) -> None:
@@ -102,9 +92,8 @@ async def marks_and_scores(siege: Siege) -> None:
     async def call(link: GrpcLink) -> None:
         while True:
             for name, body in bodies:
-                method = link._line.channel.unary_unary(f"{COORDINATOR}/{name}")
                 with suppress(Exception):
-                    await method(body, metadata=link._line.sign(name, body), timeout=30)
+                    await say(link, name, body)
 
     async with _hostile(siege) as (link, _):
         await asyncio.gather(*(call(link) for _ in range(4)))
@@ -200,56 +189,3 @@ async def _lines(
             lines.append(await open_raw(port, siege.found.ca_pem, keys=site, window=window))
             held.push_async_callback(lines[-1].close)
         yield lines
-
-
-async def measure(attack: Attack, *, seconds: float, sites: int, descriptors: int) -> tuple[Seen, Seen]:
-    """A federation without the attack, and the same one under it."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with Siege(Path(folder), sites=sites, descriptors=descriptors) as siege:
-            await siege.play(3)
-            quiet = await siege.watch(seconds)
-            attacking = asyncio.ensure_future(attack(siege))
-            try:
-                await asyncio.sleep(AGAIN_SECONDS)
-                loud = await siege.watch(seconds)
-                await siege.play(1)
-                if attacking.done():
-                    attacking.result()  # an attack that failed shows nothing
-            finally:
-                attacking.cancel()
-                await asyncio.gather(attacking, return_exceptions=True)
-            return quiet, loud
-
-
-def show(attack: Attack, quiet: Seen, loud: Seen) -> None:
-    """One line."""
-    ratio = loud.round_seconds / quiet.round_seconds
-    print(
-        f"{attack.__name__:28}{quiet.round_seconds:8.3f}{loud.round_seconds:8.3f}{ratio:7.2f}"
-        f"{quiet.megabytes:8.0f}{loud.megabytes:8.0f}{quiet.descriptors:7}{loud.descriptors:7}{loud.log_bytes:10}",
-        flush=True,
-    )
-
-
-def main() -> None:
-    """Read the words, attack, tell."""
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    words.add_argument("names", nargs="*", help="attacks; all if none is named")
-    words.add_argument("--seconds", type=float, default=10.0)
-    words.add_argument("--sites", type=int, default=3)
-    words.add_argument("--descriptors", type=int, default=1024)
-    said = words.parse_args()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    logs.configure("json", level="error")  # the honest sites' own
-    raise_limit()  # of this process, which holds the other ends
-    print(
-        f"{'':28}{'s/round':>8}{'under':>8}{'ratio':>7}{'MB':>8}{'under':>8}{'files':>7}{'under':>7}{'log':>10}"
-    )
-    for attack in ATTACKS:
-        if not said.names or attack.__name__ in said.names:
-            bounds = {"sites": said.sites, "descriptors": said.descriptors}
-            show(attack, *asyncio.run(measure(attack, seconds=said.seconds, **bounds)))
-
-
-if __name__ == "__main__":
-    main()

@@ -311,6 +311,42 @@ async def test_a_download_that_nobody_reads(
         await link.fetch(blob, tmp_path / "model")
 
 
+@pytest.mark.parametrize("call", ["Remove", "Revoke"])
+async def test_a_site_that_is_sent_away_has_no_stream_left(
+    federation: Federation, raw: AsyncExitStack, call: str
+) -> None:
+    """Its download and its upload end at once, with the reason; another site's goes on."""
+    blob = federation.desk.lay(os.urandom(4 << 20))
+    fetch = convert.say_fetch(blob.digest, 0)
+    held = []
+    for site in ("hospital_a", "hospital_b"):
+        async with federation.link(site) as link:
+            await link.leave()
+            content = os.urandom(2 << 20)
+            offer = upload(site, content)
+            await link._offer(offer)
+            line = await line_of(raw, federation, site, window=1)
+            down = line.begin(FETCH, dict(link._line.sign("Fetch", fetch)))
+            line.send(down, message(fetch), end=True)
+            said = convert.say_store(offer.key, 0)
+            metadata = ((convert.STORE_METADATA, said), *link._line.sign("Store", said))
+            up = line.begin(STORE, dict(metadata))
+            line.send(up, message(content[: 1 << 20]))
+            held.append((line, down, up))
+    transfers = federation.server._bulk._transfers._of
+    async with federation.link("hospital_c") as third, asyncio.timeout(10):
+        while sum(map(len, transfers.values())) < 4:
+            await third.leave()
+    async with federation.operator() as operator:
+        await operator.decide(call, "hospital_a", "")
+    (line, down, up), (other, *_) = held
+    await line.wait_over(up, seconds=SOON)
+    assert (b"not_in_the_run" if call == "Remove" else b"revoked") in line.over[up]
+    assert {"hospital_b"} == set(transfers)
+    assert {} == other.over
+    assert 1 == sum(one.name == blob.digest for one in list_open_files())
+
+
 def list_open_files() -> list[Path]:
     """What this process has open; only Linux tells."""
     found = []

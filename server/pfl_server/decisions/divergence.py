@@ -15,7 +15,9 @@ from pfl_common.spec.run import ClientId, Model
 from pfl_server.decisions.sampling import Draw
 
 LIMIT = 3
-"""So many diverging attempts in a row end a run: one may be chance, and each costs every site its training."""
+"""So many diverging attempts end a run, with no round between that closed well from the state of the round before: one
+may be chance, and each costs every site its training.
+"""
 OUTLYING = "refused:change"
 """Why an update is lost that went too far, whether it was told so when it came or once all had come."""
 DIVERGED = frozenset({"diverged", "refused:not_finite", "refused:norm", OUTLYING})
@@ -79,10 +81,12 @@ class Outcome:
 
 
 class Divergence:
-    """Counts diverging attempts in a row, across rounds and restarts of the coordinator."""
+    """Counts diverging attempts since a round last closed well, across rounds and restarts of the coordinator."""
 
     def __init__(self, before: Iterable[Outcome] = ()) -> None:
         self.streak = 0
+        self._attempts = 0
+        """From the first of them on, those between included."""
         for outcome in before:
             self.take(outcome)
 
@@ -94,8 +98,15 @@ class Divergence:
         if outcome.diverges:
             self.streak += 1
         elif outcome.committed and not outcome.fell_back:
-            self.streak = 0
+            self.streak = self._attempts = 0
+        self._attempts += bool(self.streak)
         return outcome.diverges and self.streak >= LIMIT
+
+    @property
+    def often(self) -> str:
+        """How many there were, in words: others may lie between, of rounds that fell back or were lost otherwise."""
+        apart = self._attempts > self.streak
+        return f"{self.streak} of {self._attempts} attempts" if apart else f"{self.streak} attempts in a row"
 
 
 def tell_attempt(outcome: Outcome, place: str, streak: int) -> str:
@@ -103,7 +114,7 @@ def tell_attempt(outcome: Outcome, place: str, streak: int) -> str:
     of = f"{len(outcome.diverged)} of {outcome.expected} updates"
     return (
         f"training diverges: in {place} {of} were not finite or too large, "
-        f"from {name_sites(outcome.diverged)} ({streak} of {LIMIT} such attempts in a row end the run)"
+        f"from {name_sites(outcome.diverged)} ({streak} of {LIMIT} such attempts; with {LIMIT} the run ends)"
     )
 
 
@@ -124,13 +135,13 @@ class Rate:
         return f"{usual if usual < now else now / 10:g}"
 
 
-def tell_end(outcome: Outcome, place: str, *, streak: int, lr: Rate, scaling: str) -> str:
+def tell_end(outcome: Outcome, place: str, *, often: str, lr: Rate, scaling: str) -> str:
     """Why the run has failed, and what to do; for the operator and for every site."""
     rate = "" if lr.now is None else f", lr is {lr.now}"
     # Pictures are on one scale already, words have none: advice on it would lead astray.
     otherwise = "" if scaling in (SCALED, LOOKED_UP) else " or with inputs on one scale"
     return (
-        f"training diverged: {streak} attempts in a row, the last of them {place}, in which updates of "
+        f"training diverged: {often}, the last of them {place}, in which updates of "
         f"{name_sites(outcome.diverged)} were not finite or too large{rate}, {scaling}; expected: finite numbers "
         f"within --largest-norm; what to do: begin another run with a smaller lr (--new-run --set lr={lr.smaller})"
         f"{otherwise}"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from statistics import median
+from types import MappingProxyType
 from typing import cast
 
 from pfl_common.spec.run import ClientId
@@ -16,8 +18,10 @@ from pfl_server.decisions.sampling import Draw
 
 LOST = 3
 """After so many losses a site is set aside until it delivers; what it delivers in between makes up for one each."""
-TRIED_FIRST, TRIED_EVERY = 8, 32
-"""Losses in a row after which a round waits for a site again: 8, then twice as many each time, then each 32."""
+REST = 8
+"""A site that is set aside is waited for again when the run has gone on for so many times as long as it was waited for
+in vain: so it costs at most a ninth of the run's time, however short the rounds are.
+"""
 LASTING = frozenset({"policy", "too_few_samples", "wrong_shape"})
 """Reasons that stay true as long as nobody changes something at the site: one of them is enough."""
 TIMES_KEPT = 5
@@ -30,18 +34,33 @@ class Losses:
 
     def __init__(self) -> None:
         self._score: dict[ClientId, int] = {}
-        self._in_a_row: dict[ClientId, int] = {}
         self._reasons: dict[ClientId, str] = {}
+        self._resting: dict[ClientId, float] = {}
+        """Until when nobody waits for a site that is set aside."""
 
-    def recall(self, rows: Iterable[Mapping[str, object]]) -> None:
-        """The attempts of a journal, in their order."""
+    def recall(self, rows: Iterable[Mapping[str, object]], *, rest_until: float = 0.0) -> None:
+        """The attempts of a journal, in their order. It does not say for how long sites were waited for in vain: those
+        set aside rest until then.
+        """
         for row in rows:
             if row["status"] in ("committed", "abandoned"):
                 self.take(cast(list[ClientId], row["cohort"]), cast(dict[ClientId, str], row["losses"]))
+        self._resting = dict.fromkeys(self.aside(), rest_until)
 
-    def take(self, cohort: Iterable[ClientId], losses: Mapping[ClientId, str]) -> list[ClientId]:
-        """One more attempt has ended; gives the sites set aside from now on. Drawn drop-outs have delivered."""
+    def take(
+        self,
+        cohort: Iterable[ClientId],
+        losses: Mapping[ClientId, str],
+        *,
+        held: Mapping[ClientId, float] = MappingProxyType({}),
+        now: float = 0.0,
+    ) -> list[ClientId]:
+        """One more attempt has ended; gives the sites set aside from now on. Drawn drop-outs have delivered. `held`
+        says for how many seconds a site was waited for in vain.
+        """
         before = self.aside()
+        for site, seconds in held.items():
+            self._resting[site] = max(self._resting.get(site, 0.0), now + REST * seconds)
         for site in cohort:
             reason = losses.get(site, "dropped")
             if reason == "dropped":
@@ -58,32 +77,26 @@ class Losses:
         """Sites that no quorum counts on."""
         return frozenset(site for site, score in self._score.items() if score >= LOST)
 
-    def skipped(self) -> frozenset[ClientId]:
-        """Those of them that this attempt does not wait for. After 8, 16 and each 32 losses in a row one does: a
-        slow site that comes back needs a round that waits for it, or it would never deliver.
+    def tried(self, here: AbstractSet[ClientId], now: float) -> frozenset[ClientId]:
+        """Those of them that this attempt waits for all the same: a slow site that comes back needs a round that waits
+        for it, or it would never deliver. Only if it is here: nothing can come from one that is away.
         """
-        return frozenset(site for site in self.aside() if not _is_tried(self._in_a_row[site]))
+        return frozenset(site for site in self.aside() & here if now >= self._resting.get(site, 0.0))
 
     def doubted(self) -> frozenset[ClientId]:
-        """Sites that were lost when they were asked last, and are not tried once more: they are given no time that
-        others do not need.
+        """Sites that were lost when they were asked last: unless they are tried, they are given no time that others do
+        not need.
         """
-        return frozenset(site for site, times in self._in_a_row.items() if times and not _is_tried(times))
+        return frozenset(self._reasons)
 
     def _deliver(self, site: ClientId) -> None:
         self._score[site] = max(0, self._score.get(site, 0) - 1)
-        self._in_a_row[site] = 0
         self._reasons.pop(site, None)
+        self._resting.pop(site, None)
 
     def _lose(self, site: ClientId, reason: str) -> None:
         self._score[site] = LOST if reason in LASTING else min(LOST, self._score.get(site, 0) + 1)
-        self._in_a_row[site] = self._in_a_row.get(site, 0) + 1
         self._reasons[site] = reason
-
-
-def _is_tried(times: int) -> bool:
-    """Whether a round waits for a site that was lost so many times in a row."""
-    return times >= TRIED_FIRST and (not times & (times - 1) or not times % TRIED_EVERY)
 
 
 def leave_out(draw: Draw, aside: Collection[ClientId]) -> frozenset[ClientId]:

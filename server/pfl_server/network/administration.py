@@ -15,7 +15,7 @@ import structlog
 from google.protobuf.message import Message
 
 from pfl_common.errors import Refused, UserError
-from pfl_common.identity import Authority, Ledger, tell_fingerprint
+from pfl_common.identity import Authority, KeysRevoked, Ledger, SiteRemoved, tell_fingerprint
 from pfl_common.identity.names import is_site_name
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import administration_pb2 as pb
@@ -42,13 +42,22 @@ class Administration:
         self._authority, self._ledger, self._notices = authority, ledger, notices
         self._rotated, self._clock = rotated, clock
 
-    def handlers(self, service: Service, gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
-        """The calls by name."""
+    def handlers(
+        self, service: Service, gate: Gate, *, end: Callable[[ClientId, Refused], None]
+    ) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+        """The calls by name; `end` ends the transfers of a site that are under way."""
 
         async def remove(said: pb.SiteRequest) -> Message:
-            return await self._remove(service, _site(said))
+            decided = await self._remove(service, _site(said))
+            end(said.site, SiteRemoved(said.site))
+            return decided
 
-        calls = {"Remove": remove, "Revoke": self._revoke, "Approve": self._approve, "Deny": self._deny}
+        async def revoke(said: pb.SiteRequest) -> Message:
+            decided = await self._revoke(said)
+            end(said.site, KeysRevoked(said.site))
+            return decided
+
+        calls = {"Remove": remove, "Revoke": revoke, "Approve": self._approve, "Deny": self._deny}
         answers = {
             name: answer_operator(name, pb.SiteRequest, call, gate=gate) for name, call in calls.items()
         }

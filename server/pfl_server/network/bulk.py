@@ -24,7 +24,7 @@ from pfl_common.files.write_all import write_at
 from pfl_common.spec.messages import Offer, Receipt
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert, limits
-from pfl_server.network.caller_limits import MOST_STREAMS, Places
+from pfl_server.network.caller_limits import MOST_STREAMS, Places, Transfers
 from pfl_server.network.requests import Gate, read_body
 from pfl_server.network.rpc import Context, find_caller, refusing, weigh
 from pfl_server.sites.service import Incoming, Service
@@ -79,7 +79,7 @@ class Bulk:
 
     def __init__(self, service: Service, gate: Gate, *, stall_seconds: float = STALL_SECONDS) -> None:
         self._service, self._gate, self._meter = service, gate, gate.meter
-        self._streams = Places(MOST_STREAMS, "transfers")
+        self._streams, self._transfers = Places(MOST_STREAMS, "transfers"), Transfers()
         self._announced: dict[str, Freight] = {}
         self._stall_seconds, self._unread_seconds = stall_seconds, UNREAD_STALLS * stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
@@ -133,6 +133,10 @@ class Bulk:
 
         return await self._receive(site, key, start=start, frames=frames())
 
+    def end(self, site: ClientId, why: Refused) -> None:
+        """No byte more goes to a site or comes from it in the streams that are open."""
+        self._transfers.end(site, why)
+
     async def drain(self) -> None:
         """Wait for uploads that are whole and being verified, and for those that room is made for."""
         await asyncio.gather(*self._at_work, return_exceptions=True)
@@ -140,7 +144,9 @@ class Bulk:
     async def _fetch(self, frames: AsyncIterator[bytes], context: Context) -> None:
         async with refusing(context, self._meter, self._gate.callers.proxies):
             site, digest, at = await self._hear_fetch(frames, context)
-            if (unread := await self._send(context, site, digest, at)) is None:
+            async with self._transfers.under_way(site):
+                unread = await self._send(context, site, digest, at)
+            if unread is None:
                 self._service.desk.fetched(site, digest)
             else:
                 # gRPC cannot be told to drop it: the site's place is taken until it is read, or the line ends.
@@ -206,7 +212,8 @@ class Bulk:
             key, start = convert.hear_store(said)
             site, _ = self._gate.callers.site(context, "Store", bytes(said))
             self._streams.take(site, context)
-            receipt = await self._receive(site, key, start=start, frames=_Counted(frames, self._meter))
+            async with self._transfers.under_way(site):
+                receipt = await self._receive(site, key, start=start, frames=_Counted(frames, self._meter))
             answer = convert.say_receipt(receipt).SerializeToString()
             self._meter.moved("down", "calls", len(answer))
             return answer

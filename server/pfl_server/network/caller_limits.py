@@ -1,10 +1,15 @@
-"""How much one caller may have open at once: it must not take what all others need."""
+"""How much one caller may have open at once, and for how long: it must not take what all others need."""
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from pfl_common.errors import Refused
+from pfl_common.spec.run import ClientId
 from pfl_server.network.rpc import Context
 
 MOST_CALLS = 16
@@ -35,3 +40,41 @@ class Places:
         self._taken[who] -= 1
         if not self._taken[who]:
             del self._taken[who]
+
+
+@dataclass(eq=False)
+class _Transfer:
+    ending: asyncio.Timeout
+    why: Refused | None = None
+
+
+class Transfers:
+    """The transfers under way: those of a site that the operator sends away end at once, not with their last byte."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[ClientId, set[_Transfer]] = defaultdict(set)
+
+    @asynccontextmanager
+    async def under_way(self, site: ClientId) -> AsyncIterator[None]:
+        """A transfer of a site, from its first byte to its last."""
+        transfer = _Transfer(asyncio.timeout(None))
+        try:
+            async with transfer.ending:
+                self._of[site].add(transfer)
+                yield
+        except TimeoutError:
+            if transfer.why is None:
+                raise
+            raise transfer.why from None
+        finally:
+            self._of[site].discard(transfer)
+            if not self._of[site]:
+                del self._of[site]
+
+    def end(self, site: ClientId, why: Refused) -> None:
+        """All of a site's, each with this answer."""
+        now = asyncio.get_running_loop().time()
+        for transfer in self._of.get(site, ()):
+            if transfer.why is None:
+                transfer.why = why
+                transfer.ending.reschedule(now)

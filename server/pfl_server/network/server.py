@@ -97,7 +97,7 @@ class GrpcServer:
             )
         )
         if self._administration is not None:
-            calls = self._administration.handlers(service, self._gate)
+            calls = self._administration.handlers(service, self._gate, end=self._bulk.end)
             server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(convert.ADMINISTRATION, calls),)
             )

@@ -115,8 +115,15 @@ class Opened:
     """How far counted updates went from what their sites were sent; nothing where nobody looks at it."""
     took: dict[ClientId, float] = field(default_factory=dict)
     """Seconds from its opening until each site had answered."""
+    lost_after: dict[ClientId, float] = field(default_factory=dict)
+    """And until each site was lost that had not."""
     skipped: frozenset[ClientId] = frozenset()
     """Sites that were asked and are not waited for."""
     doubted: frozenset[ClientId] = frozenset()
     """Sites that were lost when they were asked last."""
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+
+    def held(self) -> dict[ClientId, float]:
+        """For how many seconds each lost site was waited for when the last of the others had answered."""
+        last = max(self.took.values(), default=0.0)
+        return {site: max(0.0, seconds - last) for site, seconds in self.lost_after.items()}

@@ -76,6 +76,8 @@ class Ended:
     losses: Mapping[ClientId, str]
     words: str
     """What the operator has to know of a training that diverges."""
+    held: Mapping[ClientId, float]
+    """For how many seconds each lost site was waited for when the others had answered."""
 
 
 class AttemptPlay:
@@ -104,7 +106,7 @@ class AttemptPlay:
         self._observer.opened(opened, draw.cohort)
         if not draw.cohort:
             # Only a script says so: the sites that were asked had been lost before training.
-            return Ended(await self._close(opened, ()), {}, "")
+            return Ended(await self._close(opened, ()), {}, "", {})
         asks = {
             site: asyncio.create_task(self.ask(site, replace(opened.task, drop=site in draw.drops), opened))
             for site in draw.cohort
@@ -118,7 +120,7 @@ class AttemptPlay:
                 job.cancel()
         back = await self._checks.fall_back.tell(number)
         await self._checks.guard.judge(task, draw, round_, committed=closed is not None, back=back)
-        return Ended(closed, round_.losses, self._checks.guard.words)
+        return Ended(closed, round_.losses, self._checks.guard.words, opened.held())
 
     def open(self, task: Task, base: Base, round_: Round, *, at: float | None = None) -> Opened:
         """Begin to ask for tasks of one kind: what is handed out and what comes back belong to it."""
@@ -180,6 +182,8 @@ class AttemptPlay:
             opened.events.put_nowait(Arrived(site, update))
         except SiteLost as lost:
             opened.stages[site] = lost.stage
+            if task.kind is opened.task.kind:
+                opened.lost_after[site] = asyncio.get_running_loop().time() - opened.began
             opened.events.put_nowait(Lost(site, lost.reason))
 
     def _evaluate_others(self, opened: Opened, cohort: Sequence[ClientId]) -> None:

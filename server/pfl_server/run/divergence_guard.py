@@ -40,8 +40,8 @@ class Guard:
             for row, outcome in read
             if outcome is not None
         )
-        if streak := self._divergence.streak:
-            words = f"training diverges: {streak} attempts in a row so far"
+        if self._divergence.streak:
+            words = f"training diverges: {self._divergence.often} so far"
             self._watch.words = self.words = f"{words}. {back}" if back else words
 
     async def judge(self, task: Task, draw: Draw, ended: Round, *, committed: bool, back: str = "") -> None:
@@ -62,7 +62,9 @@ class Guard:
             self._watch.words = self.words = ""
         if over:
             told = await self._scaling()
-            raise RunFailed(tell_end(outcome, place, streak=streak, lr=self._rate(), scaling=told))
+            raise RunFailed(
+                tell_end(outcome, place, often=self._divergence.often, lr=self._rate(), scaling=told)
+            )
 
     def _rate(self) -> Rate:
         usual = dump(self._books.method.settle({}))

@@ -18,7 +18,7 @@ from pfl_common.spec.run import ClientId
 from pfl_common.tensors.state import State
 from pfl_server.decisions import sampling
 from pfl_server.decisions.sampling import Draw
-from pfl_server.decisions.stragglers import LASTING, Losses, leave_out
+from pfl_server.decisions.stragglers import LASTING, REST, Losses, leave_out
 from pfl_server.run.attempt import Base, Script
 from pfl_server.run.attempt_play import AttemptPlay, Ended, Plan, RunParts
 
@@ -56,7 +56,8 @@ class RoundRetries:
 
     async def recall(self) -> None:
         """After a restart: the attempts so far are in the journal, with the sites that were lost in each."""
-        self._losses.recall(await self._room.have(self._books.journal.rounds.soon))
+        until = asyncio.get_running_loop().time() + REST * self._books.spec.lease_seconds
+        self._losses.recall(await self._room.have(self._books.journal.rounds.soon), rest_until=until)
 
     def aside(self) -> frozenset[ClientId]:
         """Sites that are set aside."""
@@ -96,10 +97,12 @@ class RoundRetries:
         attempt = await self._room.have(journal.open_attempt.soon, number, candidates, draw, at=time())
         found = await self._room.have(journal.attempt.soon, number, attempt)
         out = leave_out(found.draw, self._losses.aside())
-        skipped, doubted = out & self._losses.skipped(), self._losses.doubted()
-        plan = Plan(self._quorum(found.draw, out), skipped, doubted)
+        clock = asyncio.get_running_loop().time
+        tried = self._losses.tried(set(self._fleet.present()), clock())
+        plan = Plan(self._quorum(found.draw, out), out - tried, self._losses.doubted() - tried)
         ended = await self._attempts.play(found, self.base, plan)
-        for site in self._losses.take(found.draw.cohort, ended.losses):
+        held = {site: seconds for site, seconds in ended.held.items() if site not in plan.skipped}
+        for site in self._losses.take(found.draw.cohort, ended.losses, held=held, now=clock()):
             self._observer.set_aside(site, ended.losses[site])
         return ended
 

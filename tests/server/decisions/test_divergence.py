@@ -101,11 +101,26 @@ def test_a_run_that_has_to_end(outcomes: list[Outcome], over: list[bool]) -> Non
     assert over == [divergence.take(outcome) for outcome in outcomes]
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "often"),
+    [
+        ([BAD, BAD, BAD], "3 attempts in a row"),
+        ([BAD, BACK, BAD, BACK, BAD], "3 of 5 attempts"),
+        ([BAD, AWAY, BAD, BAD], "3 of 4 attempts"),
+        ([BAD, BACK, GOOD, BACK, BAD, BAD], "2 attempts in a row"),
+    ],
+    ids=["nothing between", "rounds that fell back", "losses", "begun anew"],
+)
+def test_how_often_it_diverged(outcomes: list[Outcome], often: str) -> None:
+    """What lies between is counted too: "in a row" would be wrong."""
+    assert often == Divergence(outcomes).often
+
+
 def test_why_it_ended() -> None:
     """Whose updates, the learning rate and a smaller one, whether inputs are on one scale, and where values lie."""
     plain = Model("mlp", (4,), ("x", "y"))
     told = tell_scaling(plain, {"a": (0.0, 1.0), "b": (-5e6, 3e6), "c": (0.0, 0.0)})
-    words = tell_end(BAD, "round 1, attempt 3", streak=3, lr=Rate(100, 0.01), scaling=told)
+    words = tell_end(BAD, "round 1, attempt 3", often="3 attempts in a row", lr=Rate(100, 0.01), scaling=told)
     for part in (
         "training diverged: 3 attempts in a row, the last of them round 1, attempt 3",
         "updates of a, b, c were not finite or too large, lr is 100",
@@ -122,7 +137,7 @@ def test_why_it_ended() -> None:
 def test_pictures_are_on_one_scale(values: Values) -> None:
     """Neither their raw values nor advice on scale is told: every site brings them to 0..1."""
     told = tell_scaling(Model("cnn", (1, 8, 8), ("x", "y"), values=values), {"a": (0.0, 255.0)})
-    words = tell_end(BAD, "round 1, attempt 3", streak=3, lr=Rate(100, 0.01), scaling=told)
+    words = tell_end(BAD, "round 1, attempt 3", often="3 attempts in a row", lr=Rate(100, 0.01), scaling=told)
     assert "0..1;" in words
     assert words.endswith("--set lr=0.01)")
     assert "standardised" in tell_scaling(Model("cnn", (1, 8, 8), ("x", "y"), values="signed"), {})
@@ -133,7 +148,9 @@ def test_words_have_no_scale() -> None:
     texts = Model("fasttext", (8,), ("x", "y"), values="numbers", kind="tokens", tokens=9)
     told = tell_scaling(texts, {"a": (0.0, 0.0)})
     assert "0" not in told, "no range either"
-    assert "on one scale" not in tell_end(BAD, "round 1", streak=3, lr=Rate(0.1, 0.1), scaling=told)
+    assert "on one scale" not in tell_end(
+        BAD, "round 1", often="3 attempts in a row", lr=Rate(0.1, 0.1), scaling=told
+    )
 
 
 def fates(*reasons: str, sites: str = "abc") -> dict[tuple[str, int, int], str]:

@@ -37,15 +37,33 @@ def test_a_drawn_drop_out_is_no_loss() -> None:
     assert not losses.aside()
 
 
-def test_a_site_that_is_aside_is_waited_for_now_and_then() -> None:
-    """After 8, 16, 32 losses in a row and each 32: a slow one that comes back could never deliver otherwise."""
-    losses, waited = Losses(), []
-    for number in range(1, 100):
-        lose(losses, "lease")
-        if not losses.skipped():
-            waited.append(number)
-        assert (number in (8, 16, 32, 64, 96)) is (not losses.doubted())
-    assert [1, 2, 8, 16, 32, 64, 96] == waited
+def test_a_site_that_is_aside_costs_a_ninth_of_the_time_at_most() -> None:
+    """Who is waited for in vain is waited for again when the run has gone on for eight times as long."""
+    losses, now, waited = Losses(), 0.0, 0.0
+    while now < 10_000:
+        tried = losses.tried({"h"}, now)
+        held = 30.0 if tried or not losses.aside() else 0.0
+        now, waited = now + 1.0 + held, waited + held
+        losses.take(COHORT, {"h": "straggler"}, held={"h": held} if held else {}, now=now)
+    assert 0.10 < waited / now < 0.12
+
+
+def test_a_site_that_comes_back_is_waited_for_at_once() -> None:
+    """While it is away nobody waits for it; what that takes is nothing, so no time has to pass."""
+    losses = Losses()
+    for now in range(50):
+        losses.take(COHORT, {"h": "lease"}, now=float(now))
+        assert not losses.tried({"a", "b", "c"}, now)
+    assert frozenset("h") == losses.tried({"a", "b", "c", "h"}, 50.0)
+    assert frozenset("h") == losses.doubted()
+
+
+def test_what_a_site_delivers_makes_up_for_the_wait() -> None:
+    """It was waited for long, and not in vain: the next time it is aside the same begins anew."""
+    losses = Losses()
+    losses.take(COHORT, {"h": "lease"}, held={"h": 100.0}, now=0.0)
+    lose(losses, "", "left", "left", "left")
+    assert frozenset("h") == losses.tried({"h"}, 1.0)
 
 
 def test_a_restart_counts_the_same() -> None:
@@ -54,8 +72,9 @@ def test_a_restart_counts_the_same() -> None:
     losses = Losses()
     losses.recall([*rows[:2], {"status": "open", "cohort": list(COHORT), "losses": {}}])
     assert not losses.aside()
-    losses.recall(rows[:1])
+    losses.recall(rows[:1], rest_until=5.0)
     assert frozenset("h") == losses.aside()
+    assert (frozenset(), frozenset("h")) == (losses.tried({"h"}, 4.0), losses.tried({"h"}, 5.0))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -11,16 +12,15 @@ from pfl_common.spec.run import RunSpec
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run import round_retries
 from tests.server.support.federation import build_spec
-from tests.server.support.hostile import (
+from tests.server.support.hostile import HOSTILE, World, play_or_fail
+from tests.server.support.insiders import (
     ENDING,
     HOLDING,
-    HOSTILE,
     Attack,
-    World,
+    Insider,
     beat_for_ever,
     decline,
     hold_the_end,
-    play_or_fail,
 )
 
 SITES = ("a", "b", "c", HOSTILE)
@@ -122,3 +122,18 @@ async def test_an_honest_site_that_is_slow_is_lost_by_nobody(tmp_path: Path) -> 
     world = World(tmp_path, spec, work_seconds={HOSTILE: 0.6})
     await world.play()
     assert [sorted(SITES)] * 2 == [row["counted"] for row in world.rows]
+
+
+async def test_a_slow_site_that_comes_back_is_counted(tmp_path: Path) -> None:
+    """It was lost seventeen times, and takes ten times as long as the others: the next round but one has it."""
+    work = dict.fromkeys("abc", 0.04) | {HOSTILE: 0.4}
+    world, away = World(tmp_path, short_spec(rounds=22, straggler=3.0, lease_seconds=0.1), work), 17
+
+    async def come_late(_: Insider) -> None:
+        while len(world.books.journal.committed()) < away:  # noqa: ASYNC110  # nobody tells of it
+            await asyncio.sleep(0.01)
+        await world.be_honest(HOSTILE)
+
+    await world.play(come_late)
+    counted = [row["round"] for row in world.rows if HOSTILE in row["counted"]]
+    assert set(range(away + 3, 23)) <= set(counted)

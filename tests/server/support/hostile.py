@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
 
 from pfl_common.errors import Refused, RunFailed
 from pfl_common.evaluation import vector
-from pfl_common.spec.messages import OPENING, Assignment, Blob, Mark, Offer, Over, header_up
+from pfl_common.spec.messages import Assignment, Blob, Mark, Offer, Over, header_up
 from pfl_common.spec.run import Kind, RunSpec
 from pfl_server.run.training import Training
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.service import Incoming
 from pfl_server.telemetry.event_log import Record
 from tests.server.support.federation import DESCRIPTION, make_update, open_run, write_parcel
+from tests.server.support.insiders import Attack
 
 HOSTILE = "h"
 BEAT = 0.005
@@ -92,7 +92,7 @@ class World:
         """All rounds, with every site but the hostile one honest; `attack` says what that one does for ever."""
         honest = [site for site in self.spec.roster if site != HOSTILE or attack is None]
         sites = [asyncio.create_task(self.be_honest(site)) for site in honest]
-        hostile = asyncio.create_task(attack(self)) if attack else None
+        hostile = asyncio.create_task(attack(InProcess(self, HOSTILE))) if attack else None
         try:
             await self.training.run()
             await asyncio.wait(sites, timeout=5)
@@ -115,98 +115,46 @@ class World:
         return "\n".join(event.words for event in self.record.events.newest())
 
 
-Attack: TypeAlias = Callable[[World], Awaitable[None]]
+class InProcess:
+    """A member of the run that may do as it likes, without a network."""
 
+    pause = BEAT
 
-async def beat_for_ever(world: World) -> None:
-    """Take each task and say each time that a little more is done."""
-    while (assignment := await world.next_task(HOSTILE)) is not None:
-        await beat_on(world, assignment)
+    def __init__(self, world: World, site: str) -> None:
+        self._world, self._fleet, self._site = world, world.fleet, site
 
+    async def join(self) -> None:
+        """Register, once more."""
+        await self._fleet.join(self._site, DESCRIPTION)
 
-async def beat_on(world: World, assignment: Assignment) -> None:
-    """Say each time that a little more is done, as long as that is wanted."""
-    done, wanted = assignment.blob.size, True
-    while wanted:
-        await asyncio.sleep(BEAT)
-        done += 1
-        wanted = world.fleet.heartbeat(HOSTILE, assignment.key, done)
+    async def leave(self) -> None:
+        """Say goodbye."""
+        await self._fleet.leave(self._site)
 
+    async def next_task(self) -> Assignment | None:
+        """Wait for work; None when the run is over."""
+        return await self._world.next_task(self._site)
 
-async def ask_for_ever(world: World) -> None:
-    """Ask for the same task again and again, and count from the beginning each time."""
-    while (assignment := await world.next_task(HOSTILE)) is not None:
-        world.fleet.heartbeat(HOSTILE, assignment.key, 0)
-        await asyncio.sleep(BEAT)
+    async def heartbeat(self, key: str, progress: int) -> bool:
+        """Say how far it is; whether that is wanted."""
+        return self._fleet.heartbeat(self._site, key, progress)
 
+    async def decline(self, key: str, reason: str) -> None:
+        """Say no."""
+        await self._fleet.decline(self._site, key, reason, "no")
 
-async def open_for_ever(world: World) -> None:
-    """Say for ever that the data are still being read."""
-    while True:
-        world.fleet.heartbeat(HOSTILE, OPENING, 0)
-        await asyncio.sleep(BEAT)
+    async def answer(self, assignment: Assignment) -> None:
+        """Hand in what was asked for, as an honest site does."""
+        await self._world.answer(self._site, assignment)
 
-
-async def trickle(world: World) -> None:
-    """Send an upload byte by byte."""
-    while (assignment := await world.next_task(HOSTILE)) is not None:
-        with suppress(Refused):
-            if assignment.task.kind is not Kind.TRAIN:
-                await world.answer(HOSTILE, assignment)
-                continue
-            offer, _ = world.seal(HOSTILE, assignment)
-            incoming = await world.fleet.offer(HOSTILE, offer)
-            while assignment.key == getattr(await peek(world), "key", ""):
-                incoming.came += 1
-                await asyncio.sleep(BEAT)
-
-
-async def peek(world: World) -> Assignment | Over | None:
-    """What the hostile site is asked at this moment."""
-    return await world.fleet.next_task(HOSTILE, (), wait=0)
-
-
-async def hold_the_end(world: World) -> None:
-    """Take part in all rounds, and never finish."""
-    while (assignment := await world.next_task(HOSTILE)) is not None:
-        if assignment.task.kind is Kind.FINISH:
-            await beat_on(world, assignment)
-        await world.answer(HOSTILE, assignment)
-
-
-def decline(reason: str) -> Attack:
-    """Decline each task at once."""
-
-    async def act(world: World) -> None:
-        while (assignment := await world.next_task(HOSTILE)) is not None:
-            with suppress(Refused):
-                await world.fleet.decline(HOSTILE, assignment.key, reason, "no")
-            await asyncio.sleep(BEAT)
-
-    return act
-
-
-async def come_and_go(world: World) -> None:
-    """Join, take the task, leave, and begin again."""
-    while True:
-        await world.fleet.join(HOSTILE, DESCRIPTION)
-        await world.fleet.next_task(HOSTILE, (), wait=0.05)
-        await world.fleet.leave(HOSTILE)
-        await asyncio.sleep(BEAT)
-
-
-HOLDING: dict[str, Attack] = {
-    "rising progress": beat_for_ever,
-    "the same task again": ask_for_ever,
-    "reading data": open_for_ever,
-    "a byte at a time": trickle,
-    "holding the end": hold_the_end,
-}
-ENDING: dict[str, Attack] = {
-    "declines": decline("disk_full"),
-    "a policy": decline("policy"),
-    "comes and goes": come_and_go,
-}
+    async def trickle(self, assignment: Assignment) -> None:
+        """Send an upload byte by byte, as long as it is wanted."""
+        offer, _ = self._world.seal(self._site, assignment)
+        incoming = await self._fleet.offer(self._site, offer)
+        assert isinstance(incoming, Incoming)
+        while assignment.key == getattr(await self._fleet.next_task(self._site, (), wait=0), "key", ""):
+            incoming.came += 1
+            await asyncio.sleep(self.pause)
 
 
 async def play_or_fail(world: World, attack: Attack | None) -> str:

@@ -1,0 +1,139 @@
+"""One attack against a federation: its rounds before and under it, what it cost the coordinator, how the run ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from tests.hostile.siege import Seen, Siege
+
+Strike: TypeAlias = Callable[[Siege], Awaitable[None]]
+
+FIRST_ROUNDS = 3
+"""Before anything is measured: the first ones load what later ones have."""
+FIRST_SECONDS = 1.0
+"""An attack has so long to begin."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a federation is attacked in."""
+
+    seconds: float
+    """For so long rounds are watched under the attack, and for half of it before."""
+    sites: int = 4
+    descriptors: int = 1024
+    work: float = 0.15
+    """Seconds an honest site trains."""
+    lease: float = 2.0
+    words: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was seen."""
+
+    quiet: Seen
+    loud: Seen
+    ended: str
+    """What all honest sites were told at the end of the run, and the coordinator's exit code."""
+    ending_seconds: float
+    """From the operator's wish to end the run until the last honest site had heard of it."""
+    lost: int
+    """Updates of honest sites that were not counted in committed rounds."""
+    abandoned: int
+    left: int
+    """Files of uploads that nobody wants."""
+    heard: dict[str, int]
+    """What the attacker was told."""
+
+    @property
+    def ratio_of_medians(self) -> float:
+        """Of a round's time under attack to that before."""
+        return self.loud.median / self.quiet.median
+
+    @property
+    def ratio_of_means(self) -> float:
+        """The same with each round that was held."""
+        return self.loud.mean / self.quiet.mean
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What no attack may exceed."""
+
+    ratio: float = 2.0
+    """Of the medians, and of the means once there are enough rounds."""
+    fewest_rounds: int = 60
+    """A member that turns hostile is waited for in vain three times before it is set aside: with so many rounds the mean
+    says what it costs a run, and not what it costs its first minute.
+    """
+    more_megabytes: float = 120.0
+    megabytes: float = 500.0
+    spare_descriptors: int = 64
+    """Of those that the coordinator may have."""
+    log_bytes_a_second: float = 20_000.0
+    ending_seconds: float = 15.0
+
+    def broken(self, found: Found, setting: Setting) -> list[str]:
+        """Each bound that does not hold, in words."""
+        loud, quiet = found.loud, found.quiet
+        enough = len(loud.rounds) >= self.fewest_rounds
+        grown, most = loud.megabytes - quiet.megabytes, setting.descriptors - self.spare_descriptors
+        log = loud.log_bytes / max(setting.seconds, sum(loud.rounds))
+        rows = (
+            (found.ratio_of_medians, self.ratio, "times the median of a round"),
+            (found.ratio_of_means if enough else 0.0, self.ratio, "times the mean of a round"),
+            (grown, self.more_megabytes, "MB more"),
+            (loud.megabytes, self.megabytes, "MB in all"),
+            (loud.descriptors, most, "descriptors"),
+            (log, self.log_bytes_a_second, "bytes of log a second"),
+            (found.ending_seconds, self.ending_seconds, "s until the honest sites heard of the end"),
+        )
+        words = [
+            f"{seen:.6g} {what}; expected: less than {bound:g}" for seen, bound, what in rows if seen >= bound
+        ]
+        if found.lost:
+            words.append(f"{found.lost} updates of honest sites were not counted; expected: none")
+        if found.left:
+            words.append(f"{found.left} files of uploads lie in the run's folder; expected: none")
+        if found.ended != GOOD_END:
+            words.append(f"the run {found.ended}; expected: {GOOD_END}")
+        return words
+
+
+GOOD_END = "stopped, exit 0"
+
+
+async def measure(folder: Path, strike: Strike, setting: Setting) -> Found:
+    """Play rounds, then rounds under the attack, then end the run while it goes on."""
+    words = ("--lease-seconds", str(setting.lease), *setting.words)
+    sized = {"sites": setting.sites, "descriptors": setting.descriptors, "work": setting.work}
+    async with Siege(folder, member=True, words=words, **sized) as siege:
+        await siege.play(FIRST_ROUNDS)
+        quiet = await siege.watch(setting.seconds / 2)
+        attacking = asyncio.ensure_future(strike(siege))
+        try:
+            await asyncio.sleep(FIRST_SECONDS)
+            loud = await siege.watch(setting.seconds)
+            if attacking.done():
+                attacking.result()  # an attack that has ended by itself shows nothing
+            told, ending = await siege.stop()
+        finally:
+            attacking.cancel()
+            await asyncio.gather(attacking, return_exceptions=True)
+        code = await siege.quit()
+        left = len(list((siege.run / "incoming").glob("*.part")))
+        ended = f"{', '.join(sorted(told))}, exit {code}"
+        return Found(quiet, loud, ended, ending, *count_lost(siege), left, dict(siege.heard))
+
+
+def count_lost(siege: Siege) -> tuple[int, int]:
+    """Honest updates that committed rounds did not count, and how many attempts were abandoned."""
+    rows = siege.attempts()
+    committed = [set(cast(list[str], row["counted"])) for row in rows if row["status"] == "committed"]
+    lost = sum(len(set(siege.honest) - counted) for counted in committed)
+    return lost, sum(row["status"] == "abandoned" for row in rows)
