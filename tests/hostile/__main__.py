@@ -25,7 +25,7 @@ from tests.hostile.same_end import compare
 SAME_END = "the_same_end"
 ALL: dict[str, Strike] = {attack.__name__: attack for attack in ports.ATTACKS} | members.STRIKES
 SHORT = ("half_sent_messages", "beats_of_rising_progress", "a_thousand_times_the_change")
-SHORT_SECONDS = 4.0
+SHORT_SECONDS, SHORT_ROUNDS = 4.0, 12
 HEAD = (
     f"{'':28}{'median':>7}{'under':>7}{'ratio':>6}{'mean':>7}{'under':>7}{'ratio':>6}{'rounds':>7}{'most':>6}"
     f"{'MB':>5}{'under':>6}{'files':>6}{'under':>6}{'log':>8}{'lost':>5}{'again':>6}{'end s':>6}"
@@ -47,9 +47,9 @@ def show(name: str, found: Found) -> str:
 
 def attack(name: str, said: argparse.Namespace) -> list[str]:
     """Play one attack and tell what it came to; gives what is wrong."""
-    seconds = SHORT_SECONDS if said.short else said.seconds
+    seconds, rounds = (SHORT_SECONDS, SHORT_ROUNDS) if said.short else (said.seconds, Setting.rounds)
     setting = Setting(
-        seconds, sites=said.sites, descriptors=said.descriptors, words=members.WORDS.get(name, ())
+        seconds, rounds, sites=said.sites, descriptors=said.descriptors, words=members.WORDS.get(name, ())
     )
     with tempfile.TemporaryDirectory() as folder:
         try:

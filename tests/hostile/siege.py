@@ -32,7 +32,7 @@ TICK = 0.05
 MEMBER = "site_h"
 """The site that turns hostile where one of the run's own does."""
 HELD_SECONDS = 60.0
-"""A round that takes so much longer than it was watched for is not waited for any more."""
+"""A round that takes so long is not waited for any more."""
 
 
 @dataclass
@@ -169,21 +169,25 @@ class Siege:
             while len(self.closings()) < wanted:  # noqa: ASYNC110  # what is waited for is in another process
                 await asyncio.sleep(TICK)
 
-    async def watch(self, seconds: float) -> Seen:
-        """The coordinator for so long and to the end of the round then under way, with the most it takes of the machine
-        meanwhile.
+    async def watch(self, seconds: float, *, rounds: int = 1) -> Seen:
+        """The coordinator for so long at least and so many rounds, to the end of the one then under way, with the most
+        it takes of the machine meanwhile.
         """
-        began, first, log = time.monotonic(), len(self.closings()), self._log_bytes()
-        megabytes, descriptors, at_end = 0.0, 0, 0
-        while (spent := time.monotonic() - began) < seconds or len(self.closings()) <= max(at_end, first):
+        began, first, log = time.monotonic(), max(0, len(self.closings()) - 1), self._log_bytes()
+        megabytes, descriptors, wanted, last = 0.0, 0, 0, began
+        while not wanted or len(self.closings()) < wanted:
             megabytes, descriptors = max(megabytes, self.megabytes()), max(descriptors, self.descriptors())
-            at_end = len(self.closings()) if spent < seconds else at_end
-            if spent > seconds + HELD_SECONDS:
-                break
+            before = len(self._closings)
             await asyncio.sleep(TICK)
-        ends = self.closings()[max(0, first - 1) :]
+            now, done = time.monotonic(), len(self.closings())
+            last = now if done > before else last
+            if now - last > HELD_SECONDS:
+                break
+            if not wanted and now - began >= seconds and done - first > rounds:
+                wanted = done + 1
+        ends = self.closings()[first:]
+        held = [time.time() - ends[-1]] if time.monotonic() - last > HELD_SECONDS else []
         taken = [after - before for before, after in pairwise(ends)]
-        held = [] if spent <= seconds + HELD_SECONDS else [time.time() - ends[-1]]
         return Seen((*taken, *held), megabytes, descriptors, self._log_bytes() - log)
 
     async def stop(self, *, seconds: float = 60.0) -> tuple[set[str], float]:

@@ -30,6 +30,7 @@ from pfl_common.spec.messages import (
     Visited,
     shorten,
 )
+from pfl_common.spec.rules import ALL
 from pfl_common.spec.run import ClientId, Description, Kind, Task
 from pfl_server.decisions.lease import Lease, Pace
 from pfl_server.decisions.model_choice import fits
@@ -42,7 +43,7 @@ from pfl_server.decisions.task_events import (
 )
 from pfl_server.decisions.withheld_descriptions import resolve
 from pfl_server.sites import remembered_rounds
-from pfl_server.sites.assignment import Prepare, SiteLost, assign
+from pfl_server.sites.assignment import Assigned, Prepare, SiteLost, assign
 from pfl_server.sites.changes_since_begin import DataWatch
 from pfl_server.sites.full_disk import tells_full_disk
 from pfl_server.sites.membership import Member, Membership
@@ -320,9 +321,18 @@ class Fleet:
                 self.tasks.tell(assigned, Excused(self.now()))
             return True
         if assigned is None or assigned.task.key != key:
+            self._bear_with_late(assigned)
             return False
         self.tasks.tell(assigned, Progressed(progress, self.now()))
         return True
+
+    def _bear_with_late(self, assigned: Assigned | None) -> None:
+        """A slow site is still at a task that is over, and comes for its next one then: that is no silence, or it would
+        be lost in each round for working at the last. The rule for slow sites bounds it; without that nothing would.
+        """
+        bounded = self.spec.straggler and self.spec.quorum != ALL
+        if bounded and assigned is not None and not assigned.state.asked:
+            self.tasks.tell(assigned, Excused(self.now()))
 
     def pause(self, site: ClientId) -> None:
         """A site is stopped and will come back: as if its line had closed. What it was asked waits for it."""

@@ -16,7 +16,7 @@ STRIKES: dict[str, Strike] = {
     "rising progress": members.STRIKES["beats_of_rising_progress"],
     "a thousand times the change": members.STRIKES["a_thousand_times_the_change"],
 }
-SETTING = Setting(seconds=3.0, sites=3, work=0.1, lease=1.0)
+SETTING = Setting(seconds=2.0, rounds=10, sites=3, work=0.1, lease=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def many_files() -> None:
 
 @pytest.mark.parametrize("strike", STRIKES.values(), ids=STRIKES)
 async def test_rounds_under_attack(tmp_path: Path, strike: Strike) -> None:
-    """Their median is less than doubled, memory, descriptors and log are bounded, no honest update is lost, the run ends
-    when its operator wants it to.
+    """Their median is less than doubled, memory, descriptors and log are bounded, no honest update is lost, and the run
+    ends when its operator wants it to.
     """
     found = await measure(tmp_path, strike, SETTING)
     assert [] == Bounds().broken(found, SETTING)

@@ -224,6 +224,26 @@ async def test_reading_data_excuses_a_site_for_a_while(scene: Scene) -> None:
     assert all(heard[66:])
 
 
+@pytest.mark.parametrize(
+    ("rules", "silent"), [({"straggler": 3.0}, False), ({}, True), ({"straggler": 3.0, "quorum": 1.0}, True)]
+)
+async def test_work_at_a_task_that_is_over(tmp_path: Path, rules: dict[str, object], silent: bool) -> None:
+    """Is no silence where the rule for slow sites bounds it, and ends when the site has come for its next task."""
+    scene = Scene(tmp_path, build_spec(**rules))
+    scene.ask()
+    await asyncio.sleep(0)
+    for _ in range(4):
+        scene.fleet.clock += scene.spec.lease_seconds / 2
+        assert not scene.fleet.heartbeat("a", "000000-1-train", 1)
+    assert silent is scene.fleet.expired("a")
+    await scene.take()
+    for _ in range(4):
+        scene.fleet.clock += scene.spec.lease_seconds / 2
+        scene.fleet.heartbeat("a", "000000-1-train", 1)
+    assert scene.fleet.expired("a")
+    await scene.close()
+
+
 async def test_another_sites_parcel_cannot_be_fetched(scene: Scene) -> None:
     """A method with a reply for each site: the digest of another's is not enough to get it."""
     books = scene.fleet._books
