@@ -29,7 +29,7 @@ SHORT_SECONDS, SHORT_ROUNDS = 4.0, 12
 HEAD = (
     f"{'':28}{'median':>7}{'under':>7}{'ratio':>6}{'mean':>7}{'under':>7}{'ratio':>6}{'rounds':>7}{'most':>6}"
     f"{'MB':>5}{'under':>6}{'files':>6}{'under':>6}{'log':>8}{'lost':>5}{'again':>6}{'end s':>6}"
-    "  the run, and what the attacker was told"
+    "  the run, and the attacker"
 )
 
 
@@ -37,17 +37,21 @@ def show(name: str, found: Found) -> str:
     """One line of the table."""
     quiet, loud = found.quiet, found.loud
     heard = ", ".join(f"{code} {count}" for code, count in sorted(found.heard.items()))
+    fates = ", ".join(f"{fate} {count}" for fate, count in sorted(found.fates.items()))
+    told = "".join(
+        f"; {what}: {words}" for what, words in (("it was", fates), ("it was told", heard)) if words
+    )
     return (
         f"{name:28}{quiet.median:7.3f}{loud.median:7.3f}{found.ratio_of_medians:6.2f}"
         f"{quiet.mean:7.3f}{loud.mean:7.3f}{found.ratio_of_means:6.2f}{len(loud.rounds):7}{max(loud.rounds):6.1f}"
         f"{quiet.megabytes:5.0f}{loud.megabytes:6.0f}{quiet.descriptors:6}{loud.descriptors:6}{loud.log_bytes:8}"
-        f"{found.lost:5}{found.abandoned:6}{found.ending_seconds:6.1f}  {found.ended}{f'; {heard}' if heard else ''}"
+        f"{found.lost:5}{found.abandoned:6}{found.ending_seconds:6.1f}  {found.ended}{told}"
     )
 
 
 def attack(name: str, said: argparse.Namespace) -> list[str]:
     """Play one attack and tell what it came to; gives what is wrong."""
-    seconds, rounds = (SHORT_SECONDS, SHORT_ROUNDS) if said.short else (said.seconds, Setting.rounds)
+    seconds, rounds = (SHORT_SECONDS, SHORT_ROUNDS) if said.short else (said.seconds, members.rounds_of(name))
     setting = Setting(
         seconds, rounds, sites=said.sites, descriptors=said.descriptors, words=members.WORDS.get(name, ())
     )

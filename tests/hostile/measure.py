@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from tests.hostile.siege import Seen, Siege
+from tests.hostile.siege import MEMBER, Seen, Siege
 
 Strike: TypeAlias = Callable[[Siege], Awaitable[None]]
 
@@ -53,6 +54,8 @@ class Found:
     """Files of uploads that nobody wants."""
     heard: dict[str, int]
     """What the attacker was told."""
+    fates: dict[str, int]
+    """Why the turned member's updates were not counted, and in how many rounds they were."""
 
     @property
     def ratio_of_medians(self) -> float:
@@ -130,12 +133,22 @@ async def measure(folder: Path, strike: Strike, setting: Setting) -> Found:
         code = await siege.quit()
         left = len(list((siege.run / "incoming").glob("*.part")))
         ended = f"{', '.join(sorted(told))}, exit {code}"
-        return Found(quiet, loud, ended, ending, *count_lost(siege), left, dict(siege.heard))
+        rows = siege.attempts()
+        lost, abandoned = count_lost(rows, siege.honest), sum(row["status"] == "abandoned" for row in rows)
+        fates = tell_fates(rows) if MEMBER not in siege.honest else {}
+        return Found(quiet, loud, ended, ending, lost, abandoned, left, dict(siege.heard), fates)
 
 
-def count_lost(siege: Siege) -> tuple[int, int]:
-    """Honest updates that committed rounds did not count, and how many attempts were abandoned."""
-    rows = siege.attempts()
-    committed = [set(cast(list[str], row["counted"])) for row in rows if row["status"] == "committed"]
-    lost = sum(len(set(siege.honest) - counted) for counted in committed)
-    return lost, sum(row["status"] == "abandoned" for row in rows)
+Rows: TypeAlias = Sequence[Mapping[str, object]]
+
+
+def count_lost(rows: Rows, honest: Collection[str]) -> int:
+    """Honest updates that committed rounds did not count."""
+    committed = [cast(list[str], row["counted"]) for row in rows if row["status"] == "committed"]
+    return sum(len(set(honest) - set(counted)) for counted in committed)
+
+
+def tell_fates(rows: Rows) -> dict[str, int]:
+    """What became of the turned member's updates; those that were counted while it was honest are among them."""
+    losses = [cast(dict[str, str], row["losses"]).get(MEMBER, "counted") for row in rows]
+    return dict(Counter(losses))

@@ -30,6 +30,8 @@ from pfl_common.tensors.state import State
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
 from tests.benchmarks.transport.light import SAMPLES, LightBench
+from tests.hostile.bench import SCALE
+from tests.hostile.measure import Setting, Strike
 from tests.hostile.raw_line import say
 from tests.hostile.siege import Siege
 from tests.hostile.updates import multiply, overwrite, weigh
@@ -45,8 +47,8 @@ from tests.server.support.insiders import (
     trickle,
 )
 
-STEP = 1e-4
-"""Of the change that an honest answer of this member has."""
+STEP = SCALE
+"""What it adds to each number where it does not lie: about what the honest sites do."""
 LOOK_EVERY = 25
 """Bytes sent one by one between two looks whether they are wanted."""
 AT_ONCE = 4
@@ -54,7 +56,6 @@ SCORES, CLASSES = 350_000, 300_000
 PATIENCE = Patience(call_seconds=10.0, wait_seconds=2.0, attempts=1)
 
 Change: TypeAlias = Callable[[State, State], State]
-Strike: TypeAlias = Callable[[Siege], Awaitable[None]]
 
 
 class Turned:
@@ -322,3 +323,10 @@ FLOODING: dict[str, Strike] = {
 STRIKES = HOLDING | ENDING | LYING | FLOODING
 WORDS = {"a_weight_under_uniform": ("--set", "aggregation=uniform")}
 """What the coordinator is started with, for an attack that needs it so."""
+LONG = {"reading_data_for_ever": 200}
+"""Rounds of an attack whose wait is longer: a site may read its data for twenty leases, once in a coordinator's life."""
+
+
+def rounds_of(name: str) -> int:
+    """In how many rounds the cost of an attack shows."""
+    return LONG.get(name, Setting.rounds)

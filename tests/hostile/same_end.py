@@ -71,9 +71,14 @@ async def _under(strike: Strike, siege: Siege) -> AsyncIterator[None]:
 
 
 def _read(folder: Path) -> dict[str, bytes]:
-    """Every file of tensors, by its place."""
+    """Every file of tensors, by its place; each federation gives its run a name of its own."""
     coordinators, *of_sites = KEPT
     found = list((folder / "state").glob(f"runs/*/{coordinators}/*.safetensors"))
     for kind in of_sites:
         found += folder.glob(f"site_*/runs/*/{kind}/*.safetensors")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    return {_place(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def _place(path: Path) -> str:
+    owner, _, _, *rest = path.parts
+    return "/".join((owner, *rest))
