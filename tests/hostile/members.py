@@ -324,7 +324,7 @@ STRIKES = HOLDING | ENDING | LYING | FLOODING
 WORDS = {"a_weight_under_uniform": ("--set", "aggregation=uniform")}
 """What the coordinator is started with, for an attack that needs it so."""
 LONG = {"reading_data_for_ever": 200}
-"""Rounds of an attack whose wait is longer: a site may read its data for twenty leases, once in a coordinator's life."""
+"""Rounds of an attack whose wait is longer: a site may read its data for twenty leases once in a coordinator's life."""
 
 
 def rounds_of(name: str) -> int:

@@ -17,7 +17,7 @@ from pfl_common.identity import Keyring, new_secret
 from pfl_common.spec.messages import Visited
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from tests.hostile.raw_line import RawLine, connect_idly, hang_up, message, open_raw, say
+from tests.hostile.raw_line import Idle, RawLine, connect_idly, hang_up, message, open_raw, say
 from tests.hostile.siege import Siege
 
 COORDINATOR = f"/{convert.COORDINATOR}"
@@ -31,14 +31,20 @@ Attack: TypeAlias = Callable[[Siege], Awaitable[None]]
 
 async def _idle(siege: Siege, port: str, number: int) -> None:
     """Connections that say nothing, made again as they are closed."""
-    lines = []
+    lines = list[Idle]()
     try:
         while True:
-            lines = [line for line in lines if not line[0].at_eof() and line[0].exception() is None]
-            lines += await connect_idly(siege.port(port), number - len(lines))
+            lines = await _fill(lines, siege.port(port), number)
             await asyncio.sleep(AGAIN_SECONDS)
     finally:
         hang_up(lines)
+
+
+async def _fill(lines: list[Idle], port: int, number: int) -> list[Idle]:
+    """Those that are still open, and new ones in the place of the others."""
+    still = [line for line in lines if not line[0].at_eof() and line[0].exception() is None]
+    hang_up([line for line in lines if line not in still])
+    return still + await connect_idly(port, number - len(still))
 
 
 async def idle_to_sites_port(siege: Siege) -> None:
@@ -141,11 +147,10 @@ async def stores_of_one_upload(siege: Siege) -> None:
 
 async def half_requests(siege: Siege) -> None:
     """Requests to the status page that never end, byte by byte."""
-    lines = []
+    lines = list[Idle]()
     try:
         while True:
-            lines = [line for line in lines if not line[0].at_eof() and line[0].exception() is None]
-            lines += await connect_idly(siege.port("http"), 300 - len(lines))
+            lines = await _fill(lines, siege.port("http"), 300)
             for _, writer in lines:
                 writer.write(b"G")
             await asyncio.sleep(AGAIN_SECONDS)

@@ -146,12 +146,18 @@ Idle = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 async def connect_idly(port: int, number: int, host: str = "127.0.0.1") -> list[Idle]:
     """Connections that say nothing; one that is not taken at once is waited for no longer than a moment."""
 
-    async def connect() -> Idle:
-        async with asyncio.timeout(2):
-            return await asyncio.open_connection(host, port)
+    made: list[Idle] = []
 
-    tried = await asyncio.gather(*(connect() for _ in range(number)), return_exceptions=True)
-    return [one for one in tried if isinstance(one, tuple)]
+    async def connect() -> None:
+        async with asyncio.timeout(2):
+            made.append(await asyncio.open_connection(host, port))
+
+    try:
+        await asyncio.gather(*(connect() for _ in range(number)), return_exceptions=True)
+    except asyncio.CancelledError:
+        hang_up(made)
+        raise
+    return made
 
 
 def count_open(lines: list[Idle]) -> int:

@@ -37,7 +37,7 @@ async def test_rounds_under_attack(tmp_path: Path, strike: Strike) -> None:
 
 async def test_an_attacked_run_ends_as_it_would_have(tmp_path: Path) -> None:
     """The coordinator's checkpoints, every site's vault and its last model: equal byte for byte."""
-    strikes = (ports.half_requests, ports.wrong_proofs)
+    strikes = (ports.half_sent_messages, ports.half_requests)
     ends = await compare(tmp_path, strikes, sites=2, work=0.1, each=2)
     assert ({"finished"}, {"finished"}) == ends.told
     assert [] == ends.differing
