@@ -51,10 +51,9 @@ def show(name: str, found: Found) -> str:
 
 def attack(name: str, said: argparse.Namespace) -> list[str]:
     """Play one attack and tell what it came to; gives what is wrong."""
-    seconds, rounds = (SHORT_SECONDS, SHORT_ROUNDS) if said.short else (said.seconds, members.rounds_of(name))
-    setting = Setting(
-        seconds, rounds, sites=said.sites, descriptors=said.descriptors, words=members.WORDS.get(name, ())
-    )
+    seconds, rounds = (SHORT_SECONDS, SHORT_ROUNDS) if said.short else (said.seconds, Setting.rounds)
+    setting = Setting(seconds, rounds, sites=said.sites, descriptors=said.descriptors)
+    setting = members.fit(setting, name)
     with tempfile.TemporaryDirectory() as folder:
         try:
             found = asyncio.run(measure(Path(folder), ALL[name], setting))

@@ -33,7 +33,8 @@ class Setting:
     descriptors: int = 1024
     work: float = 0.15
     """Seconds an honest site trains."""
-    lease: float = 2.0
+    lease: float = 15.0
+    """The product's own; under a member that holds rounds a short one shows in minutes what a long one does."""
     words: Sequence[str] = ()
 
 
@@ -76,8 +77,8 @@ class Bounds:
     """Of the medians, and of the means."""
     fewest_rounds: int = 50
     """With fewer nothing is said of the mean."""
-    more_megabytes: float = 120.0
-    megabytes: float = 500.0
+    more_megabytes: float = 150.0
+    megabytes: float = 450.0
     spare_descriptors: int = 64
     """Of those that the coordinator may have."""
     log_bytes_a_second: float = 20_000.0

@@ -327,6 +327,13 @@ LONG = {"reading_data_for_ever": 200}
 """Rounds of an attack whose wait is longer: a site may read its data for twenty leases once in a coordinator's life."""
 
 
-def rounds_of(name: str) -> int:
-    """In how many rounds the cost of an attack shows."""
-    return LONG.get(name, Setting.rounds)
+LEASE_SECONDS = 2.0
+"""Under what a member does."""
+
+
+def fit(setting: Setting, name: str) -> Setting:
+    """What an attack needs: rounds enough for its cost to show, a short lease where that is what is attacked."""
+    if name not in STRIKES:
+        return setting
+    rounds = max(setting.rounds, LONG.get(name, 0)) if setting.rounds == Setting.rounds else setting.rounds
+    return replace(setting, rounds=rounds, lease=LEASE_SECONDS, words=WORDS.get(name, ()))

@@ -149,7 +149,8 @@ class Siege:
         return self._follow()
 
     def _check_alive(self) -> None:
-        assert self.process.poll() is None, self.machine.said("server")[-4000:]
+        code = self.process.poll()
+        assert code is None, f"the coordinator has ended with {code}: {self.machine.said('server')[-1000:]}"
 
     def _follow(self) -> list[float]:
         """Read what the log has got since."""
@@ -222,6 +223,7 @@ class Siege:
 
     def megabytes(self) -> float:
         """Anonymous memory of the coordinator now; only Linux tells."""
+        self._check_alive()
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair, Keyring, new_secret
 from pfl_common.spec.run import Description
 from pfl_common.wire import convert
+from pfl_server.network.rpc import forget_frames
 from pfl_server.telemetry.event_log import Record
 from tests.network.federation import HASTY, Federation
 from tests.network.file_desk import upload
@@ -137,3 +140,26 @@ async def test_an_unexpected_failure_is_in_the_log(
             await link.heartbeat("000001-1-train", 1)
     failed = [line for line in log if line["event"] == "a call failed"]
     assert ("error", True) == (failed[0]["log_level"], failed[0]["exc_info"])
+
+
+def test_a_refusal_does_not_hold_the_message_that_is_refused() -> None:
+    """Neither by its own traceback nor by that of the error it was raised for: gRPC keeps it longer than the call."""
+    seen = list[weakref.ref[object]]()
+
+    def read(message: set[str]) -> None:
+        seen.append(weakref.ref(message))
+        raise ValueError("it cannot be read")
+
+    def hear() -> None:
+        message = {"a megabyte"}
+        try:
+            read(message)
+        except ValueError:
+            raise Refused("bad_request", "that is no message") from None
+
+    with pytest.raises(Refused) as refused:
+        hear()
+    kept = forget_frames(refused.value)
+    del refused
+    gc.collect()
+    assert ("bad_request", None) == (kept.code, seen[0]())

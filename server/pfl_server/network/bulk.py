@@ -26,7 +26,7 @@ from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert, limits
 from pfl_server.network.caller_limits import MOST_STREAMS, Places, Transfers
 from pfl_server.network.requests import Gate, read_body
-from pfl_server.network.rpc import Context, find_caller, refusing, weigh
+from pfl_server.network.rpc import Context, find_caller, forget_frames, refusing, weigh
 from pfl_server.sites.service import Incoming, Service
 from pfl_server.telemetry.counters import Freight, Meter
 
@@ -213,7 +213,11 @@ class Bulk:
             site, _ = self._gate.callers.site(context, "Store", bytes(said))
             self._streams.take(site, context)
             async with self._transfers.under_way(site):
-                receipt = await self._receive(site, key, start=start, frames=_Counted(frames, self._meter))
+                counted = _Counted(frames, self._meter)
+                try:
+                    receipt = await self._receive(site, key, start=start, frames=counted)
+                except Refused as reason:
+                    raise forget_frames(reason)  # noqa: B904  # itself
             answer = convert.say_receipt(receipt).SerializeToString()
             self._meter.moved("down", "calls", len(answer))
             return answer

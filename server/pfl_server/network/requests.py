@@ -18,7 +18,7 @@ from pfl_common.errors import Refused
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert, limits
 from pfl_server.network.caller_limits import MOST_CALLS, Places
-from pfl_server.network.rpc import Callers, Context, refusing, weigh
+from pfl_server.network.rpc import Callers, Context, forget_frames, refusing, weigh
 from pfl_server.telemetry.counters import Freight, Meter
 
 Request = TypeVar("Request", bound=Message)
@@ -67,21 +67,27 @@ def answer_site(
     """One call of a site, one message each way, both signed."""
     callers, meter = gate.callers, gate.meter
 
+    async def hear(frames: AsyncIterator[bytes], context: Context) -> bytes:
+        gate.calls.take(callers.place_of(context), context)
+        body = await read_body(frames, gate.body_seconds)
+        came = len(body) + weigh(context, convert.SIGNED_METADATA)
+        meter.carried("up", came, parcel=_weigh_parcel(body, request_type))
+        limits.check_length(call, body)
+        site, signed = callers.site(context, call, body)
+        answered = await answer(site, read_request(request_type, body))
+        said = answered.SerializeToString()
+        signature = callers.book.sign_answer(call, signed, said)
+        parcel = _weigh_parcel(said, type(answered))
+        meter.carried("down", len(said) + len(signature), parcel=parcel)
+        context.set_trailing_metadata(((convert.ANSWER_METADATA, signature),))
+        return said
+
     async def serve(frames: AsyncIterator[bytes], context: Context) -> bytes:
         async with refusing(context, meter, callers.proxies):
-            gate.calls.take(callers.place_of(context), context)
-            body = await read_body(frames, gate.body_seconds)
-            came = len(body) + weigh(context, convert.SIGNED_METADATA)
-            meter.carried("up", came, parcel=_weigh_parcel(body, request_type))
-            limits.check_length(call, body)
-            site, signed = callers.site(context, call, body)
-            answered = await answer(site, read_request(request_type, body))
-            said = answered.SerializeToString()
-            signature = callers.book.sign_answer(call, signed, said)
-            parcel = _weigh_parcel(said, type(answered))
-            meter.carried("down", len(said) + len(signature), parcel=parcel)
-            context.set_trailing_metadata(((convert.ANSWER_METADATA, signature),))
-            return said
+            try:
+                return await hear(frames, context)
+            except Refused as reason:
+                raise forget_frames(reason)  # noqa: B904  # itself
 
     return grpc.stream_unary_rpc_method_handler(serve)
 

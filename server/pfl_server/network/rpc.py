@@ -152,6 +152,18 @@ async def refusing(context: Context, meter: Meter, proxies: Proxies = NO_PROXIES
         await context.abort(grpc.StatusCode.INTERNAL, "the coordinator failed at this call; its log says why")
 
 
+def forget_frames(reason: Refused) -> Refused:
+    """The same refusal, without the frames that it came through. In them lies the call's message, and gRPC keeps the
+    error that ends a call in a ring with the call itself: Python looks for rings when there are many objects, not when
+    they are many megabytes. To be raised where no message has a name.
+    """
+    error: BaseException | None = reason
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+    return reason
+
+
 def weigh(context: Context, *names: str) -> int:
     """Bytes of what a caller has sent beside its message, under these names."""
     sent = dict(context.invocation_metadata() or ())
