@@ -10,6 +10,7 @@ from pfl_client.trainer_process import protocol
 from pfl_client.trainer_process.api import DataFolder, Done, Job
 from pfl_common.errors import DataError
 from pfl_common.spec.run import Description, Kind, Task
+from tests.fuzz.bounds import ends_in
 from tests.fuzz.target import target
 
 SECRET = bytes(range(protocol.SECRET_BYTES))
@@ -25,30 +26,38 @@ LETTERS: tuple[protocol.Letter, ...] = (
     protocol.explain(DataError("seen", expected="expected", advice="advice")),
     protocol.Broken("words"),
 )
-_SEPARATOR = b"\n--\n"
+SEPARATOR = b"\n--\n"
 """Between the frames of an input."""
 
 
 def _seeds() -> list[bytes]:
     return [
-        _SEPARATOR.join(map(bytes, protocol.pack(SECRET, letter, body)))
+        SEPARATOR.join(map(bytes, protocol.pack(SECRET, letter, body)))
         for letter, body in ((letter, body) for letter in LETTERS for body in (b"", b"parcel"))
     ]
 
 
-@target("letters", protocol.Garbled, seeds=_seeds, words=(_SEPARATOR, SECRET, b'"says":"work"'))
+@target("letters", protocol.Garbled, seeds=_seeds, words=(SEPARATOR, SECRET, b'"says":"work"'))
 def unpack(content: bytes) -> None:
-    """Frames of whatever bytes, with the launch's secret and without."""
-    frames = content.split(_SEPARATOR)
+    """Frames of whatever bytes, with the launch's secret and without: what is read is what would be written."""
+    frames = content.split(SEPARATOR)
     for first in ([], [SECRET]):
-        try:
+        with ends_in(protocol.Garbled):
             letter, body = protocol.unpack(SECRET, map(zmq.Frame, [*first, *frames]))
-        except protocol.Garbled:
-            continue
-        match letter:
-            case protocol.Work():
-                protocol.read_job(letter, body)
-            case protocol.Finished():
-                protocol.read_done(letter, body)
-            case protocol.Unable():
-                protocol.rebuild(letter)
+            _use(letter, body)
+            again = protocol.pack(SECRET, letter, body)
+            heard, beside = protocol.unpack(SECRET, map(zmq.Frame, map(bytes, again)))
+            # As text: a NaN differs from itself.
+            assert (repr(letter), bytes(body)) == (repr(heard), bytes(beside))
+
+
+def _use(letter: protocol.Letter, body: protocol.Buffer) -> None:
+    match letter:
+        case protocol.Work():
+            again, beside = protocol.ask_for(protocol.read_job(letter, body))
+            assert again == letter
+            assert bytes(beside) == (bytes(body) if letter.down is None else b"")
+        case protocol.Finished():
+            protocol.read_done(letter, body)
+        case protocol.Unable():
+            protocol.explain(protocol.rebuild(letter))
