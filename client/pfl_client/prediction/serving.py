@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from pfl_common import methods
 from pfl_common.errors import StateError
 from pfl_common.learning.method import Participant
 from pfl_common.spec.run import ClientId, RunSpec
+from pfl_common.spec.run_bounds import check_spec
 from pfl_common.tensors.state import load_into
 from pfl_common.tensors.update_check import find_infinite
 
@@ -88,11 +89,12 @@ def _read_about(text: str, file: Path) -> _About:
     try:
         about = json.loads(text)
         spec = RunSpec.from_json(json.dumps(about["spec"]))
+        check_spec(spec)
         share = about.get("validation")
         best = _MEASURED.validate_python(about.get("best"))
-        window = _WINDOW.validate_python(about.get("data", {}).get("dicom_window"))
+        window = _WINDOW.validate_python((about.get("data") or {}).get("dicom_window"))
         return _About(str(about["site"]), spec, None if share is None else float(share), best, window)
-    except (ValueError, TypeError, KeyError, ValidationError):
+    except (*(ValueError, TypeError, KeyError), *(AttributeError, OverflowError, RecursionError)):
         seen = "does not say of which run it is" if not text else "describes a run that cannot be read"
         raise StateError(
             f"{file} {seen}", expected="a serving model written by pfl-client of this release", advice=_ADVICE

@@ -21,7 +21,7 @@ _SIDES = st.integers(-1, 4) | odd.numbers
 _ENTRIES = st.tuples(
     _NAMES,
     st.sampled_from([*WIDTHS, "float8", "F32", "object", ""]),
-    st.lists(_SIDES, max_size=4) | st.just([0] * 70) | odd.scalars,
+    st.lists(_SIDES, max_size=4) | st.lists(odd.numbers, max_size=4) | st.just([0] * 70) | odd.scalars,
     st.sampled_from(["", "g", "h"]) | odd.words,
 )
 _SOUND = st.tuples(
