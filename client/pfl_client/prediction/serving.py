@@ -16,6 +16,7 @@ from pfl_client.trainer_process.api import Measured
 from pfl_common import methods
 from pfl_common.errors import StateError
 from pfl_common.learning.method import Participant
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_common.spec.run_bounds import check_spec
 from pfl_common.tensors.state import load_into
@@ -78,8 +79,11 @@ def read_served(file: Path) -> Served:
         raise StateError(
             f"{file} cannot be read: {type(error).__name__}", expected="a serving model", advice=_ADVICE
         ) from None
+    # Without numbers first: what the file says of itself could be a network larger than this machine.
+    with without_numbers():
+        _check_shapes(tensors, methods.build_participant(said.spec), file)
     participant = methods.build_participant(said.spec)
-    _check_tensors(tensors, participant, file)
+    _check_numbers(tensors, participant, file)
     load_into(participant, tensors)
     participant.eval()
     return Served(file, said.site, said.spec, participant, said.validation, said.best, said.dicom_window)
@@ -101,7 +105,7 @@ def _read_about(text: str, file: Path) -> _About:
         ) from None
 
 
-def _check_tensors(tensors: dict[str, Tensor], participant: Participant, file: Path) -> None:
+def _check_shapes(tensors: dict[str, Tensor], participant: Participant, file: Path) -> None:
     own = participant.state_dict()
     odd = sorted(own.keys() ^ tensors.keys()) or sorted(n for n in own if own[n].shape != tensors[n].shape)
     if odd:
@@ -111,6 +115,9 @@ def _check_tensors(tensors: dict[str, Tensor], participant: Participant, file: P
             expected="exactly the tensors of its method and network",
             advice="use the release it was trained with, or bring the file back from a copy",
         )
+
+
+def _check_numbers(tensors: dict[str, Tensor], participant: Participant, file: Path) -> None:
     if broken := find_infinite(
         {n: t for n, t in tensors.items() if n in dict(participant.named_parameters())}
     ):
