@@ -68,16 +68,18 @@ def load_shapes() -> dict[str, Callable[[], Shape]]:
 
 
 def play(target: Target, build: Callable[[], Shape], *, seed: int, examples: int, seconds: float) -> int:
-    """Give a target what is built for it; Found says what it could not take. Gives how many inputs there were."""
+    """Give a target what is built for it, for so many seconds of the processor: a busy machine gives it as many inputs.
+    Found says what it could not take. Gives how many inputs there were.
+    """
     count, broken = 0, list[bytes]()
-    end = time.monotonic() + seconds
+    end = time.process_time() + seconds
 
     @hypothesis.seed(seed)
     @hypothesis.settings(max_examples=examples, **_SETTINGS)
     @hypothesis.given(build())
     def give(content: bytes) -> None:
         nonlocal count
-        if count >= FEWEST and time.monotonic() > end and not broken:
+        if count >= FEWEST and time.process_time() > end and not broken:
             return
         count += 1
         try:

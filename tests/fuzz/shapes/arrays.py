@@ -102,7 +102,8 @@ _LABELS = st.sampled_from(
 ).map(_plain)
 _SAMPLES = st.sampled_from(
     [
-        np.zeros((4, 8, 8), np.uint8),
+        np.arange(4 * 8 * 8, dtype=np.uint8).reshape(4, 8, 8),
+        np.arange(4 * 8 * 8 * 3, dtype=np.float32).reshape(4, 8, 8, 3) / 768,
         np.full((4, 8, 8), np.nan, np.float32),
         np.full((4, 3), np.inf),
         np.full((4, 8, 8, 3), 1e300),
