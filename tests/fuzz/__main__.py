@@ -30,7 +30,7 @@ MEMORY = 6 << 30
 """Bytes of address space: a reader that asks for more ends in MemoryError, which no target allows."""
 OUT = Path("build/fuzz")
 ENGINES = ("auto", "atheris", "bytes", "hypothesis")
-BATCH = 200
+BATCH = 50
 """Inputs that are built from one seed; then the next seed takes its turn."""
 _INSTRUMENTED = ["pfl_common", "pfl_client", "pfl_server"]
 

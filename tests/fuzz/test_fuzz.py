@@ -26,7 +26,7 @@ SECONDS = 3.0
 """For the changed inputs of all targets together."""
 SEED = int(os.environ.get("PFL_FUZZ_SEED", "0")) or secrets.randbelow(1 << 31)
 TARGETS, SHAPES = load_all(), load_shapes()
-BUILT_SECONDS = 10.0
+BUILT_SECONDS = 12.0
 """For the built inputs of all shapes together."""
 OLD = [(name, crash) for name, one in TARGETS.items() for crash in one.crashes()]
 
