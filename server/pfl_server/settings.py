@@ -65,7 +65,7 @@ def _read_list(file: Path, expected: str) -> list[str]:
         listed = text.lstrip().startswith("[")
         # Empty lines are no names: a file of lines ends with one, or has one between two groups.
         found = json.loads(text) if listed else [line for line in text.splitlines() if line.strip()]
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise ValueError(expected) from None
     return [name.strip() if isinstance(name, str) else name for name in found]
 
@@ -168,7 +168,10 @@ def read_proxies(said: str) -> tuple[Network, ...]:
 
 
 def _check_proxies(text: str) -> str:
-    read_proxies(text)
+    try:
+        read_proxies(text)
+    except ValueError:  # its words repeat all of what was given
+        raise ValueError("addresses or networks with commas between, such as 10.0.0.5,10.2.0.0/16") from None
     return text
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -58,6 +58,7 @@ def check_archive(path: Path) -> None:
     """Refuse an archive that is encrypted, packed in an unusual way, or claims far more than its file holds."""
     with reading(path.name), zipfile.ZipFile(path) as archive:
         members = {member.filename: member for member in archive.infolist()}
+        _check_names(path.name, [member.filename for member in archive.infolist()])
         for member in members.values():
             _check_packing(path.name, member)
         claimed, most = sum(one.file_size for one in members.values()), _most(path.stat().st_size)
@@ -125,6 +126,18 @@ def unreadable(why: str) -> DataError:
 
 def _most(size: int) -> int:
     return max(SMALL, MOST_EXPANDED * size)
+
+
+def _check_names(name: str, members: Sequence[str]) -> None:
+    """Refuse an archive in which two members answer to the name of an array: each reader could take another."""
+    for array in ARRAYS:
+        bare = array.removesuffix(".npy")
+        if members.count(array) + members.count(bare) > 1:
+            raise DataError(
+                f"{name} holds two arrays {bare}",
+                expected="each array once",
+                advice="write it again with numpy.savez",
+            )
 
 
 def _check_packing(name: str, member: zipfile.ZipInfo) -> None:

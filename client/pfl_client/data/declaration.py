@@ -141,11 +141,13 @@ def _check(said: Mapping[str, object]) -> None:
     known = (*_WORDS, *_CHECKS)
     for name, value in said.items():
         if name not in known:
-            raise _wrong(f"says {name!r}", nearest(name, known))
+            raise _wrong(f"says {name[:80]!r}", nearest(name[:80], known))
         if name in _CHECKS:
             _CHECKS[name](value)
         elif value not in _WORDS[name]:
-            raise _wrong(f"says {json.dumps(value)[:80]} for {name!r}", nearest(str(value), _WORDS[name]))
+            raise _wrong(
+                f"says {json.dumps(value)[:80]} for {name!r}", nearest(str(value)[:80], _WORDS[name])
+            )
 
 
 def _imply(said: dict[str, object]) -> dict[str, object]:
@@ -176,18 +178,26 @@ def _check_together(said: Mapping[str, object]) -> None:
 
 
 def _check_range(value: object) -> None:
-    ends = value if isinstance(value, list) and all(type(end) in (int, float) for end in value) else []
-    if len(ends) != 2 or not all(math.isfinite(end) for end in ends) or not ends[0] < ends[1]:
+    ends = _read_numbers(value)
+    if len(ends) != 2 or not ends[0] < ends[1]:
         raise _wrong(
             f"says {json.dumps(value)[:80]} for 'range'", "two numbers, the smaller first, such as [0, 4095]"
         )
 
 
+def _read_numbers(value: object) -> list[float]:
+    """A list of finite numbers; empty if it is none."""
+    listed = isinstance(value, list) and all(type(number) in (int, float) for number in value)
+    try:
+        numbers = [float(number) for number in value] if isinstance(value, list) and listed else []
+    except OverflowError:  # a whole number can be too large for a float
+        return []
+    return numbers if all(map(math.isfinite, numbers)) else []
+
+
 def _check_window(value: object) -> None:
-    numbers = (
-        value if isinstance(value, list) and all(type(number) in (int, float) for number in value) else []
-    )
-    if len(numbers) != 2 or not all(map(math.isfinite, numbers)) or numbers[1] < 1:
+    numbers = _read_numbers(value)
+    if len(numbers) != 2 or numbers[1] < 1:
         raise _wrong(
             f"says {json.dumps(value)[:80]} for 'dicom_window'",
             "the centre and the width of what is shown of DICOM files, the width 1 or more, such as [40, 400]",

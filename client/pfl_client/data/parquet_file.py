@@ -78,7 +78,11 @@ def _check_letters(column: Any, name: str) -> None:
 def _texts(column: Any, name: str, places: Sequence[int]) -> tuple[str, ...]:
     _check_letters(column, name)
     texts: list[str] = []
-    for value, place in zip(column.to_pylist(), places, strict=True):
+    try:
+        values = column.to_pylist()
+    except (ValueError, OverflowError):
+        raise Unreadable(f"the column {show_column(name)} holds moments that no calendar has") from None
+    for value, place in zip(values, places, strict=True):
         try:
             texts.append(as_text(_plain(value)))
         except ValueError as error:

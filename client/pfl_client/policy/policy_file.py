@@ -34,12 +34,12 @@ def read(file: Path | None) -> Policy:
     for name, table in given.items():
         if not isinstance(table, Mapping):
             raise SettingError(
-                f"{file}: {name} stands outside a section",
+                f"{file}: {name[:80]} stands outside a section",
                 expected=f"a rule below one of [{'], ['.join(SECTIONS)}]",
                 advice=_place(name),
             )
         if name not in SECTIONS:
-            raise SettingError(f"{file} has a section [{name}]", expected=nearest(name, SECTIONS))
+            raise SettingError(f"{file} has a section [{name[:80]}]", expected=nearest(name[:80], SECTIONS))
     told = {name: f"{file}, [{name}]" for name in SECTIONS}
     runs = settle(Runs, given.get("runs", {}), what=told["runs"])
     uploads = settle(Uploads, given.get("uploads", {}), what=told["uploads"])
@@ -65,6 +65,8 @@ def _parse(file: Path, content: bytes) -> dict[str, Any]:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"the policy {file} is not TOML: {error}") from None
+    except RecursionError:
+        raise SettingError(f"the policy {file} is not TOML: it is nested too deeply") from None
 
 
 def _place(name: str) -> str:
@@ -82,7 +84,9 @@ def _check_methods(file: Path, runs: Runs, *, named: bool) -> None:
     known = list_methods()
     for name in runs.methods:
         if name not in known:
-            raise SettingError(f"{file}, [runs]: there is no method {name!r}", expected=nearest(name, known))
+            raise SettingError(
+                f"{file}, [runs]: there is no method {name[:80]!r}", expected=nearest(name[:80], known)
+            )
 
 
 def list_methods() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -16,7 +16,9 @@ from pfl_client.trainer_process.api import Measured
 from pfl_common import methods
 from pfl_common.errors import StateError
 from pfl_common.learning.method import Participant
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import ClientId, RunSpec
+from pfl_common.spec.run_bounds import check_spec
 from pfl_common.tensors.state import load_into
 from pfl_common.tensors.update_check import find_infinite
 
@@ -77,8 +79,11 @@ def read_served(file: Path) -> Served:
         raise StateError(
             f"{file} cannot be read: {type(error).__name__}", expected="a serving model", advice=_ADVICE
         ) from None
+    # Without numbers first: what the file says of itself could be a network larger than this machine.
+    with without_numbers():
+        _check_shapes(tensors, methods.build_participant(said.spec), file)
     participant = methods.build_participant(said.spec)
-    _check_tensors(tensors, participant, file)
+    _check_numbers(tensors, participant, file)
     load_into(participant, tensors)
     participant.eval()
     return Served(file, said.site, said.spec, participant, said.validation, said.best, said.dicom_window)
@@ -88,18 +93,19 @@ def _read_about(text: str, file: Path) -> _About:
     try:
         about = json.loads(text)
         spec = RunSpec.from_json(json.dumps(about["spec"]))
+        check_spec(spec)
         share = about.get("validation")
         best = _MEASURED.validate_python(about.get("best"))
-        window = _WINDOW.validate_python(about.get("data", {}).get("dicom_window"))
+        window = _WINDOW.validate_python((about.get("data") or {}).get("dicom_window"))
         return _About(str(about["site"]), spec, None if share is None else float(share), best, window)
-    except (ValueError, TypeError, KeyError, ValidationError):
+    except (*(ValueError, TypeError, KeyError), *(AttributeError, OverflowError, RecursionError)):
         seen = "does not say of which run it is" if not text else "describes a run that cannot be read"
         raise StateError(
             f"{file} {seen}", expected="a serving model written by pfl-client of this release", advice=_ADVICE
         ) from None
 
 
-def _check_tensors(tensors: dict[str, Tensor], participant: Participant, file: Path) -> None:
+def _check_shapes(tensors: dict[str, Tensor], participant: Participant, file: Path) -> None:
     own = participant.state_dict()
     odd = sorted(own.keys() ^ tensors.keys()) or sorted(n for n in own if own[n].shape != tensors[n].shape)
     if odd:
@@ -109,6 +115,9 @@ def _check_tensors(tensors: dict[str, Tensor], participant: Participant, file: P
             expected="exactly the tensors of its method and network",
             advice="use the release it was trained with, or bring the file back from a copy",
         )
+
+
+def _check_numbers(tensors: dict[str, Tensor], participant: Participant, file: Path) -> None:
     if broken := find_infinite(
         {n: t for n, t in tensors.items() if n in dict(participant.named_parameters())}
     ):

@@ -117,7 +117,7 @@ class Head:
         try:
             said = json.loads((folder / HEAD).read_bytes())
             return cls(int(said["lines"]), str(said["sha256"]))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
             return None
 
 
@@ -304,7 +304,7 @@ class Audit:
 def _read(raw: bytes) -> dict[str, Json] | None:
     try:
         said = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return said if isinstance(said, dict) else None
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pfl_client.run_folder.folder_lock import FolderLock
 from pfl_client.trainer_process.task_errors import disk_full
@@ -39,7 +40,7 @@ class Generation:
     """One state of the site, in a file of its own."""
 
     mark: Mark
-    file: str
+    file: Annotated[str, Field(pattern=r"^[0-9]+(-[0-9]+)*\.safetensors$")]
 
 
 @dataclass(frozen=True)

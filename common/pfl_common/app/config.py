@@ -84,7 +84,9 @@ def settle(kind: type[T], given: Mapping[str, Json | str], *, what: str) -> T:
     for name in given:
         if name not in fields:
             lacking = "there is" if _is_program(what) else f"{what} has"
-            raise SettingError(f"{lacking} no setting {name!r}", expected=nearest(name, fields))
+            raise SettingError(
+                f"{lacking} no setting {_shorten(name)}", expected=nearest(name[:_SHOWN], fields)
+            )
     values = {fields[name]: _split(kind, fields[name], value) for name, value in given.items()}
     for name, value in values.items():
         # A language's truth is a number to it, and never what was meant: `epochs = true` is no 1.
@@ -127,7 +129,9 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise SettingError(f"--set got {pair!r}", expected="name=value, for example --set lambda=40")
+            raise SettingError(
+                f"--set got {_shorten(pair)}", expected="name=value, for example --set lambda=40"
+            )
         result[name.strip().replace("-", "_")] = value.strip()
     return result
 

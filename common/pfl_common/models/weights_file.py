@@ -19,6 +19,7 @@ from pfl_common.tensors.update_check import find_infinite
 SAVED_BY_TORCH = (".pth", ".pt")
 _SAFE = ".safetensors"
 _MOST_NAMED = 3
+_SHOWN = 80
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ def read_weights(file: Path) -> WeightsFile:
         raise _no_weights(file, f"cannot be read: {error.strerror or type(error).__name__}") from None
     if not tensors:
         raise _no_weights(file, "holds no tensor")
+    odd = next((name for name, value in tensors.items() if _is_narrow(value)), None)
+    if odd is not None:
+        kind = str(tensors[odd].dtype).removeprefix("torch.")
+        raise _no_weights(file, f"holds numbers of type {kind} in {odd[:_SHOWN]!r}")
     broken = find_infinite({name: value for name, value in tensors.items() if value.is_floating_point()})
     if broken is not None:
         raise _no_weights(file, f"holds NaN or infinity in {broken!r}")
@@ -84,6 +89,11 @@ def _read_saved(file: Path) -> dict[str, Tensor]:
         more = f" and {len(odd) - _MOST_NAMED} more" if len(odd) > _MOST_NAMED else ""
         raise _no_weights(file, f"holds what is no plain tensor: {', '.join(odd[:_MOST_NAMED])}{more}")
     return {name: value.detach() for name, value in held.items()}
+
+
+def _is_narrow(value: Tensor) -> bool:
+    """Whether its numbers are floats with which nothing can be computed: those of 8 bits and less."""
+    return value.is_floating_point() and value.dtype.itemsize < 2
 
 
 def _is_plain(value: object) -> bool:

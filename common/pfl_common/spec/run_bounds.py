@@ -234,6 +234,9 @@ def _check_parcel(key: str, manifest: Manifest) -> None:
             sides, f"a tensor of shape {entry.shape!s:.80}", f"at most {MOST_DIMENSIONS} sides, none negative"
         )
         _expect(len(entry.group) <= LONGEST_NAME, f"a group of {len(entry.group)} letters", "a name")
+        # One by one: the product of two large numbers may be longer than a number can be written.
+        small = all(side <= LARGEST_MODEL for side in entry.shape)
+        _expect(small, f"a tensor of shape {entry.shape!s:.80}", f"sides of at most {LARGEST_MODEL}")
         total += entry.nbytes
     _expect(total <= LARGEST_MODEL, f"{total} bytes in {key!r:.80}", f"at most {LARGEST_MODEL}")
 

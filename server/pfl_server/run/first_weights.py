@@ -145,7 +145,7 @@ def _read_run(about: Mapping[str, str]) -> RunSpec | None:
     """The run that a serving model says it is of; whatever else a file says of itself is not ours."""
     try:
         return RunSpec.from_json(json.dumps(json.loads(about["pfl"])["spec"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any  # each column holds something else
+
+from pydantic import TypeAdapter, ValidationError
 
 from pfl_server.store.journal_migration import columns_at, newest, read_columns, read_version
 from pfl_server.store.journal_schema import STRUCTURED
@@ -37,7 +39,7 @@ def _find_unreadable(db: sqlite3.Connection) -> str:
     """What SQLite does not check: what stands in the pages. That of a newer release is for that one to read."""
     if (version := read_version(db)) > newest():
         return ""
-    return f"its version is {version}" if version < 0 else _find_missing(db, version) or _find_no_json(db)
+    return f"its version is {version}" if version < 0 else _find_missing(db, version) or _find_misread(db)
 
 
 def _find_missing(db: sqlite3.Connection, version: int) -> str:
@@ -51,21 +53,23 @@ def _find_missing(db: sqlite3.Connection, version: int) -> str:
     return ""
 
 
-def _find_no_json(db: sqlite3.Connection) -> str:
+def _find_misread(db: sqlite3.Connection) -> str:
     tables = db.execute("select name from sqlite_master where type = 'table'").fetchall()
     for (table,) in tables:
         cursor = db.execute(f'select * from "{table}"')
         names = [column[0] for column in cursor.description]
-        structured = [names.index(name) for name in STRUCTURED.get(table, ()) if name in names]
+        kinds = STRUCTURED.get(table, {})
+        structured = [(names.index(name), kind) for name, kind in kinds.items() if name in names]
         for row in cursor:
-            if not all(_is_json(row[place]) for place in structured):
+            if not all(_holds(row[place], kind) for place, kind in structured):
                 return f"a row of the table {table} cannot be read"
     return ""
 
 
-def _is_json(value: object) -> bool:
+def _holds(value: object, kind: TypeAdapter[Any]) -> bool:
+    """Whether a text is JSON, and of the form that is read there."""
     try:
-        json.loads(str(value))
-    except (ValueError, RecursionError):
+        kind.validate_json(str(value), strict=True)
+    except ValidationError:
         return False
     return True

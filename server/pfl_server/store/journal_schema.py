@@ -6,6 +6,11 @@ the schema add a step at the end; one that stands here is never changed, since j
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any  # each column holds something else
+
+from pydantic import JsonValue, TypeAdapter
+
 # Journals written before there were versions have some of these tables, or all, in this very form.
 _FIRST = (
     """
@@ -57,16 +62,28 @@ _REMOVALS = ("create table if not exists removal (site text primary key, at real
 STEPS: tuple[tuple[str, ...], ...] = (_FIRST, _JUDGED, _REMOVALS)
 """Statements by step: those at place 0 lead from version 0 to 1, and so on."""
 
-STRUCTURED = {
-    "run": ("spec",),
-    "site": ("description",),
-    "attempt": ("candidates", "cohort", "drops", "counted", "losses"),
-    "report": ("scores",),
-    "score": ("scores",),
-    "course": ("seconds", "bytes"),
-    "diagnosis": ("numbers",),
-    "loss": ("numbers",),
-    "reading": ("numbers",),
-    "change": ("numbers",),
+_OBJECT = TypeAdapter(dict[str, JsonValue])
+_SITES, _REASONS = TypeAdapter(list[str]), TypeAdapter(dict[str, str])
+_COUNTS, _NUMBERS = TypeAdapter(dict[str, int]), TypeAdapter(dict[str, float])
+_SCORES = TypeAdapter(dict[str, list[float]])
+_READING = TypeAdapter(tuple[dict[str, int], dict[str, tuple[int, float]], dict[str, int]])
+
+STRUCTURED: Mapping[str, Mapping[str, TypeAdapter[Any]]] = {
+    "run": {"spec": _OBJECT},
+    "site": {"description": _OBJECT},
+    "attempt": {
+        "candidates": _SITES,
+        "cohort": _SITES,
+        "drops": _SITES,
+        "counted": _SITES,
+        "losses": _REASONS,
+    },
+    "report": {"scores": _SCORES},
+    "score": {"scores": _SCORES},
+    "course": {"seconds": _NUMBERS, "bytes": _COUNTS},
+    "diagnosis": {"numbers": _NUMBERS},
+    "loss": {"numbers": _COUNTS},
+    "reading": {"numbers": _READING},
+    "change": {"numbers": _NUMBERS},
 }
-"""Columns that hold JSON, by table, at the newest version."""
+"""Columns that hold JSON, by table, at the newest version, and what stands there."""

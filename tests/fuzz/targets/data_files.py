@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import csv
 import io
 import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from PIL import Image
 
 from pfl_client import data
 from pfl_client.data import image_decoding, picture_list
-from pfl_client.data.array_file import read_rows
+from pfl_client.data.array_file import Rows, read_rows
 from pfl_client.data.declaration import read_declared
 from pfl_client.data.image_decoding import Target, Unreadable
 from pfl_client.data.record_file import RecordFile
@@ -22,6 +24,7 @@ from pfl_client.trainer_process.api import DataFolder
 from pfl_common.errors import DataError
 from tests.client.data.drawn import halves, write_dicom
 from tests.client.data.written import write_rows
+from tests.fuzz.bounds import ends_in
 from tests.fuzz.target import as_file, target
 
 ROWS = [{"age": str(n), "ward": "ab"[n % 2], "label": ("ill", "well")[n % 2]} for n in range(8)]
@@ -45,9 +48,21 @@ def _archives() -> list[bytes]:
 def read_archive(content: bytes) -> None:
     """Arrays to train on, and to predict."""
     file = as_file(content, "arrays/train.npz")
-    with contextlib.suppress(DataError):
-        list(read_rows(file, labelled=True, most=8))
+    with ends_in(DataError):
+        _compare(read_rows(file, labelled=True, most=8), file)
     data.describe(DataFolder(file.parent, "site-a"))
+
+
+def _compare(rows: Iterable[Rows], file: Path) -> None:
+    """Read block by block an array is what numpy reads at once."""
+    blocks = list(rows)
+    if not blocks:
+        return
+    with np.load(file, allow_pickle=False) as loaded:
+        whole = loaded["x"] if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
+        assert (
+            np.concatenate([block.x for block in blocks]).tobytes() == np.ascontiguousarray(whole).tobytes()
+        )
 
 
 @target(
@@ -58,7 +73,8 @@ def read_archive(content: bytes) -> None:
 )
 def read_array(content: bytes) -> None:
     """An array to predict."""
-    list(read_rows(as_file(content, "p.npy"), labelled=False, most=8))
+    for _ in read_rows(as_file(content, "p.npy"), labelled=False, most=8):
+        pass
 
 
 def _npy() -> bytes:
@@ -67,7 +83,8 @@ def _npy() -> bytes:
     return stored.getvalue()
 
 
-def _pictures() -> list[bytes]:
+def pictures() -> list[bytes]:
+    """One of each format, and one that is none of them."""
     made = []
     image = Image.fromarray(halves(20, 220).astype(np.uint8))
     for form in ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "PPM"):
@@ -81,14 +98,20 @@ def _pictures() -> list[bytes]:
     "picture",
     DataError,
     Unreadable,
-    seeds=_pictures,
+    seeds=pictures,
     words=(b"IHDR", b"IDAT", b"eXIf", b"Exif\0\0MM", b"acTL"),
 )
 def read_picture(content: bytes) -> None:
-    """A picture: its first bytes, then whole."""
+    """A picture: its first bytes, then whole, as large as those say."""
     file = as_file(content, "picture")
-    image_decoding.look(file)
-    image_decoding.read(file, Target((3, 4, 4), Scale(0, 65535)))
+    seen = image_decoding.look(file)
+    channels, height, width = seen.shape
+    assert channels in (1, 3)
+    assert min(height, width) >= 1
+    fitted = image_decoding.read(file, Target((3, 4, 4), Scale(0, 65535)))
+    assert (3, 4, 4) == tuple(fitted.shape)
+    if height * width <= 4096:
+        assert seen.shape == tuple(image_decoding.read(file, Target(seen.shape, Scale(0, 65535))).shape)
 
 
 def _dicom() -> list[bytes]:
@@ -112,12 +135,26 @@ def read_dicom(content: bytes) -> None:
 
 
 def _read_rows(file: Path) -> None:
+    table = RecordFile(file, called="it")
+    cells = [row for rows in table.read(most=3) for row in zip(*rows.columns.values(), strict=True)]
+    with suppress(ValueError, UnicodeEncodeError):  # too long a row, or half a sign, has no form in CSV
+        assert cells == _write_again(table.names, cells)
     for rows in RecordFile(file, called="it", headless=True).read(most=3):
         assert len(rows) <= 3
     picture_list.is_list(file)
-    with contextlib.suppress(DataError):
+    with ends_in(DataError):
         read_one(file, Cut(2, 1))
     data.describe(DataFolder(file.parent, "site-a"))
+
+
+def _write_again(names: Sequence[str], cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """A table as it is read once it has been written as CSV: in every format it is the same."""
+    place = as_file(b"", "again/again.csv")
+    with place.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([names, *cells])
+    again = RecordFile(place, called="again")
+    assert tuple(names) == again.names
+    return [row for rows in again.read() for row in zip(*rows.columns.values(), strict=True)]
 
 
 def _csv() -> list[bytes]:
@@ -156,19 +193,25 @@ def read_parquet(content: bytes) -> None:
     _read_rows(as_file(content, "parquet/train.parquet"))
 
 
+DECLARATIONS = (
+    b'{"kind": "image", "layout": "channels_last", "range": [0, 4095]}',
+    b'{"kind": "table", "label": "outcome", "leave_out": ["name"], "tell_categories": {"hashed": 64}}',
+    b'{"kind": "windows", "window": 128, "step": 64, "time": "seconds"}',
+    b'{"kind": "tokens", "vocabulary": {"hashed": 32000}, "label": "diagnosis", "patient": "id"}',
+    b'{"kind": "image", "dicom_window": [40, 400], "groups": "folder", "values": "unit"}',
+)
+
+
 @target(
     "data_json",
     DataError,
-    seeds=lambda: [
-        b'{"kind": "image", "layout": "channels_last", "range": [0, 4095]}',
-        b'{"kind": "table", "label": "outcome", "leave_out": ["name"], "tell_categories": {"hashed": 64}}',
-        b'{"kind": "windows", "window": 128, "step": 64, "time": "seconds"}',
-    ],
+    seeds=lambda: [*DECLARATIONS],
     words=(b"1e999", b"NaN", b'"\\ud800"', b"[[", b"9" * 400),
 )
 def read_declaration(content: bytes) -> None:
     """What a site says of its data."""
-    read_declared(as_file(content, "said/data.json").parent)
+    declared = read_declared(as_file(content, "said/data.json").parent)
+    assert declared.fewest_told >= 2
 
 
 @target(
