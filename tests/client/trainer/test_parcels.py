@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pfl_client.trainer.parcels import REST
+from pfl_client.trainer.parcels import REST, open_changes
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import Done, Job
-from pfl_common.spec.manifest import decode_manifest, full_size
-from pfl_common.spec.run import Kind
+from pfl_common.learning.method import LocalData, Samples
+from pfl_common.spec.encoded_form import Form
+from pfl_common.spec.manifest import Entry, decode_manifest, full_size
+from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.encoded import open_plain
 from pfl_common.tensors.state import State
@@ -128,17 +131,28 @@ def test_a_drop_out_keeps_what_a_lost_update_would_have(lay: Callable[[str], Des
     assert kept[0] == kept[1]
 
 
-def test_chance_follows_from_the_round(lay: Callable[[str], Desk]) -> None:
-    """The same numbers are rounded otherwise in another round: what is rounded up in one is not in all."""
-    desk = lay("int8:stochastic")
-    jobs = [desk.job(number=number) for number in (1, 2)]
-    rests = []
-    for job in jobs:
-        # The same batches in both rounds, so that only the rounding differs.
-        desk.spec = replace(desk.spec, settings={**desk.spec.settings, "lr": 1e-9})
-        work(desk, job)
-        rests.append(rest_of(job))
-    assert any(not torch.equal(rests[0][name], rests[1][name]) for name in rests[0])
+def test_chance_follows_from_run_site_round_and_name(lay: Callable[[str], Desk]) -> None:
+    """The same change is rounded otherwise in another round, at another site, in another run, in another tensor."""
+    spec, nothing = lay("int8:stochastic").spec, Samples(torch.empty(0), torch.empty(0))
+    change = torch.randn(256, generator=torch.Generator().manual_seed(1))
+    form, found = Form("int8"), list[bytes]()
+    words = [
+        (7, "a", 1, "w"),
+        (7, "a", 1, "w"),
+        (8, "a", 1, "w"),
+        (7, "b", 1, "w"),
+        (7, "a", 2, "w"),
+        (7, "a", 1, "v"),
+    ]
+    for seed, site, number, name in words:
+        data = LocalData(nothing, nothing, nothing, 2, site, seed)
+        down, out = State({name: torch.zeros(256)}), io.BytesIO()
+        task = Task(Kind.TRAIN, number, 3, attempt=number + 4)
+        changes = open_changes(spec, data, task, down=down, rest=State())
+        changes.write(Entry(f"sum.{name}", form.text, (256,)), form, change, out)
+        found.append(out.getvalue())
+    assert found[0] == found[1]
+    assert 5 == len(set(found))
 
 
 def test_a_site_that_begins_has_nothing_left_over(lay: Callable[[str], Desk]) -> None:
