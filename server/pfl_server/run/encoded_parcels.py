@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from pfl_common.learning.partition import running_statistics
 from pfl_common.learning.quantities import list_quantities
 from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.encoding import encode_manifests, parse_encoding
-from pfl_common.spec.manifest import decode_manifest
+from pfl_common.spec.manifest import Manifest, decode_manifest, full_size
 from pfl_common.spec.run import RunSpec
 from pfl_common.tensors.update import SUM
 
@@ -37,7 +38,18 @@ def pin_encoding(spec: RunSpec) -> RunSpec:
             expected="a network or a method with larger tensors to share",
             advice="leave --encoding out",
         )
-    return replace(spec, manifests=manifests)
+    chosen = {**spec.chosen, "encoding": _say(spec, manifests)} if encoded else spec.chosen
+    return replace(spec, manifests=manifests, chosen=chosen)
+
+
+def _say(spec: RunSpec, manifests: Mapping[str, Manifest]) -> str:
+    """What a round carries, beside float32."""
+    words = []
+    for way, what in (("up", "update"), ("down", "download")):
+        key = next(key for key in manifests if key.startswith("train/") and key.endswith(f"/{way}"))
+        size, plain = full_size(manifests[key]), full_size(spec.manifests[key])
+        words.append(f"{what} of {size / 1e6:.3g} MB instead of {plain / 1e6:.3g}")
+    return f"{spec.encoding}: an {words[0]}, a {words[1]}; the first model and the last download cross as they are"
 
 
 def _list_values(participant: Participant, spec: RunSpec, phase: str) -> AbstractSet[str]:

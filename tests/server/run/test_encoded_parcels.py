@@ -80,6 +80,8 @@ def test_sizes(tmp_path: Path, encoding: str) -> None:
     assert down == pytest.approx(beside("train/train/down"), abs=0.015)
     assert down == pytest.approx(beside("evaluate/train/down"), abs=0.015)
     assert 1 == beside("finish/train/down") == beside("init")
+    said = spec.chosen.get("encoding", "")
+    assert said.startswith(f"{encoding}: an update of ") == (encoding != "float32")
 
 
 def test_a_calibration_needs_its_sums(tmp_path: Path) -> None:
