@@ -23,7 +23,7 @@ from tests.deploy.support.processes import write_site
 from tests.words import check_clear, speak
 
 A, B, C = (f"hospital_{x}" for x in "abc")
-UP = {"bf16": 0.52, "int8:stochastic": 0.30}
+UP = {"bf16": 0.52, "topk:0.02": 0.06}
 """By encoding: the bytes of an update beside float32 at most, seal and all."""
 
 
@@ -59,14 +59,15 @@ def test_network_and_simulator_end_in_the_same_bytes(
     encoding: str, folders: list[Path], tmp_path: Path
 ) -> None:
     """States, what sites keep and what did not cross; and what was sent is as small as is pinned."""
-    settings = build_settings(tmp_path / "coordinator", encoding)
+    folders, words = folders[:2], {"rounds": 2, "sites": 2}
+    settings = build_settings(tmp_path / "coordinator", encoding, **words)
     run, sites = Neighbours(settings, folders, tmp_path / "sites").play()
     spec = RunSpec.from_json((sites[A] / "spec.json").read_text())
     assert encoding == spec.encoding
-    again = build_settings(tmp_path / "alone" / "coordinator", encoding)
+    again = build_settings(tmp_path / "alone" / "coordinator", encoding, **words)
     alone = simulate(again, folders, tmp_path / "alone" / "sites", pinned=spec)
     assert list_files(alone.coordinator / "checkpoints") == list_files(run / "checkpoints")
-    for site in (A, B, C):
+    for site in (A, B):
         for folder in ("generations", "serving"):
             found = list_files(sites[site] / folder)
             assert found
@@ -74,7 +75,7 @@ def test_network_and_simulator_end_in_the_same_bytes(
     whole = sum(4 * value for value in count_numbers(spec).values())
     listed = [json.loads(line) for line in (tmp_path / "sites" / A / "audit.jsonl").read_text().splitlines()]
     updates = [line["bytes"] for line in listed if line["kind"] == "update"]
-    assert 3 == len(updates)
+    assert 2 == len(updates)
     assert max(updates) < UP[encoding] * whole
 
 
@@ -87,7 +88,7 @@ def count_numbers(spec: RunSpec) -> dict[str, int]:
     return {entry.name: full_size((entry,)) // 4 for entry in entries if entry.name in sent}
 
 
-@pytest.mark.parametrize("encoding", ["topk:0.02"])
+@pytest.mark.parametrize("encoding", ["int8:stochastic"])
 def test_a_run_with_losses_is_played_again(
     encoding: str, folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

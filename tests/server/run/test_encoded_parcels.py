@@ -17,7 +17,6 @@ from pfl_server.run.specification import freeze
 from pfl_server.settings import ServerSettings
 
 SITES = {name: Description((3, 12, 12), ("cat", "dog"), 100) for name in ("a", "b")}
-SHARE_ALL = {"bn_policy": "share_all"}
 REFUSED = {
     "fedamp": "single models",
     "fedcac": "single models",
@@ -41,7 +40,7 @@ def pin(state: Path, method: str, encoding: str, **words: object) -> RunSpec:
 @pytest.mark.parametrize("method", methods.names())
 def test_every_method_is_encoded_or_refused(tmp_path: Path, method: str) -> None:
     """In words at start; one that is not refused pins what a site takes, and statistics stay as they are."""
-    settings = ServerSettings(method=method, state=tmp_path, encoding="int8", backbone="resnet8")
+    settings = ServerSettings(method=method, state=tmp_path, encoding="int8", backbone="mlp")
     if method in REFUSED:
         with pytest.raises(
             SettingError, match=f"--encoding int8 with the method {method}: .*{REFUSED[method]}"
@@ -49,13 +48,26 @@ def test_every_method_is_encoded_or_refused(tmp_path: Path, method: str) -> None
             check_words(settings)
         return
     check_words(settings)
-    spec = pin(tmp_path, method, "int8", set={} if method in ("fedbn", "local") else SHARE_ALL)
+    spec = pin(tmp_path, method, "int8")
     check_spec(spec)
     assert "" == find_unsound(spec)
-    ups = [entry for entry in spec.manifests["train/" + next(iter(phases(spec))) + "/up"]]
+    ups = spec.manifests[f"train/{next(iter(phases(spec)))}/up"]
     encoded = {entry.name for entry in ups if entry.dtype == "int8-change"}
     assert bool(encoded) == (method != "local")
-    assert not [name for name in encoded if "running" in name or not name.startswith("sum.")]
+    assert all(name.startswith("sum.") for name in encoded)
+
+
+def test_statistics_stay_as_they_are(tmp_path: Path) -> None:
+    """Of batch norms that are shared, means and variances cross whole, both ways, and what is learnt does not."""
+    spec = pin(tmp_path, "fedavg", "int8", backbone="resnet10", set={"bn_policy": "share_all"})
+    for key, branch in (("train/train/up", "sum."), ("train/train/down", "")):
+        forms = {
+            e.name: e.dtype for e in spec.manifests[key] if e.name.startswith(branch) and e.shape >= (64,)
+        }
+        statistics = {name for name in forms if "running_" in name}
+        assert statistics
+        assert {"float32"} == {forms[name] for name in statistics}
+        assert "float32" not in {form for name, form in forms.items() if name not in statistics}
 
 
 def phases(spec: RunSpec) -> dict[str, int]:
