@@ -35,7 +35,9 @@ app = program.make_app()
 MethodName = Annotated[str | None, typer.Option(help="Which method trains.", autocompletion=complete_methods)]
 PlayedRules = Annotated[
     Typed,
-    RuleOptions(("rounds", "seed", "participation", "drop", "precision", "validation", "keep", "patience")),
+    RuleOptions(
+        ("rounds", "seed", "participation", "drop", "precision", "encoding", "validation", "keep", "patience")
+    ),
 ]
 OtherRules = Annotated[Typed, RuleOptions()]
 ThreadsRule = Annotated[Typed, RuleOptions(("threads",))]

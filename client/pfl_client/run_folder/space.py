@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from math import prod
 from pathlib import Path
 
 from pfl_client.run_folder.downloads import Downloads
 from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.run_folder.vault_generations import Vault
 from pfl_client.trainer_process.task_errors import DiskFull
-from pfl_common.spec.manifest import full_size
+from pfl_common.spec.encoded_form import PLAIN, read_form
+from pfl_common.spec.manifest import WIDTHS, full_size
 from pfl_common.spec.messages import Assignment
-from pfl_common.spec.run import Kind, RunSpec
+from pfl_common.spec.run import Kind, RunSpec, Task
 
 SPARE = 4 << 20
 """For what is too small to be counted: notes, scores, the pointer, the trainer's socket."""
@@ -66,7 +68,7 @@ class Space:
         if task.kind is Kind.EVALUATE:
             return needed
         kept = self._vault.at(task.since)
-        smallest = max(0, model - self._downloads.opened_size(blob))
+        smallest = max(0, model - self._downloads.opened_size(blob)) + self._rest(task)
         state = kept.stat().st_size if kept is not None else smallest
         needed += max(model, state) if wary else state
         if task.kind is Kind.FINISH:
@@ -75,3 +77,11 @@ class Space:
         # A large update lies open for a moment beside its sealed form; what is larger still has its download's place.
         sealed = max(0, up - self._downloads.given_back(blob))
         return needed + sealed + self._downloads.needed_for_update(up)
+
+    def _rest(self, task: Task) -> int:
+        """What may not cross of an encoded update and is kept with the state."""
+        if task.kind is not Kind.TRAIN:
+            return 0
+        manifest = self._spec.manifest(task.kind, task.phase, "up")
+        kept = (entry for entry in manifest if (form := read_form(entry.dtype)) and form.keeps_rest)
+        return sum(prod(entry.shape) * WIDTHS[PLAIN] for entry in kept)

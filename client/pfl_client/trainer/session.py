@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,9 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from weakref import WeakValueDictionary
 
-import numpy as np
 import structlog
-import torch
 from safetensors.torch import load_file
 
 from pfl_client import data
@@ -28,9 +25,17 @@ from pfl_client.trainer.device import Device, check_precision, choose, settle
 from pfl_client.trainer.memory_retries import Parts, find_why_whole, train_within_memory
 from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer.outgoing import check_outgoing
+from pfl_client.trainer.parcels import (
+    fresh,
+    loses,
+    open_changes,
+    put_together,
+    read_parcel,
+    take_apart,
+    write_update,
+)
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Measured, Parcel, Progress
 from pfl_client.trainer_process.buffers import Pool
-from pfl_client.trainer_process.large_parcels import goes_as_file
 from pfl_client.trainer_process.task_errors import (
     Declined,
     Diverged,
@@ -44,9 +49,9 @@ from pfl_common.errors import Refused, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.learning.quantities import list_quantities
 from pfl_common.randomness import generators
-from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
-from pfl_common.tensors import codec, mapped
+from pfl_common.tensors import mapped
+from pfl_common.tensors.encoded import Changes
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.update import flatten
 from pfl_common.tensors.update_check import Terms, check_values, find_infinite
@@ -100,7 +105,7 @@ class Workbench:
     def __init__(self, pool: Pool | None = None) -> None:
         """With a `pool` an update is good until the next one: a trainer that is alone uses its memory again."""
         self._opened: _Opened | None = None
-        self._room = pool.take if pool else _fresh
+        self._room = pool.take if pool else fresh
 
     def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""
@@ -176,34 +181,33 @@ def _work_within_memory(opened: _Opened, job: Job, progress: Progress) -> Done:
 
 def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
     seconds: dict[str, float] = {}
+    spec = opened.spec
     with _timed("load", seconds):
-        participant = _prepare(opened, job, progress)
+        participant, rest = _prepare(opened, job, progress)
         participant.arithmetic.parts = parts
-        down = _read_parcel(job.down, opened.spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
+        down = read_parcel(job.down, spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
         down = down.apply(lambda value: value.to(opened.device.name))
     with _timed("train", seconds):
-        task = replace(job.task, late=job.alone or opened.data.site not in opened.spec.roster)
+        task = replace(job.task, late=job.alone or opened.data.site not in spec.roster)
         best = None if job.best is None or job.alone else BestModel(opened.describe, job.best)
         if job.alone:
             outcome = work.adapt(participant, opened.data, down, task)
         else:
             offer = work.keep_none if best is None else best.offer
-            outcome = work.perform(participant, opened.data, down, task, offer=offer)
+            # What would not have crossed of an update has to be known of one that is not sent, too.
+            made = replace(task, drop=task.drop and not loses(spec))
+            outcome = work.perform(participant, opened.data, down, made, offer=offer)
         opened.device.synchronise()
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
+        changes = open_changes(spec, opened.data, task, down=down, rest=rest)
+        up, groups = _encode(outcome, participant, opened, job, changes)
         if job.task.kind is not Kind.EVALUATE and not job.alone:
-            write_state(outcome.kept, job.keep_as)
+            write_state(put_together(outcome.kept, changes), job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
             write_state(outcome.serving, job.serve_as, opened.describe())
             if best is not None:
                 best.conclude(participant, opened.data, task, outcome.scores)
-        up: Parcel | None = None
-        groups: tuple[str, ...] = ()
-        if outcome.up is not None:
-            sent = flatten(outcome.up)
-            check_outgoing(sent, participant, task, down=down, kept=job.kept)
-            up, groups = _encode(sent, participant, opened, job)
     return Done(
         outcome.scores,
         outcome.metrics,
@@ -216,6 +220,18 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
         best=None if best is None else best.written,
         told=() if up is None else tuple(sorted(participant.tells(task.phase))),
     )
+
+
+def _encode(
+    outcome: work.Outcome, participant: Participant, opened: _Opened, job: Job, changes: Changes
+) -> tuple[Parcel | None, tuple[str, ...]]:
+    """An update as bytes, once nothing personal is in it and nothing that the coordinator would refuse."""
+    if outcome.up is None:
+        return None, ()
+    task, sent = job.task, flatten(outcome.up)
+    check_outgoing(sent, participant, task, down=changes.sent, kept=job.kept)
+    _check_sendable(sent, participant, opened, task)
+    return write_update(sent, opened.spec.manifest(task.kind, task.phase, "up"), job, changes, opened.room)
 
 
 def _template(spec: RunSpec, init: Path, device: str) -> Participant | None:
@@ -233,56 +249,26 @@ def _first(spec: RunSpec, init: Path, device: str) -> Participant:
     """The first model, as it came from the coordinator when the run was opened."""
     participant = methods.build_participant(spec)
     participant.to(device)
-    load_into(participant, _read_parcel(init, spec.init_manifest, ()))
+    load_into(participant, read_parcel(init, spec.init_manifest, ()))
     return participant
 
 
-def _prepare(opened: _Opened, job: Job, progress: Progress) -> Participant:
-    """A participant made anew: a warm trainer must not know more than one that was just started."""
+def _prepare(opened: _Opened, job: Job, progress: Progress) -> tuple[Participant, State]:
+    """A participant made anew: a warm trainer must not know more than one that was just started. Beside it what did
+    not cross of the site's last change.
+    """
     participant = opened.participant()
-    if job.kept is not None:
-        load_into(participant, load_file(job.kept))
+    own, rest = take_apart({} if job.kept is None else load_file(job.kept))
+    load_into(participant, own)
     # A plain function: evaluating copies the participant, and with a method its whole object would be copied.
     participant.progress = lambda samples: progress(samples)
-    return participant
+    return participant, rest
 
 
-def _read_parcel(parcel: Parcel, manifest: Manifest, groups: tuple[str, ...]) -> State:
-    # Torch wants memory it may write to: the bytes if they are ours, a copy of them, or a file mapped so that it stays.
-    if not isinstance(parcel, Path):
-        view = memoryview(parcel)
-        if not view.readonly:
-            return codec.decode(view, manifest, groups)
-        room = _Room(_fresh(len(view)))
-        room.write(view)
-        return codec.decode(room.content, manifest, groups)
-    empty = parcel.stat().st_size == 0
-    return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups)
-
-
-def _fresh(size: int) -> memoryview:
-    memory: memoryview = mapped.zeros((size,), torch.uint8).numpy().data
-    return memory
-
-
-class _Room:
-    """Memory for a whole parcel, allocated at once because growing it costs more than writing."""
-
-    def __init__(self, content: memoryview) -> None:
-        self.content, self._end = content, 0
-
-    def write(self, content: memoryview, /) -> None:
-        """Add the next bytes."""
-        self.content[self._end : self._end + len(content)] = content
-        self._end += len(content)
-
-
-def _encode(
-    state: State, participant: Participant, opened: _Opened, job: Job
-) -> tuple[Parcel, tuple[str, ...]]:
+def _check_sendable(state: State, participant: Participant, opened: _Opened, task: Task) -> None:
+    """Refuse an update that the coordinator would refuse."""
     spec = opened.spec
-    quantities = list_quantities(participant, spec, job.task.phase)
-    manifest = spec.manifest(job.task.kind, job.task.phase, "up")
+    quantities = list_quantities(participant, spec, task.phase)
     try:
         check_values(state, Terms(quantities, largest_weight=spec.largest_weight))
     except Refused as error:
@@ -291,16 +277,7 @@ def _encode(
                 f"the coordinator would refuse this update: {error.words}",
                 advice="tell the coordinator's operator, who may raise the run's limit",
             ) from None
-        raise _diverged(error.words, spec.settings.get("lr"), job.task) from None
-    size = sum(value.nbytes for value in state.values())
-    if job.parcel_as is not None and goes_as_file(size):
-        with os.fdopen(os.open(job.parcel_as, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
-            groups = codec.encode(state, manifest, file)
-            file.truncate()
-            return job.parcel_as, groups
-    room = _Room(opened.room(size))
-    groups = codec.encode(state, manifest, room)
-    return room.content, groups
+        raise _diverged(error.words, spec.settings.get("lr"), task) from None
 
 
 def _check_converging(participant: Participant, task: Task) -> None:

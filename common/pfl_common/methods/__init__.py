@@ -55,6 +55,8 @@ class Method:
     """Why no such site is possible; empty where it is."""
     no_robust: Callable[[Settings], str]
     """Why no robust rule can take the place of the mean, with these settings; empty where one can."""
+    no_encoding: Callable[[Settings], str]
+    """Why what crosses must be exact to the last digit, with these settings; empty where it may be rounded."""
     doc: str
     module: ModuleType
     package: Package | None = None
@@ -77,6 +79,7 @@ class Method:
             newcomer=getattr(module, "NEWCOMER", USUAL_NEWCOMER),
             no_newcomer=getattr(module, "NO_NEWCOMER", ""),
             no_robust=getattr(module, "no_robust", _works_with_a_mean(module)),
+            no_encoding=getattr(module, "no_encoding", _bears_rounding(module)),
             doc=module.__doc__ or "",
             module=module,
             package=package,
@@ -199,6 +202,17 @@ def _works_with_a_mean(module: ModuleType) -> Callable[[Settings], str]:
         why = "the coordinator works with the sites' single models, there is no mean"
     elif not issubclass(module.Server, Averaging):
         why = "its coordinator's half does not say what it makes of the updates"
+    else:
+        why = ""
+    return lambda config: why
+
+
+def _bears_rounding(module: ModuleType) -> Callable[[Settings], str]:
+    """The answer for a method that does not say itself whether what it shares may be rounded."""
+    if getattr(module, "SHOWS", ""):
+        why = "the coordinator works with the sites' single models and what they differ in, which have to be exact"
+    elif getattr(module.Server, "compared", None) is not Averaging.compared:
+        why = "its coordinator's half does not say that updates are changes of the state that sites are sent"
     else:
         why = ""
     return lambda config: why

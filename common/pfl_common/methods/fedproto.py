@@ -215,6 +215,11 @@ def no_robust(config: Config) -> str:
     return "a site sends prototypes of its own classes alone: the rules need all numbers of all sites"
 
 
+def no_encoding(config: Config) -> str:
+    """Prototypes are no changes of what came, and small."""
+    return "prototypes are means of the sites' features, no changes of what they were sent, and small as they are"
+
+
 DIAGNOSTICS = {
     "views": "combined takes the nearest prototype and is what the method predicts with; head is the site's own.",
     "loss": "Cross entropy and the pull towards the prototypes, in the last epoch of a site's training.",

@@ -234,6 +234,13 @@ def no_robust(config: Config) -> str:
     return "with calibrate = true the last round needs sums over all samples" if config.calibrate else ""
 
 
+def no_encoding(config: Config) -> str:
+    """The calibration solves for a classifier from sums of products of features."""
+    if not config.calibrate:
+        return ""
+    return "with calibrate = true the last round solves for a classifier, from features of one encoder at all sites"
+
+
 DIAGNOSTICS = {
     "loss": "Mean squared distance of the scores from the one-hot label, or the cross entropy, in the last epoch of a "
     "site's training.",

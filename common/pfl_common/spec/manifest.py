@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
 from pfl_common.errors import UserError, nearest
+from pfl_common.spec.encoded_form import PLAIN, read_form
 from pfl_common.spec.memo import remembered
 
 WIDTHS = {
@@ -26,7 +27,9 @@ WIDTHS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a parcel. `group` names the optional group it belongs to; empty means always present."""
+    """One tensor of a parcel. `group` names the optional group it belongs to; empty means always present. `dtype` is
+    the type of its numbers, or the form in which they are encoded: see `encoded_form`.
+    """
 
     name: str
     dtype: str
@@ -36,6 +39,8 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """The number of its bytes in a parcel."""
+        if (form := read_form(self.dtype)) is not None:
+            return form.size(prod(self.shape))
         if self.dtype not in WIDTHS:
             raise UserError(
                 f"the tensor {self.name} has numbers of type {self.dtype[:60]!r}",
@@ -52,6 +57,14 @@ Manifest: TypeAlias = tuple[Entry, ...]
 def full_size(manifest: Manifest) -> int:
     """Bytes of a parcel with all of these tensors, those of every optional group included."""
     return sum(entry.nbytes for entry in manifest)
+
+
+@remembered
+def decode_manifest(manifest: Manifest) -> Manifest:
+    """The same tensors as they are once they are decoded; the very same manifest if none of them is encoded."""
+    if all(read_form(entry.dtype) is None for entry in manifest):
+        return manifest
+    return tuple(replace(entry, dtype=PLAIN) if read_form(entry.dtype) else entry for entry in manifest)
 
 
 @remembered

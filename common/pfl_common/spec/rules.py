@@ -23,6 +23,7 @@ from typing import (  # Any: a rule's value may be of any type
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from pfl_common.spec.encoding import parse_encoding
 from pfl_common.spec.participation import Participation
 
 T = TypeVar("T")
@@ -86,6 +87,11 @@ _STRAGGLER = (
     "Medians a slow site may take; 0 no bound.",
     Field(ge=0, le=1000, allow_inf_nan=False),
 )
+
+
+def _check_encoding(text: str) -> str:
+    parse_encoding(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +160,10 @@ class RoundRules:
     """Another number than 1 gives other bits."""
     precision: Precision = rule("float32", "Numbers in training: float32, bfloat16, float16.")
     """Another type than float32 is faster and smaller on many graphics cards, and rounds otherwise on each."""
+    encoding: str = rule(
+        "float32", "How numbers cross: float32, bf16, int8, topk.", AfterValidator(_check_encoding)
+    )
+    """`int8:stochastic` rounds by chance, `topk:0.02` sends the largest 2 % of the changes: see `spec.encoding`."""
     validation: float = rule(0.0, *_VALIDATION)
     """Of each class, at sites without a validation part of their own: which samples, and of which sites none, see
     `pfl_client/data/hold_out.py`. None in a specification that does not say it: it was written before there was one.

@@ -29,6 +29,8 @@ from pfl_common.spec.data_description import (
     WIDEST_ROW,
     check_words,
 )
+from pfl_common.spec.encoded_form import read_form
+from pfl_common.spec.encoding import find_unsound
 from pfl_common.spec.manifest import WIDTHS, Manifest
 from pfl_common.spec.participation import SITE_NAME
 from pfl_common.spec.rules import find_out_of_bounds
@@ -214,6 +216,10 @@ def _check_manifests(spec: RunSpec) -> None:
             key != parcel_key(Kind.TRAIN, phase, "down") or parcel_key(Kind.TRAIN, phase, "up") in manifests
         )
         _expect(both, f"the phase {phase!r} with a download and no update", "both")
+    unsound = find_unsound(spec)
+    _expect(
+        not unsound, unsound, "each tensor as the run's encoding says, and as it is where it must be exact"
+    )
 
 
 def _read_key(key: str) -> str:
@@ -228,7 +234,8 @@ def _check_parcel(key: str, manifest: Manifest) -> None:
     _check_names([entry.name for entry in manifest], "tensor", most=MOST_TENSORS, longest=LONGEST_NAME)
     total = 0
     for entry in manifest:
-        _expect(entry.dtype in WIDTHS, f"a tensor of type {entry.dtype!r:.60}", ", ".join(WIDTHS))
+        known = entry.dtype in WIDTHS or read_form(entry.dtype) is not None
+        _expect(known, f"a tensor of type {entry.dtype!r:.60}", ", ".join(WIDTHS))
         sides = len(entry.shape) <= MOST_DIMENSIONS and all(side >= 0 for side in entry.shape)
         _expect(
             sides, f"a tensor of shape {entry.shape!s:.80}", f"at most {MOST_DIMENSIONS} sides, none negative"

@@ -7,14 +7,15 @@ says of itself is ever trusted. The optional groups that are present are listed 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.encoded_form import PLAIN, read_form
+from pfl_common.spec.manifest import Entry, Manifest
 from pfl_common.tensors import layout
+from pfl_common.tensors.encoded import Changes, Sink, read_values, write_values
 from pfl_common.tensors.layout import (
     DTYPES,
     Filed,
@@ -33,37 +34,49 @@ __all__ = [
     "Source",
     "decode",
     "encode",
+    "find_groups",
     "open_file",
     "read",
     "size_of",
 ]
 
 
-class Sink(Protocol):
-    """The destination of a parcel's bytes: a file, or a buffer in memory."""
-
-    def write(self, content: memoryview, /) -> object:
-        """Take the next bytes, all of them."""
-
-
-def encode(state: State, manifest: Manifest, out: Sink) -> tuple[str, ...]:
-    """Write a parcel; gives the optional groups it holds. A name too many or too few is an error."""
-    groups = tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
+def encode(state: State, manifest: Manifest, out: Sink, changes: Changes | None = None) -> tuple[str, ...]:
+    """Write a parcel; gives the optional groups it holds. A name too many or too few is an error. What crosses as a
+    change is written by `changes`.
+    """
+    groups = find_groups(state, manifest)
     wanted = [e for e in manifest if not e.group or e.group in groups]
     if state.keys() != {e.name for e in wanted}:
         differing = sorted(state.keys() ^ {e.name for e in wanted})
         raise ValueError(f"the parcel does not match its manifest in {differing[:5]}")
     for entry in wanted:
-        value = state[entry.name].detach().to("cpu").contiguous()
-        if value.dtype is not DTYPES.get(entry.dtype) or value.shape != entry.shape:
-            dtype = str(value.dtype).removeprefix("torch.")
-            raise ValueError(f"{entry.name!r} is {dtype}{tuple(value.shape)}, manifest says {entry}")
-        out.write(value.reshape(-1).view(torch.uint8).numpy().data)
+        _write(entry, state[entry.name].detach(), out, changes)
     return groups
 
 
+def find_groups(state: State, manifest: Manifest) -> tuple[str, ...]:
+    """The optional groups that a parcel of these tensors holds."""
+    return tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
+
+
+def _write(entry: Entry, value: Tensor, out: Sink, changes: Changes | None) -> None:
+    form = read_form(entry.dtype)
+    if value.dtype is not DTYPES.get(entry.dtype if form is None else PLAIN) or value.shape != entry.shape:
+        dtype = str(value.dtype).removeprefix("torch.")
+        raise ValueError(f"{entry.name!r} is {dtype}{tuple(value.shape)}, manifest says {entry}")
+    if form is None:
+        out.write(value.to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    elif not form.is_change:
+        write_values(form, value.to("cpu"), out)
+    elif changes is None:
+        raise ValueError(f"{entry.name!r} crosses as a change, and it is not said from what")
+    else:
+        changes.write(entry, form, value, out)
+
+
 def decode(buffer: bytearray | memoryview | np.memmap, manifest: Manifest, groups: Iterable[str]) -> State:
-    """Read a parcel; the tensors look into the buffer, so a mapped file is never copied whole."""
+    """Read a parcel; tensors that cross as they are look into the buffer, so a mapped file is never copied whole."""
     places = lay_out(manifest, groups)
     fit(len(buffer), places)
     return State({name: _view(buffer, place) for name, place in places.items()})
@@ -81,6 +94,10 @@ def _view(buffer: bytearray | memoryview | np.memmap, place: Place) -> Tensor:
     if not place.count:
         return torch.zeros(place.entry.shape, dtype=place.dtype)
     raw = torch.frombuffer(buffer, dtype=torch.uint8, count=place.size, offset=place.offset)
+    if (form := read_form(place.entry.dtype)) is not None:
+        if form.is_change:
+            raise ValueError(f"{place.entry.name!r} is a change: it is read as a source of plain numbers")
+        return read_values(form, raw, place.entry)
     # A tensor must start at a multiple of its item size; a parcel packs without gaps, so a few need a copy.
     aligned = raw if raw.data_ptr() % place.dtype.itemsize == 0 else raw.clone()
     return aligned.view(place.dtype).reshape(place.entry.shape)

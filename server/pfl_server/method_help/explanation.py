@@ -85,6 +85,12 @@ def say_robust(method: Method) -> str:
     return f"no: {why}" if why else "yes"
 
 
+def say_encoding(method: Method) -> str:
+    """Whether what crosses may be rounded, with the method's usual settings."""
+    why = method.no_encoding(method.settle({}))
+    return f"no: {why}" if why else "yes"
+
+
 def say_newcomer(method: Method) -> str:
     """What a site does that comes after the run; or why none can."""
     return method.no_newcomer or method.newcomer
@@ -165,6 +171,7 @@ def _paragraphs(method: Method, words: Words) -> Iterator[tuple[str, str]]:
     yield "Stays", words.stays
     yield "Sums suffice", say_sums(method)
     yield "Robust rules (--robust)", say_robust(method)
+    yield "Encodings of what crosses (--encoding)", say_encoding(method)
     for origin, text in words.departures.items():
         yield f"Departures {origin}".strip(), text
     if words.costs:

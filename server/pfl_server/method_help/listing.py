@@ -22,7 +22,7 @@ from pfl_common.app.config import documentation, dump, field_of, is_number, span
 from pfl_common.learning.method import Settings
 from pfl_common.methods import Method
 from pfl_common.spec.run import Json
-from pfl_server.method_help.explanation import read_words, say_robust
+from pfl_server.method_help.explanation import read_words, say_encoding, say_robust
 
 WIDE = 140
 """Columns from which on a table is easier to read than paragraphs."""
@@ -158,6 +158,7 @@ def _brief(method: Method) -> dict[str, Json]:
         "stays": words.stays,
         "sums_suffice": not method.shows,
         "robust": say_robust(method),
+        "encoding": say_encoding(method),
         "defaults": dump(method.settle({})),
         "presets": presets,
         "shows": method.shows,

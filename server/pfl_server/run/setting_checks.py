@@ -11,6 +11,7 @@ from pfl_common.errors import SettingError, nearest
 from pfl_common.learning.method import Settings
 from pfl_common.methods import Method
 from pfl_common.models.without_numbers import without_numbers
+from pfl_common.spec.encoding import parse_encoding
 from pfl_common.spec.rules import BEARS_A_SHARE, RoundRules
 from pfl_server.decisions.input_choice import parse_range
 from pfl_server.settings import ServerSettings
@@ -37,6 +38,7 @@ def check_words(settings: ServerSettings) -> Settings:
             advice="leave --encoder-projector out",
         )
     check_robust(settings, method, chosen)
+    check_encoding(settings, method, chosen)
     return chosen
 
 
@@ -65,6 +67,19 @@ def check_robust(rules: RoundRules, method: Method, chosen: Settings) -> None:
 
 def _why_not(method: Method) -> str:
     return method.no_robust(method.settle({}))
+
+
+def check_encoding(rules: RoundRules, method: Method, chosen: Settings) -> None:
+    """Refuse an encoding for a method that needs what crosses to the last digit."""
+    if parse_encoding(rules.encoding).is_plain or not (why := method.no_encoding(chosen)):
+        return
+    every = map(methods.load, methods.list_names())
+    fit = [one.name for one in every if not one.no_encoding(one.settle({}))]
+    raise SettingError(
+        f"--encoding {rules.encoding} with the method {method.name}: {why}",
+        expected=f"--encoding float32, or a method that shares numbers which may be rounded: {', '.join(fit)}",
+        advice="leave --encoding out, or choose another method",
+    )
 
 
 def add_method_settings(values: dict[str, Any], preset: str | None, pairs: Iterable[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pfl_server.decisions import channel_scaling, input_choice, table_choice, we
 from pfl_server.decisions.input_choice import Wish
 from pfl_server.decisions.model_choice import agree, explain_backbone
 from pfl_server.decisions.weights_preprocessing import Prepared, standardise_as
+from pfl_server.run.encoded_parcels import pin_encoding
 from pfl_server.run.first_weights import Pretrained, begin_from, read_pretrained, take_weights
 from pfl_server.run.frozen_checks import check_frozen_stays, explain_frozen
 from pfl_server.run.memory_estimate import estimate, explain_end
@@ -115,7 +116,7 @@ def freeze(
     quick = replace(spec, settings={**spec.settings, "epochs": 1})
     spec = replace(spec, manifests=_rehearsed(quick))
     check_frozen_stays(spec)
-    return spec
+    return pin_encoding(spec)
 
 
 def _wish(settings: ServerSettings, pretrained: Pretrained | None) -> Wish:

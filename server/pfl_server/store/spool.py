@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
 
 from pfl_common.errors import Refused
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
-from pfl_common.spec.manifest import Manifest, manifest_hash
+from pfl_common.spec.manifest import Manifest, decode_manifest, manifest_hash
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import ClientId, Header, RunSpec, parcel_key
 from pfl_common.tensors import codec
 from pfl_common.tensors.change_norm import measure_change
+from pfl_common.tensors.encoded import open_plain
 from pfl_common.tensors.layout import Source
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import SHOW, Up, unflatten
@@ -36,17 +38,27 @@ _OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
 
 @dataclass(frozen=True)
 class Update:
-    """One site's verified update; its numbers are read from its file when needed."""
+    """One site's verified update; its numbers are read from its file, and decoded, when needed."""
 
     id: str
     path: Path
     header: Header
-    manifest: Manifest
+    crossing: Manifest
+    """As it lies in the file."""
     letter: Letter = field(repr=False)
+    base: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    """What its changes are added to, by the names of its parcel."""
 
-    def source(self) -> AbstractContextManager[Source]:
+    @property
+    def manifest(self) -> Manifest:
+        """As it is read."""
+        return decode_manifest(self.crossing)
+
+    @contextmanager
+    def source(self) -> Iterator[Source]:
         """Its content, to be read at any place."""
-        return self.letter.source(self.path)
+        with self.letter.source(self.path) as source:
+            yield open_plain(source, self.crossing, self.header.groups, self.base)
 
     def up(self) -> Up:
         """The whole update, in memory of its own."""
@@ -101,7 +113,10 @@ class Spool:
         held, letter = self._held.pop(name, (None, None))
         if letter is None or held != offer:
             letter = self._envelopes.keep(offer)
-        return Update(name, self._file(name), offer.header, upward(self._spec, offer.header), letter)
+        header, crossing = offer.header, upward(self._spec, offer.header)
+        is_plain = decode_manifest(crossing) is crossing
+        base = {} if is_plain else self.terms.compared(header.sender)
+        return Update(name, self._file(name), header, crossing, letter, base)
 
     def hold(self, name: str, offer: Offer, letter: Letter) -> None:
         """Keep the letter of an update for the next `open` of it."""
@@ -181,7 +196,9 @@ class Spool:
             raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
         # Looked at as it is verified, in one pass; nothing of it is used before both have come to their end.
         with (letter or self._envelopes.keep(offer)).reading(parcel) as source:
-            return check_update(source, manifest, header.groups, self.terms.of(header))
+            terms = self.terms.of(header)
+            plain = open_plain(source, manifest, header.groups, terms.sent)
+            return check_update(plain, decode_manifest(manifest), header.groups, terms)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.raw"

@@ -81,6 +81,7 @@ OUTSIDE: Mapping[str, tuple[object, ...]] = {
     "candidates": ("everybody",),
     "precision": ("int1",),
     "keep": ("all",),
+    "encoding": ("int4", "topk:0.9", "int8:up"),
 }
 
 
@@ -92,6 +93,14 @@ def test_a_rule_out_of_bounds(name: str, value: object) -> None:
     assert found is not None
     assert (name, repr(value)) == (found[0], repr(found[1]))
     assert name in refuse(spec).seen
+
+
+def test_a_form_that_the_encoding_does_not_give() -> None:
+    """A run that says float32 rounds nothing, and no run rounds its first model."""
+    rounded = Entry("encoder.weight", "bf16", (64,))
+    for key, encoding in (("train/train/down", "float32"), ("init", "bf16")):
+        spec = replace(SPEC, manifests={**MANIFESTS, key: (rounded,)}, encoding=encoding)
+        assert f"'encoder.weight' as bf16 in '{key}', under encoding {encoding}" == refuse(spec).seen
 
 
 def test_every_rule_is_held_to_its_bounds() -> None:

@@ -25,6 +25,8 @@ A, B = "hospital_a", "hospital_b"
 ROUNDS, HIT = 3, 2
 KINDS = ("dualfed", "fedfomo")
 """One method of each kind: sums and personal modules; single updates, replies and slots."""
+ENCODED = {"dualfed": ("--encoding", "int8:stochastic")}
+"""What does not cross of a change is a part of what a site keeps, and is lost or kept with it."""
 POINTS = {A: ("unsaved", "outbox", "received"), B: ("unsaved", "outbox"), "server": ("receipted",)}
 
 
@@ -41,7 +43,7 @@ def federation(method: str, tmp_path: Path) -> Iterator[Federation]:
             machine.wish(name, point, [HIT])
     # A site looks for a coordinator that is gone every half lease: short, so that it is soon found again.
     words = ("--rounds", str(ROUNDS), "--backbone", "resnet8", "--quorum", "1", "--lease-seconds", "2")
-    words += WORDS.get(method, ())
+    words += (*WORDS.get(method, ()), *ENCODED.get(method, ()))
     yield Federation(machine, folders, "--method", method, *words)
     machine.end_all()
 

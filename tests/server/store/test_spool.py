@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
+import math
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +18,12 @@ from pfl_common.errors import Refused
 from pfl_common.files import recycler
 from pfl_common.spec.manifest import Entry
 from pfl_common.spec.run import Header, Kind, RunSpec, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.encoded import Changes
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.store.spool import Spool
+from pfl_server.store.update_terms import UpdateTerms
 from tests.server.support.federation import build_header, build_offer, digest_of, pin_spec, write_parcel
 
 TASK = Task(Kind.TRAIN, 3, 9, attempt=2)
@@ -194,3 +200,70 @@ def test_a_torn_update_is_noticed(tmp_path: Path, spool: Spool, spec: RunSpec) -
     raw.write_bytes(content)
     note.write_text("")
     assert not spool.whole(name, digest)
+
+
+ENCODED = (Entry("sum.w", "int8-change", (8, 8)), Entry("weight.w", "int64", ()))
+SENT = State({"sum.w": torch.full((8, 8), 5.0)})
+
+
+@pytest.fixture
+def encoded(tmp_path: Path) -> Spool:
+    """A spool of a run whose sites send changes of 5."""
+    terms = UpdateTerms(pin_spec(ENCODED, encoding="int8"))
+    terms.compared = lambda site: SENT
+    return Spool(tmp_path / "spool", pin_spec(ENCODED, encoding="int8"), OpenEnvelopes(), terms)
+
+
+def write_change(
+    folder: Path, spoil: Callable[[bytearray], None] = lambda content: None
+) -> tuple[Path, Header]:
+    """An update that went from 4 to 5.27, from 1.27 on."""
+    file, spec = folder / "up-a", pin_spec(ENCODED, encoding="int8")
+    trained = State({"sum.w": torch.full((8, 8), 5.27), "weight.w": torch.tensor(3)})
+    out = io.BytesIO()
+    codec.encode(trained, ENCODED, out, Changes(State({"sum.w": torch.full((8, 8), 4.0)}), State()))
+    content = bytearray(out.getvalue())
+    spoil(content)
+    file.write_bytes(content)
+    return file, build_header(spec, "a", TASK)
+
+
+def test_an_encoded_update_is_read_as_a_change_of_what_was_sent(tmp_path: Path, encoded: Spool) -> None:
+    """5 here, 4 as the site decoded it, and 1.27 more after training: 6.27; it went as far as eight times 1.27."""
+    name = admit(encoded, "a", write_change(tmp_path))
+    update = encoded.open(name)
+    assert torch.allclose(torch.full((8, 8), 6.27), update.up().summed["w"].value)
+    assert 8 * 1.27 == pytest.approx(encoded.change_of(name))
+    encoded.let_letters_go()
+    assert 8 * 1.27 == pytest.approx(encoded.change_of(name))
+
+
+def write_scale(scale: float) -> Callable[[bytearray], None]:
+    """Another scale for all 64 numbers."""
+
+    def spoil(content: bytearray) -> None:
+        content[:4] = struct.pack("<f", scale)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("scale", "code"),
+    [(math.nan, "encoding"), (math.inf, "encoding"), (3e38, "not_finite"), (1e6, "norm"), (1e5, "change")],
+)
+def test_an_encoded_update_is_looked_at_as_it_is_decoded(
+    tmp_path: Path, encoded: Spool, scale: float, code: str
+) -> None:
+    """Not a number hides in a scale, and none that would drown the others."""
+    encoded.terms = UpdateTerms(pin_spec(ENCODED, encoding="int8", largest_norm=1e9, largest_change=1e7))
+    encoded.terms.compared = lambda site: SENT
+    with pytest.raises(Refused) as refused:
+        admit(encoded, "a", write_change(tmp_path, write_scale(scale)))
+    assert code == refused.value.code
+
+
+def test_an_encoded_update_of_another_length(tmp_path: Path, encoded: Spool) -> None:
+    """A block more than the manifest has."""
+    with pytest.raises(Refused, match="the manifest says") as refused:
+        admit(encoded, "a", write_change(tmp_path, lambda content: content.extend(bytes(68))))
+    assert "size" == refused.value.code

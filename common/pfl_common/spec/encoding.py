@@ -1,0 +1,151 @@
+"""The encoding of what crosses in a run: chosen once, pinned in the specification, the same over the network, in the
+simulator and in a replay.
+
+**What is encoded.** The numbers of the model that a method shares: `sum.NAME` of an update where NAME is in every
+download of the same phase, and NAME in the downloads to train and to measure. Whatever has to be exact stays as it is:
+weights, counts, masks, whole numbers, statistics of batch norms, tensors of fewer than `FEWEST` numbers, what a method
+shows, the first model, and the last download, from which the site makes the model it predicts with.
+
+**Where it is said.** In the run's manifests, as the form of each tensor (`encoded_form`). Every size follows from them:
+the space a site checks for, the quota of an upload, the spool, the reports. Nothing of it is told by a peer.
+
+**What is encoded of an update** is its change: what the site has after training less what it decoded of the download.
+The coordinator adds the change to the state that the round began from, which it has whole. So its state keeps all its
+digits however the download was rounded, and nobody has to remember what a site could decode. A method must compare
+updates with the state as it is (`Averaging.compared`); one that does not, or that needs sums that are exact, says so
+(`no_encoding`) and is refused at start.
+
+**Who encodes, who decodes.** The trainer encodes, after the look for personal values and for NaN, which see the numbers
+as they are. The coordinator decodes wherever an update is read, block by block (`tensors.encoded`): its checks of NaN,
+norm and change, its sums and its robust rules see the decoded numbers. A scale that is no number, a place outside its
+block or twice in it are refused there.
+
+**What does not cross** of a change under int8 and topk is added to the site's next change. It lies in the vault, in the
+same generation as the site's own state: an attempt that is abandoned takes it along, and a site that is drawn to drop
+out encodes as if it sent, so that a drawn drop-out and a lost update stay the same event.
+
+**Chance** (`int8:stochastic`) comes from (seed, site, round, "encode", the tensor's name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from pfl_common.spec.encoded_form import LARGEST_SHARE, PLAIN, Form, read_form
+from pfl_common.spec.manifest import Entry, Manifest
+
+if TYPE_CHECKING:
+    from pfl_common.spec.run import RunSpec
+
+FEWEST = 64
+"""Tensors of fewer numbers cross as they are: there is nothing to gain."""
+USUAL_SHARE = 0.05
+"""Of `topk`, where none is named."""
+WORDS = ("float32", "bf16", "int8", "int8:stochastic", "topk", "topk:0.05")
+_SUM = "sum."
+_ENCODED_DOWN = ("train", "evaluate")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """An encoding as it is asked for."""
+
+    kind: Literal["float32", "bf16", "int8", "topk"] = "float32"
+    is_stochastic: bool = False
+    """Of `int8`: numbers go up or down by chance, so that they are right in the mean; else to the nearest."""
+    share: float = 0.0
+    """Of `topk`: how many of the changes cross in a round."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether everything crosses as it is."""
+        return self.kind == "float32"
+
+    @property
+    def up(self) -> Form | None:
+        """The form of an update's changes."""
+        return None if self.kind == "float32" else Form(self.kind, share=self.share)
+
+    @property
+    def down(self) -> Form | None:
+        """The form of a download's values."""
+        return None if self.kind == "float32" else Form("bf16", is_change=False)
+
+
+def parse_encoding(text: str) -> Encoding:
+    """Read an encoding; ValueError if it is none."""
+    kind, _, rest = text.partition(":")
+    if kind == "int8" and rest in ("", "stochastic") and text != "int8:":
+        return Encoding("int8", is_stochastic=bool(rest))
+    if kind == "topk" and text != "topk:":
+        share = _read_share(rest) if rest else USUAL_SHARE
+        if share:
+            return Encoding("topk", share=share)
+    if text == "float32":
+        return Encoding()
+    if text == "bf16":
+        return Encoding("bf16")
+    raise ValueError(f"{', '.join(WORDS)}; a share of topk is above 0, up to {LARGEST_SHARE:g}")
+
+
+def _read_share(text: str) -> float:
+    """A share as a manifest can say it; 0 for any other words."""
+    form = read_form(f"topk-change/{text}")
+    return form.share if form else 0.0
+
+
+def encode_manifests(
+    manifests: Mapping[str, Manifest], encoding: Encoding, values: Mapping[str, Collection[str]]
+) -> dict[str, Manifest]:
+    """A run's manifests with the form of each tensor; `values` are, by phase, the names that hold nothing but numbers
+    of a model.
+    """
+    found = dict(manifests)
+    for key, manifest in manifests.items():
+        kind, _, rest = key.partition("/")
+        phase, _, direction = rest.partition("/")
+        names = _shared(manifests, phase) & set(values.get(phase, ()))
+        if direction == "up":
+            names, form = {_SUM + name for name in names}, encoding.up
+        else:
+            form = encoding.down if kind in _ENCODED_DOWN else None
+        if form is not None:
+            found[key] = tuple(replace(e, dtype=form.text) if e.name in names else e for e in manifest)
+    return found
+
+
+def _shared(manifests: Mapping[str, Manifest], phase: str) -> set[str]:
+    """Names of large float32 tensors that every site is sent in a phase and sends back in the same shape."""
+    down = {e.name: e for e in manifests.get(f"train/{phase}/down", ()) if not e.group}
+    up = {e.name.removeprefix(_SUM): e for e in manifests.get(f"train/{phase}/up", ()) if _is_sum(e)}
+    return {name for name in down.keys() & up.keys() if _fit(down[name], up[name])}
+
+
+def _is_sum(entry: Entry) -> bool:
+    return entry.name.startswith(_SUM) and not entry.group
+
+
+def _fit(down: Entry, up: Entry) -> bool:
+    large = down.nbytes >= FEWEST * 4
+    return down.dtype == up.dtype == PLAIN and down.shape == up.shape and large
+
+
+def find_unsound(spec: RunSpec) -> str:
+    """The first tensor that does not cross as the run's encoding says, in words; empty if all do."""
+    try:
+        encoding = parse_encoding(spec.encoding)
+    except ValueError:
+        return f"the encoding {spec.encoding!r:.60}"
+    for key, manifest in spec.manifests.items():
+        kind, _, rest = key.partition("/")
+        phase, _, direction = rest.partition("/")
+        wanted = encoding.up if direction == "up" else encoding.down if kind in _ENCODED_DOWN else None
+        sent = {entry.name for entry in spec.manifests.get(f"train/{phase}/down", ()) if not entry.group}
+        for entry in manifest:
+            form = read_form(entry.dtype)
+            known = entry.name.removeprefix(_SUM) in sent and (direction == "down" or _is_sum(entry))
+            if form is not None and not (form == wanted and known):
+                return f"{entry.name!r:.80} as {entry.dtype} in {key!r:.80}, under encoding {spec.encoding}"
+    return ""

@@ -1,0 +1,192 @@
+"""An update as its changes: what crosses, what is kept of it for the next time, and that both follow from the task."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pfl_client.trainer.parcels import REST, open_changes
+from pfl_client.trainer.session import Workbench
+from pfl_client.trainer_process.api import Done, Job
+from pfl_common.learning.method import LocalData, Samples
+from pfl_common.spec.encoded_form import Form
+from pfl_common.spec.manifest import Entry, decode_manifest, full_size
+from pfl_common.spec.run import Kind, Task
+from pfl_common.tensors import codec
+from pfl_common.tensors.encoded import open_plain
+from pfl_common.tensors.state import State
+from pfl_server.run.encoded_parcels import pin_encoding
+from tests.client.support.runs import Desk
+
+LOSSY = ("int8", "int8:stochastic", "topk")
+
+
+class Read:
+    """A parcel in memory."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.size = content, len(content)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fill the target."""
+        target[:] = self.content[offset : offset + len(target)]
+
+
+@pytest.fixture
+def lay(tmp_path: Path) -> Callable[[str, str], Desk]:
+    """A desk with a run of this method under this encoding."""
+
+    def made(encoding: str, method: str = "fedper") -> Desk:
+        desk = Desk(tmp_path, method)
+        desk.spec = pin_encoding(replace(desk.spec, encoding=encoding))
+        return desk
+
+    return made
+
+
+def work(desk: Desk, job: Job) -> Done:
+    """Do a task on a bench that was just opened."""
+    bench = Workbench()
+    bench.open(desk.folder, desk.spec.to_json(), desk.init)
+    done = bench.work(job, lambda samples: None)
+    return replace(done, up=None if done.up is None or isinstance(done.up, Path) else bytes(done.up))
+
+
+def read_up(desk: Desk, up: bytes) -> State:
+    """The update as the coordinator reads it."""
+    manifest = desk.spec.manifests["train/train/up"]
+    source = open_plain(Read(up), manifest, (), desk.state.within("sum"))
+    plain = bytearray(source.size)
+    source.read_into(0, memoryview(plain))
+    return codec.decode(plain, decode_manifest(manifest), ())
+
+
+def rest_of(job: Job) -> State:
+    """What a generation keeps of a change."""
+    return State(load_file(job.keep_as)).under(REST)
+
+
+def drawn(desk: Desk, kept: Path, *, drop: bool = False) -> Job:
+    """The second round's task, which begins from the first one's generation."""
+    job = desk.job(number=2, kept=kept, since=1)
+    return replace(job, task=replace(job.task, drop=drop))
+
+
+@pytest.mark.parametrize("encoding", ["bf16", *LOSSY])
+def test_what_crosses(lay: Callable[[str], Desk], encoding: str) -> None:
+    """As many bytes as are pinned; near what float32 would have sent, whose download was not rounded either."""
+    desk = lay(encoding)
+    job = desk.job()
+    done = work(desk, job)
+    assert isinstance(done.up, bytes)
+    assert full_size(desk.spec.manifests["train/train/up"]) == len(done.up)
+    found, rest = read_up(desk, done.up), rest_of(job)
+    plain = Desk(desk.path / "plain", "fedper")
+    exact = work(plain, plain.job())
+    assert isinstance(exact.up, bytes)
+    trained = codec.decode(bytearray(exact.up), plain.spec.manifests["train/train/up"], ())
+    for name in trained:
+        off = found[name] + rest[name] - trained[name] if name in rest else found[name] - trained[name]
+        assert 0.01 > off.abs().max().item()
+    assert (encoding == "bf16") == (not rest)
+    assert {n for n in rest} == (
+        set()
+        if encoding == "bf16"
+        else {e.name for e in desk.spec.manifests["train/train/up"] if "-" in e.dtype}
+    )
+
+
+@pytest.mark.parametrize("encoding", LOSSY)
+def test_the_same_task_again(lay: Callable[[str], Desk], encoding: str) -> None:
+    """After a kill: from the same generation the same bytes go up and the same are kept; from another one others."""
+    desk = lay(encoding)
+    first = desk.job()
+    work(desk, first)
+    job = drawn(desk, first.keep_as)
+    outcomes = [(work(desk, job).up, job.keep_as.read_bytes()) for _ in range(2)]
+    assert outcomes[0] == outcomes[1]
+    changed = load_file(first.keep_as)
+    other = desk.path / "other.safetensors"
+    save_file({n: v + 0.01 if n.startswith(REST) else v for n, v in changed.items()}, other)
+    assert outcomes[0][0] != work(desk, replace(job, kept=other)).up
+
+
+@pytest.mark.parametrize("encoding", LOSSY)
+def test_a_drop_out_keeps_what_a_lost_update_would_have(lay: Callable[[str], Desk], encoding: str) -> None:
+    """A replay plays a lost update as a drawn drop-out: the site's generation is the same, to the byte."""
+    desk = lay(encoding)
+    first = desk.job()
+    work(desk, first)
+    kept = []
+    for drop in (False, True):
+        job = drawn(desk, first.keep_as, drop=drop)
+        assert drop == (work(desk, job).up is None)
+        kept.append(job.keep_as.read_bytes())
+    assert kept[0] == kept[1]
+
+
+def test_chance_follows_from_run_site_round_and_name(lay: Callable[[str], Desk]) -> None:
+    """The same change is rounded otherwise in another round, at another site, in another run, in another tensor."""
+    spec, nothing = lay("int8:stochastic").spec, Samples(torch.empty(0), torch.empty(0))
+    change = torch.randn(256, generator=torch.Generator().manual_seed(1))
+    form, found = Form("int8"), list[bytes]()
+    words = [
+        (7, "a", 1, "w"),
+        (7, "a", 1, "w"),
+        (8, "a", 1, "w"),
+        (7, "b", 1, "w"),
+        (7, "a", 2, "w"),
+        (7, "a", 1, "v"),
+    ]
+    for seed, site, number, name in words:
+        data = LocalData(nothing, nothing, nothing, 2, site, seed)
+        down, out = State({name: torch.zeros(256)}), io.BytesIO()
+        task = Task(Kind.TRAIN, number, 3, attempt=number + 4)
+        changes = open_changes(spec, data, task, down=down, rest=State())
+        changes.write(Entry(f"sum.{name}", form.text, (256,)), form, change, out)
+        found.append(out.getvalue())
+    assert found[0] == found[1]
+    assert 5 == len(set(found))
+
+
+def test_a_site_that_begins_has_nothing_left_over(lay: Callable[[str], Desk]) -> None:
+    """The rest of another run, or of a state that no longer counts, is not this run's."""
+    desk = lay("int8")
+    first = desk.job()
+    plain = work(desk, first).up
+    begun = replace(first, kept=first.keep_as, keep_as=desk.path / "again.safetensors")
+    begun = replace(begun, task=replace(begun.task, before=4))
+    held = load_file(first.keep_as)
+    assert any(name.startswith(REST) for name in held)
+    own = State(held).only(name for name in held if not name.startswith(REST))
+    bare = desk.path / "bare.safetensors"
+    save_file(dict(own), bare)
+    assert work(desk, begun).up == work(desk, replace(begun, kept=bare)).up
+    assert plain is not None
+
+
+def test_what_is_left_over_is_of_no_model(lay: Callable[[str], Desk]) -> None:
+    """The model a site predicts with holds nothing of it."""
+    desk = lay("topk")
+    first = desk.job()
+    work(desk, first)
+    last = desk.job(Kind.FINISH, 3, kept=first.keep_as, since=1, serve_as=desk.path / "serving")
+    work(desk, last)
+    assert set(desk.first) == set(load_file(desk.path / "serving"))
+
+
+def test_a_large_update_goes_as_a_file(lay: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its size as it crosses, and with the same bytes."""
+    desk = lay("int8")
+    small = work(desk, desk.job()).up
+    assert small is not None
+    monkeypatch.setattr("pfl_client.trainer.parcels.goes_as_file", lambda size: size == len(small))
+    job = desk.job(parcel_as=desk.path / "update")
+    work(desk, job)
+    assert small == (desk.path / "update").read_bytes()

@@ -1,0 +1,115 @@
+"""What each method's run pins under an encoding; methods that need what crosses to the last digit are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pfl_common import methods
+from pfl_common.errors import SettingError
+from pfl_common.spec.encoding import find_unsound
+from pfl_common.spec.manifest import full_size
+from pfl_common.spec.run import Description, RunSpec
+from pfl_common.spec.run_bounds import check_spec
+from pfl_server.run.setting_checks import check_words
+from pfl_server.run.specification import freeze
+from pfl_server.settings import ServerSettings
+
+SITES = {name: Description((3, 12, 12), ("cat", "dog"), 100) for name in ("a", "b")}
+REFUSED = {
+    "fedamp": "single models",
+    "fedcac": "single models",
+    "fedfomo": "single models",
+    "fedproto": "prototypes",
+}
+
+
+def pin(state: Path, method: str, encoding: str, **words: object) -> RunSpec:
+    """A run on small pictures."""
+    given = {
+        "method": method,
+        "backbone": "resnet8",
+        "state": state,
+        "encoding": encoding,
+        "rounds": 4,
+    } | words
+    return freeze(ServerSettings(**given), SITES, run="run-1")
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_every_method_is_encoded_or_refused(tmp_path: Path, method: str) -> None:
+    """In words at start; one that is not refused pins what a site takes, and statistics stay as they are."""
+    settings = ServerSettings(method=method, state=tmp_path, encoding="int8", backbone="mlp")
+    if method in REFUSED:
+        with pytest.raises(
+            SettingError, match=f"--encoding int8 with the method {method}: .*{REFUSED[method]}"
+        ):
+            check_words(settings)
+        return
+    check_words(settings)
+    spec = pin(tmp_path, method, "int8")
+    check_spec(spec)
+    assert "" == find_unsound(spec)
+    ups = spec.manifests[f"train/{next(iter(phases(spec)))}/up"]
+    encoded = {entry.name for entry in ups if entry.dtype == "int8-change"}
+    assert bool(encoded) == (method != "local")
+    assert all(name.startswith("sum.") for name in encoded)
+
+
+def test_statistics_stay_as_they_are(tmp_path: Path) -> None:
+    """Of batch norms that are shared, means and variances cross whole, both ways, and what is learnt does not."""
+    spec = pin(tmp_path, "fedavg", "int8", backbone="resnet10", set={"bn_policy": "share_all"})
+    for key, branch in (("train/train/up", "sum."), ("train/train/down", "")):
+        forms = {
+            e.name: e.dtype for e in spec.manifests[key] if e.name.startswith(branch) and e.shape >= (64,)
+        }
+        statistics = {name for name in forms if "running_" in name}
+        assert statistics
+        assert {"float32"} == {forms[name] for name in statistics}
+        assert "float32" not in {form for name, form in forms.items() if name not in statistics}
+
+
+def phases(spec: RunSpec) -> dict[str, int]:
+    """The run's phases."""
+    method = methods.load(spec.method)
+    return dict(method.phases(method.settle(spec.settings), spec.rounds))
+
+
+SIZES = {"float32": (1.0, 1.0), "bf16": (0.5, 0.5), "int8": (0.26, 0.5), "topk": (0.06, 0.5)}
+
+
+@pytest.mark.parametrize("encoding", SIZES)
+def test_sizes(tmp_path: Path, encoding: str) -> None:
+    """The pinned bytes of an update and of a download beside float32; the last download is whole."""
+    plain, spec = pin(tmp_path, "fedavg", "float32"), pin(tmp_path, "fedavg", encoding)
+
+    def beside(key: str) -> float:
+        return full_size(spec.manifests[key]) / full_size(plain.manifests[key])
+
+    up, down = SIZES[encoding]
+    assert up == pytest.approx(beside("train/train/up"), abs=0.015)
+    assert down == pytest.approx(beside("train/train/down"), abs=0.015)
+    assert down == pytest.approx(beside("evaluate/train/down"), abs=0.015)
+    assert 1 == beside("finish/train/down") == beside("init")
+    said = spec.chosen.get("encoding", "")
+    assert said.startswith(f"{encoding}: an update of ") == (encoding != "float32")
+
+
+def test_a_calibration_needs_its_sums(tmp_path: Path) -> None:
+    """SphereFed without it may be encoded."""
+    settings = ServerSettings(method="spherefed", state=tmp_path, encoding="bf16", set={"calibrate": True})
+    with pytest.raises(SettingError, match="with calibrate = true"):
+        check_words(settings)
+
+
+def test_nothing_that_can_be_encoded(tmp_path: Path) -> None:
+    """Two numbers and three features: every tensor is too small to gain anything."""
+    with pytest.raises(
+        SettingError, match="--encoding topk with fedavg: all that it shares are small tensors"
+    ):
+        freeze(
+            ServerSettings(method="fedavg", backbone="tiny", state=tmp_path, encoding="topk"),
+            {name: Description((2,), ("cat", "dog"), 100, "array") for name in "ab"},
+            run="run-1",
+        )
