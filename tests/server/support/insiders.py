@@ -109,7 +109,8 @@ async def come_and_go(insider: Insider) -> None:
     while True:
         await insider.join()
         with suppress(TimeoutError):
-            await asyncio.wait_for(insider.next_task(), TAKING_SECONDS)
+            async with asyncio.timeout(TAKING_SECONDS):
+                await insider.next_task()
         await insider.leave()
         await asyncio.sleep(insider.pause)
 
