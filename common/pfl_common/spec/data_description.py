@@ -258,7 +258,8 @@ def _check_sums(column: SeenColumn, samples: int) -> None:
     finite = math.isfinite(total) and math.isfinite(square)
     _expect(finite, "a sum that is no finite number", "finite numbers")
     mean = total / count
-    possible = mean**2 * (1 - _ROUNDING) <= square / count <= LARGEST_NUMBER**2 * (1 + _ROUNDING)
+    # Not **: it raises where a product is infinite.
+    possible = mean * mean * (1 - _ROUNDING) <= square / count <= LARGEST_NUMBER**2 * (1 + _ROUNDING)
     _expect(possible, f"{square:g} as the sum of squares, {total:g} as the sum", "two that fit together")
 
 
