@@ -7,6 +7,7 @@ import ssl
 from datetime import timedelta
 from pathlib import Path
 
+import grpc
 import pytest
 from grpc import aio
 
@@ -19,6 +20,24 @@ from pfl_server.network.shown_identity import ShownIdentity
 from tests.network.federation import HASTY, Federation
 
 DIGITS = Description((1, 28, 28), ("0", "1"), 120)
+
+
+def test_what_is_shown_already_is_not_shown_anew(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer makes gRPC exchange what open handshakes use: hundreds of callers at once ended the process by it."""
+    asked = []
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda *words, **_: asked.append(words))
+    first, second = (federation.authority.server_certificate([], now=federation.now) for _ in range(2))
+    shown = ShownIdentity(first)
+    shown.credentials(require_certificate=False)
+    ((begun, find_new),) = asked
+    assert begun is not None
+    assert [None, None] == [find_new(), find_new()]
+    shown.exchange(second)
+    new = find_new()
+    assert new is not None and new is not begun
+    assert find_new() is None
 
 
 async def test_what_is_shown_is_asked_for_at_each_new_line(federation: Federation) -> None:
