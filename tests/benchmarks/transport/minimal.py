@@ -143,11 +143,18 @@ class Site:
             yield self._aes.encrypt(nonce(number, self._number, place), self._model[at : at + FRAME], None)
 
 
+async def visit_all(folder: Path, *, first: int, count: int, size: int, rounds: int) -> None:
+    """So many sites, each with a line of its own."""
+    numbers = range(first, first + count)
+    await asyncio.gather(*(visit(folder, number=one, size=size, rounds=rounds) for one in numbers))
+
+
 async def visit(folder: Path, *, number: int, size: int, rounds: int) -> None:
     """Take part in so many rounds."""
     key, ca = (folder / "frame.key").read_bytes(), (folder / "ca.pem").read_bytes()
     address = f"127.0.0.1:{(folder / 'port').read_text()}"
-    options = (("grpc.enable_http_proxy", 0),)
+    # Channels of one process would share a line.
+    options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
     async with aio.secure_channel(address, grpc.ssl_channel_credentials(ca), options=options) as channel:
         site = Site(channel, key, number=number, size=size)
         for played in range(1, rounds + 1):
@@ -167,11 +174,13 @@ def main() -> None:
     words.add_argument("folder", type=Path)
     for name in ("--sites", "--number", "--bytes", "--rounds"):
         words.add_argument(name, type=int, default=0)
+    words.add_argument("--count", type=int, default=1, help="sites in this process")
     said = words.parse_args()
     if said.role == "coordinator":
         asyncio.run(coordinate(said.folder, sites=said.sites, size=said.bytes, rounds=said.rounds))
     else:
-        asyncio.run(visit(said.folder, number=said.number, size=said.bytes, rounds=said.rounds))
+        task = {"first": said.number, "count": said.count, "size": said.bytes, "rounds": said.rounds}
+        asyncio.run(visit_all(said.folder, **task))
 
 
 if __name__ == "__main__":

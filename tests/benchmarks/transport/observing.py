@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -16,6 +17,7 @@ Event: TypeAlias = dict[str, Any]
 """A line of a log: names and whatever they stand for."""
 
 TICK_SECONDS = 0.01
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 MEMORY_EVERY = 5
 """Ticks from one look at a process to the next."""
 
@@ -27,6 +29,8 @@ class Memory:
     at: float
     anonymous: int
     resident: int
+    cpu: float = 0.0
+    """Processor seconds it has used by then."""
 
 
 @dataclass
@@ -40,6 +44,13 @@ class Track:
     def between(self, start: float, end: float) -> list[Memory]:
         """The samples of a stretch of time."""
         return [sample for sample in self.samples if start <= sample.at <= end]
+
+    def cpu_at(self, moment: float) -> float:
+        """Processor seconds used by a moment, between the looks before and after it."""
+        place = bisect_right(self.samples, moment, key=lambda sample: sample.at)
+        before, after = (self.samples[min(max(0, at), len(self.samples) - 1)] for at in (place - 1, place))
+        share = (moment - before.at) / (after.at - before.at) if after.at > before.at else 0.0
+        return before.cpu + share * (after.cpu - before.cpu)
 
 
 class Observer(threading.Thread):
@@ -79,12 +90,14 @@ def look_at(track: Track) -> None:
     """Add one sample; a process that has ended has no memory any more."""
     try:
         lines = Path(f"/proc/{track.pid}/status").read_text().splitlines()
+        spent = Path(f"/proc/{track.pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return
     said = dict(line.split(":", 1) for line in lines)
     if "VmRSS" in said:
         numbers = [int(said[name].split()[0]) * 1024 for name in ("RssAnon", "VmRSS", "VmHWM")]
-        track.samples.append(Memory(time.time(), numbers[0], numbers[1]))
+        cpu = (int(spent[11]) + int(spent[12])) / TICKS_A_SECOND
+        track.samples.append(Memory(time.time(), numbers[0], numbers[1], cpu))
         track.highest = numbers[2]
 
 
