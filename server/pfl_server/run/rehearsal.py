@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pfl_common import methods
+from pfl_common.app.program import give_memory_back
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
 from pfl_common.learning.pixels import Pixels
 from pfl_common.methods import Method
@@ -141,14 +142,20 @@ def _made_up(spec: RunSpec) -> LocalData:
     return LocalData(samples, samples, samples, classes, SITE, spec.seed)
 
 
+def rehearse_whole(spec: RunSpec) -> dict[str, Manifest]:
+    """All manifests of a run from its specification alone, in the memory of little more than two models."""
+    template = methods.build_participant(spec)
+    generators.initialise(template, spec.seed)
+    return rehearse(methods.load(spec.method), spec, template, used_up=True)
+
+
 def main() -> None:
     """A specification by standard input; the same with its manifests by standard output."""
     spec = RunSpec.from_json(sys.stdin.buffer.read())
     generators.pin_threads(spec.threads)
+    give_memory_back()
     try:
-        template = methods.build_participant(spec)
-        generators.initialise(template, spec.seed)
-        manifests = rehearse(methods.load(spec.method), spec, template, used_up=True)
+        manifests = rehearse_whole(spec)
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise

@@ -18,6 +18,8 @@ Event: TypeAlias = dict[str, Any]
 
 TICK_SECONDS = 0.01
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+SLOW_LINE = "line"
+"""How the names of slow lines begin; see `slow_links`."""
 MEMORY_EVERY = 5
 """Ticks from one look at a process to the next."""
 
@@ -102,12 +104,18 @@ def look_at(track: Track) -> None:
 
 
 def read_loopback() -> int:
-    """Bytes received by `lo`; each byte is also counted as sent, so one side is all of it."""
+    """Bytes received by `lo`; each byte is also counted as sent, so one side is all of it. And both sides of slow
+    lines, of which this is one end.
+    """
+    carried = 0
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
+        counts = numbers.split()
         if name.strip() == "lo":
-            return int(numbers.split()[0])
-    return 0
+            carried += int(counts[0])
+        elif name.strip().startswith(SLOW_LINE):
+            carried += int(counts[0]) + int(counts[8])
+    return carried
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pfl_common.identity import Authority
 from tests.benchmarks.transport.observing import Observer
-from tests.benchmarks.transport.ours import HERE, PER_PROCESS, Federation
+from tests.benchmarks.transport.ours import HERE, PER_PROCESS, Before, Federation, nothing_before
 from tests.benchmarks.transport.workload import Workload
 
 
@@ -23,6 +23,8 @@ class Played:
     """Seconds of each that counts."""
     cpu: float
     """Processor seconds of its coordinator for one of them, on average."""
+    wire: list[int]
+    """Bytes the interfaces carried in each."""
 
 
 def play(workload: Workload, home: Path) -> list[float]:
@@ -30,12 +32,12 @@ def play(workload: Workload, home: Path) -> list[float]:
     return watch(workload, home).rounds
 
 
-def watch(workload: Workload, home: Path) -> Played:
+def watch(workload: Workload, home: Path, *, before: Before = nothing_before) -> Played:
     """Play it and look on. Light sites are many to a process, as with ours."""
-    observer = Observer()
-    with Federation(home) as machine:
-        _write_keys(home)
-        size = ("--bytes", str(workload.model_bytes), "--rounds", str(workload.rounds + 1))
+    observer, host = Observer(), workload.host or "127.0.0.1"
+    with Federation(home, before=before) as machine:
+        _write_keys(home, host)
+        size = ("--bytes", str(workload.model_bytes), "--rounds", str(workload.rounds + 1), "--host", host)
         sites = ("--sites", str(workload.sites))
         program = HERE / "minimal.py"
         coordinator = machine.launch("coordinator", program, "coordinator", home, *sites, *size)
@@ -52,13 +54,16 @@ def watch(workload: Workload, home: Path) -> Played:
         moments = json.loads(ended.read_text())
     track = observer.tracks["coordinator"]
     spent = track.cpu_at(moments[-1]) - track.cpu_at(moments[0])
-    return Played([b - a for a, b in pairwise(moments)], spent / workload.rounds)
+    carried = [observer.wire_at(moment) for moment in moments]
+    return Played(
+        [b - a for a, b in pairwise(moments)], spent / workload.rounds, [b - a for a, b in pairwise(carried)]
+    )
 
 
-def _write_keys(home: Path) -> None:
+def _write_keys(home: Path, host: str) -> None:
     now = datetime.now(UTC)
     authority = Authority.open_or_create(home / "authority", now=now)
-    pair = authority.server_certificate(["127.0.0.1"], now=now)
+    pair = authority.server_certificate([host], now=now)
     (home / "server.key").write_bytes(pair[0])
     (home / "server.pem").write_bytes(pair[1])
     (home / "ca.pem").write_bytes(authority.ca_pem)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import itertools
 import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.benchmarks import large_data, single_models
+from tests.benchmarks.growth import page
+from tests.benchmarks.growth.line import Line
+from tests.benchmarks.training import measuring
+from tests.benchmarks.training.by_hand import BY_HAND
 from tests.house.skeleton import TOP
 
 ROWS = {"B1", "B2", "B3", "B4", "B6", "B7", "B8", "B9", "B11"}
@@ -90,3 +98,76 @@ def test_large_data_are_measured(tmp_path: Path) -> None:
     assert found.equal
     assert found.ratio > 0
     assert all(seconds > 0 for seconds in found.open_seconds)
+
+
+def test_a_rehearsal_of_a_large_model_takes_two_and_a_half(tmp_path: Path) -> None:
+    """Of its size, as the kernel saw the memory of a process of its own."""
+    words = ["fedavg", "--backbone", "torchvision:resnet18", "--side", "32"]
+    command = [sys.executable, "-m", "tests.benchmarks.rehearsal", *words]
+    ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=100, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    found = json.loads(ended.stdout)
+    assert 1.0 < found["peak_models"] <= 2.5
+
+
+SAME_ORDER = sorted(BY_HAND.keys() - {"fedpick", "fedfomo"})
+"""Those whose loop by hand sees the same batches and noise if it is told the same orders."""
+
+
+@pytest.mark.parametrize("method", SAME_ORDER)
+def test_a_loop_by_hand_does_the_same_mathematics(method: str) -> None:
+    """Told the same orders of samples, it ends at the same model: what is measured is the same work."""
+    case = measuring.build(method, measuring.Network("cnn", 16, 32), batch=8)
+    ours, twin = case.train(), copy.deepcopy(case.participant)
+    epochs = itertools.count()
+
+    def draw(samples: int) -> torch.Tensor:
+        number = 0 if method == "ditto" else next(epochs)
+        purpose = case.data.generator(measuring.TASK, "shuffle", number)
+        return torch.randperm(samples, generator=purpose)
+
+    BY_HAND[method](twin, replace(case.site, draw=draw))
+    expected, seen = measuring.values(ours), measuring.values(twin)
+    trained = [name for name in expected if not name.startswith(BESIDE.get(method, "?"))]
+    for name in trained:
+        torch.testing.assert_close(seen[name], expected[name], rtol=2e-4, atol=2e-5)
+
+
+BESIDE = {"fedproto": "owned", "gpfl": ("condition", "table")}
+"""What the product remembers beside the model, which is no training."""
+
+
+def test_training_is_measured(tmp_path: Path) -> None:
+    """A method with a network, tiny; how long it takes is not promised here."""
+    out = tmp_path / "training.json"
+    words = ["fedavg", "fedpick", "fedfomo", "--network", "cnn", "--quick", "--out", str(out)]
+    command = [sys.executable, "-m", "tests.benchmarks.training", *words]
+    ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=100, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    assert ["fedavg", "fedpick", "fedfomo"] == [row["method"] for row in json.loads(out.read_text())["rows"]]
+    assert all(row["ratio"] > 0 for row in json.loads(out.read_text())["rows"])
+
+
+def test_a_line_is_fitted_with_what_it_leaves_over() -> None:
+    """Points on a line leave nothing; one that lies above it is said to."""
+    exact = Line.through([(1, 7), (10, 25), (100, 205)])
+    assert pytest.approx((5, 2)) == (exact.fixed, exact.slope)
+    assert pytest.approx((0, 0, 0), abs=1e-9) == exact.residuals
+    assert Line.through([(1, 7), (10, 50), (100, 205)]).residuals[1] > 0.1
+
+
+def test_growth_is_measured_and_reckoned(tmp_path: Path) -> None:
+    """Each part has costs and lines in its quick form; of a kept result a page is made, of a quick one none."""
+    out = tmp_path / "growth.json"
+    words = ["--quick", "--out", str(out), "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.benchmarks.growth", *words]
+    ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=115, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    found = json.loads(out.read_text())
+    assert {"sites", "sizes", "registered"} == found["costs"].keys()
+    assert all(cost["round_seconds"] > 0 for part in found["costs"].values() for cost in part)
+    assert all(math.isfinite(number) for number in numbers(found["lines"]))
+    with pytest.raises(SystemExit, match="quick"):
+        page.write(found, tmp_path / "growth.md")
+    page.write(found | {"quick": False}, tmp_path / "growth.md")
+    assert "10,000 sites in each round" in (tmp_path / "growth.md").read_text()
