@@ -1,8 +1,8 @@
 """Measure the memory of a rehearsal: `python -m tests.benchmarks.rehearsal [METHOD ...] [--backbone NAME]`.
 
 The coordinator plays a round before the run to learn the shapes of all parcels. Told is the most memory that it takes
-for that, as the kernel saw it (VmHWM), above what the process held before, in models: a model is all that a site of this
-method holds. Each method has a process of its own. It needs no quiet machine.
+for that, as the kernel saw it (VmHWM), above what the process held before, in models: a model is all that a site of
+this method holds. Each method has a process of its own. It needs no quiet machine.
 """
 
 from __future__ import annotations

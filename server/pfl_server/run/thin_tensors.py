@@ -10,7 +10,6 @@ import copy
 from collections.abc import Sequence
 from typing import TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from pfl_common.learning.arithmetic import Arithmetic, Loss

@@ -15,7 +15,7 @@ from pfl_client.trainer import tasks
 from pfl_common import methods
 from pfl_common.learning.method import LocalData, Participant, Samples
 from pfl_common.randomness import generators
-from pfl_common.spec.run import Kind, Model, RunSpec, Task
+from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
 from tests.benchmarks.training.by_hand import BY_HAND
 from tests.benchmarks.training.loop import Site
 
@@ -80,9 +80,9 @@ class Case:
         return twin
 
 
-def build(method: str, network: Network, *, batch: int = 32) -> Case:
-    """A method's model on a network in a newcomer's first round, with made-up pictures."""
-    settings = {"batch": batch, "diagnose": False}
+def build(method: str, network: Network, **given: Json) -> Case:
+    """A method's model on a network in a newcomer's first round, with made-up pictures and the usual settings."""
+    settings: dict[str, Json] = {"batch": 32, "diagnose": False, **given}
     model = Model(network.name, (3, network.side, network.side), tuple("abcdefghij"))
     spec = RunSpec("run-1", method, settings, model, rounds=TASK.rounds, seed=5, roster=("site",))
     participant = methods.build_participant(spec)

@@ -7,8 +7,8 @@ journal, no retries, no deadlines: the measuring program ends the processes.
     python minimal.py coordinator FOLDER --sites 10 --bytes 46758048 --rounds 7
     python minimal.py site FOLDER --number 0 --bytes 46758048 --rounds 7
 
-FOLDER holds `server.key`, `server.pem`, `ca.pem` and `frame.key`; the coordinator leaves its address in `port` and, after the
-last round, the moments at which rounds ended in `rounds.json`.
+FOLDER holds `server.key`, `server.pem`, `ca.pem` and `frame.key`; the coordinator leaves its address in `port` and,
+after the last round, the moments at which rounds ended in `rounds.json`.
 """
 
 from __future__ import annotations
