@@ -63,7 +63,11 @@ class SparingArithmetic(Arithmetic):
         self, loss: Loss, parameters: Sequence[Tensor], x: Tensor, y: Tensor
     ) -> tuple[Tensor, Slopes]:
         """The loss, and thin gradients."""
-        hooks = [one.register_hook(thin) for one in parameters if one.requires_grad]
+        hooks = [
+            one.register_hook(thin)  # type: ignore[no-untyped-call]  # torch's
+            for one in parameters
+            if one.requires_grad
+        ]
         try:
             return super().gradients(loss, parameters, x, y)
         finally:

