@@ -128,10 +128,15 @@ def test_a_loop_by_hand_does_the_same_mathematics(method: str) -> None:
         return torch.randperm(samples, generator=purpose)
 
     BY_HAND[method](twin, replace(case.site, draw=draw))
-    expected, seen = measuring.values(ours), measuring.values(twin)
+    before, expected, seen = (measuring.values(model) for model in (case.participant, ours, twin))
     trained = [name for name in expected if not name.startswith(BESIDE.get(method, "?"))]
-    for name in trained:
-        torch.testing.assert_close(seen[name], expected[name], rtol=1e-3, atol=5e-6)
+    moved, apart = (
+        sum(float((expected[name] - other[name]).square().sum()) for name in trained)
+        for other in (before, seen)
+    )
+    # Sums in another order are other roundings, which some layers make larger.
+    assert 0 < moved
+    assert apart < (0.001**2) * moved
 
 
 BESIDE = {"fedproto": "owned", "gpfl": ("condition", "table")}
