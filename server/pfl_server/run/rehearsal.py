@@ -7,8 +7,8 @@ thin (`thin_tensors`).
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import logging
 import math
 import sys
 from collections.abc import Iterator
@@ -54,19 +54,20 @@ class _Stage:
 
     half: ServerHalf
     template: Participant
-    """Thin, as are the state and all parcels."""
     state: State
     data: LocalData
     settings: Settings
+    slim: bool
+    """Whether template, state and all parcels are thin."""
     down: list[State] = field(default_factory=list)
     up: list[State] = field(default_factory=list)
 
     def send(self, task: Task) -> None:
         """Record the parcels that a newcomer and a returning site would get, to train with and to be measured."""
         measured = dataclasses.replace(task, kind=Kind.EVALUATE)
-        self.down.append(thin_state(self.half.welcome(self.state)))
+        self.down.append(self._keep(self.half.welcome(self.state)))
         for asked in (task, measured):
-            self.down.append(thin_state(self.half.send(self.state, SITE, asked)))
+            self.down.append(self._keep(self.half.send(self.state, SITE, asked)))
 
     def play(self, task: Task) -> None:
         """One round with one site, a newcomer."""
@@ -77,32 +78,37 @@ class _Stage:
         total = Sum()
         total.add(up.summed)
         shown = {SITE: Rehearsed(f"{SITE}@{task.round}", up.shown)}
-        self.state = thin_state(self.half.close(self.state, Arrivals(total, shown), task).state)
+        self.state = self._keep(self.half.close(self.state, Arrivals(total, shown), task).state)
+
+    def _keep(self, state: State) -> State:
+        return thin_state(state) if self.slim else state
 
     def _train(self, newcomer: Task) -> Up:
         participant = copy_whole(self.template)
         participant.settings = self.settings
-        participant.arithmetic = SparingArithmetic(participant.arithmetic.precision)
+        if self.slim:
+            participant.arithmetic = SparingArithmetic(participant.arithmetic.precision)
         participant.receive(self.half.welcome(self.state), newcomer)
         participant.learn(self.data, newcomer)
-        return thin_update(participant.report(self.data, newcomer))
+        up = participant.report(self.data, newcomer)
+        return thin_update(up) if self.slim else up
 
 
 def rehearse(
-    method: Method, spec: RunSpec, template: Participant, *, used_up: bool = False
+    method: Method, spec: RunSpec, template: Participant, *, slim: bool = False
 ) -> dict[str, Manifest]:
-    """All manifests of a run, by `parcel_key`, and "init" for the first model; the template is left alone, or `used_up`
-    to save the memory of a copy.
+    """All manifests of a run, by `parcel_key`, and "init" for the first model; the template is left alone. A `slim`
+    rehearsal finds the same in less memory, and lets the template's numbers go.
     """
     # Shapes do not depend on these; a made-up site has few samples, and one pass over them is enough. Without momentum
     # and penalty a step takes no memory.
     quick: dict[str, Json] = {**spec.settings, "epochs": 1, "batch": 2, "momentum": 0.0, "weight_decay": 0.0}
     half = method.build_server(dataclasses.replace(spec, settings=quick))
-    template = template if used_up else copy.deepcopy(template)
-    manifests = {"init": pinning.pin([State.view(template)])}
-    state = thin_state(half.start(template, spec.seed))
-    thin_out(template)
-    stage = _Stage(half, template, state, _made_up(spec), method.settle(quick))
+    manifests, state = {"init": pinning.pin([State.view(template)])}, half.start(template, spec.seed)
+    if slim:
+        state = thin_state(state)
+        thin_out(template)
+    stage = _Stage(half, template, state, _made_up(spec), method.settle(quick), slim)
     with generators.scope(spec.seed, "rehearsal"):
         for phase, numbers in _played(method, spec):
             for number in numbers:
@@ -146,7 +152,7 @@ def rehearse_whole(spec: RunSpec) -> dict[str, Manifest]:
     """All manifests of a run from its specification alone, in the memory of little more than two models."""
     template = methods.build_participant(spec)
     generators.initialise(template, spec.seed)
-    return rehearse(methods.load(spec.method), spec, template, used_up=True)
+    return rehearse(methods.load(spec.method), spec, template, slim=True)
 
 
 def main() -> None:
@@ -154,6 +160,8 @@ def main() -> None:
     spec = RunSpec.from_json(sys.stdin.buffer.read())
     generators.pin_threads(spec.threads)
     give_memory_back()
+    # Made-up samples are strange to some methods, and what those say of them is no news to an operator.
+    logging.getLogger("pfl_common").setLevel(logging.ERROR)
     try:
         manifests = rehearse_whole(spec)
     except (MemoryError, RuntimeError) as error:
