@@ -101,14 +101,15 @@ def test_large_data_are_measured(tmp_path: Path) -> None:
     assert all(seconds > 0 for seconds in found.open_seconds)
 
 
-def test_a_rehearsal_of_a_large_model_takes_two_and_a_half(tmp_path: Path) -> None:
-    """Of its size, as the kernel saw the memory of a process of its own."""
+def test_a_rehearsal_of_a_large_model_takes_two_and_a_half() -> None:
+    """Times its size, as the kernel saw the memory of a process of its own; it was five."""
     words = ["fedavg", "--backbone", "torchvision:resnet18", "--side", "32"]
     command = [sys.executable, "-m", "tests.benchmarks.rehearsal", *words]
     ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=100, check=False)
     assert 0 == ended.returncode, ended.stderr
     found = json.loads(ended.stdout)
-    assert 1.0 < found["peak_models"] <= 2.5
+    # A model of 45 MB: what a process of its size takes anyhow is some hundredths of it.
+    assert 1.0 < found["peak_models"] < 2.75
 
 
 SAME_ORDER = sorted(BY_HAND.keys() - {"fedpick", "fedfomo"})
