@@ -64,6 +64,16 @@ def keep_frames_warm() -> None:
             libc.mallopt(_ARENA_MAX, 2)
 
 
+def give_memory_back() -> None:
+    """Let memory of large blocks go back to the system as soon as it is free, in a process that must not need much.
+
+    By default what was once taken for blocks of up to 32 MB stays, and what comes later may not fit into its gaps.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another C library has other ways
+            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 16)
+
+
 def show_fault(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of a fault of ours. Its last line may repeat a peer's words."""
     sys.stderr.write(set_in("".join(traceback.format_exception(kind, fault, trace))) + "\n")

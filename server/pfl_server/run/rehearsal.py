@@ -1,13 +1,14 @@
 """Plays a round of the method on made-up samples before the run, to learn the exact shape of every parcel.
 
 The manifests pinned in the RunSpec are what the template really sends and gets; a method's file says nothing
-of them.
+of them. Of a large model there is one copy with numbers of its own at a time: what is only looked at for its shapes is
+thin (`thin_tensors`).
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import logging
 import math
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pfl_common import methods
+from pfl_common.app.program import give_memory_back
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
 from pfl_common.learning.pixels import Pixels
 from pfl_common.methods import Method
@@ -25,8 +27,9 @@ from pfl_common.spec.run import Json, Kind, RunSpec, Task, parcel_key
 from pfl_common.tensors import pinning
 from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
-from pfl_common.tensors.update import flatten
+from pfl_common.tensors.update import Up, flatten
 from pfl_server.run.memory_estimate import NO_MEMORY, lacks_memory
+from pfl_server.run.thin_tensors import SparingArithmetic, copy_whole, thin_out, thin_state, thin_update
 
 SITE = "rehearsal"
 LARGE_SAMPLE = 3 * 64 * 64
@@ -54,37 +57,58 @@ class _Stage:
     state: State
     data: LocalData
     settings: Settings
+    slim: bool
+    """Whether template, state and all parcels are thin."""
     down: list[State] = field(default_factory=list)
     up: list[State] = field(default_factory=list)
 
     def send(self, task: Task) -> None:
         """Record the parcels that a newcomer and a returning site would get, to train with and to be measured."""
         measured = dataclasses.replace(task, kind=Kind.EVALUATE)
-        self.down += [self.half.welcome(self.state)]
-        self.down += [self.half.send(self.state, SITE, asked) for asked in (task, measured)]
+        self.down.append(self._keep(self.half.welcome(self.state)))
+        for asked in (task, measured):
+            self.down.append(self._keep(self.half.send(self.state, SITE, asked)))
 
     def play(self, task: Task) -> None:
         """One round with one site, a newcomer."""
         self.send(task)
-        newcomer, participant = dataclasses.replace(task, since=0), copy.deepcopy(self.template)
-        participant.settings = self.settings
-        participant.receive(self.half.welcome(self.state), newcomer)
-        participant.learn(self.data, newcomer)
-        up = participant.report(self.data, newcomer)
+        # The participant is gone when its update is counted: what is summed takes more memory than it.
+        up = self._train(dataclasses.replace(task, since=0))
         self.up.append(flatten(up))
         total = Sum()
         total.add(up.summed)
         shown = {SITE: Rehearsed(f"{SITE}@{task.round}", up.shown)}
-        self.state = self.half.close(self.state, Arrivals(total, shown), task).state
+        self.state = self._keep(self.half.close(self.state, Arrivals(total, shown), task).state)
+
+    def _keep(self, state: State) -> State:
+        return thin_state(state) if self.slim else state
+
+    def _train(self, newcomer: Task) -> Up:
+        participant = copy_whole(self.template)
+        participant.settings = self.settings
+        if self.slim:
+            participant.arithmetic = SparingArithmetic(participant.arithmetic.precision)
+        participant.receive(self.half.welcome(self.state), newcomer)
+        participant.learn(self.data, newcomer)
+        up = participant.report(self.data, newcomer)
+        return thin_update(up) if self.slim else up
 
 
-def rehearse(method: Method, spec: RunSpec, template: Participant) -> dict[str, Manifest]:
-    """All manifests of a run, by `parcel_key`, and "init" for the first model."""
-    # Shapes do not depend on these; a made-up site has few samples, and one pass over them is enough.
-    quick: dict[str, Json] = {**spec.settings, "epochs": 1, "batch": 2}
+def rehearse(
+    method: Method, spec: RunSpec, template: Participant, *, slim: bool = False
+) -> dict[str, Manifest]:
+    """All manifests of a run, by `parcel_key`, and "init" for the first model; the template is left alone. A `slim`
+    rehearsal finds the same in less memory, and lets the template's numbers go.
+    """
+    # Shapes do not depend on these; a made-up site has few samples, and one pass over them is enough. Without momentum
+    # and penalty a step takes no memory.
+    quick: dict[str, Json] = {**spec.settings, "epochs": 1, "batch": 2, "momentum": 0.0, "weight_decay": 0.0}
     half = method.build_server(dataclasses.replace(spec, settings=quick))
-    stage = _Stage(half, template, half.start(template, spec.seed), _made_up(spec), method.settle(quick))
-    manifests = {"init": pinning.pin([State.of(template)])}
+    manifests, state = {"init": pinning.pin([State.view(template)])}, half.start(template, spec.seed)
+    if slim:
+        state = thin_state(state)
+        thin_out(template)
+    stage = _Stage(half, template, state, _made_up(spec), method.settle(quick), slim)
     with generators.scope(spec.seed, "rehearsal"):
         for phase, numbers in _played(method, spec):
             for number in numbers:
@@ -124,19 +148,27 @@ def _made_up(spec: RunSpec) -> LocalData:
     return LocalData(samples, samples, samples, classes, SITE, spec.seed)
 
 
+def rehearse_whole(spec: RunSpec) -> dict[str, Manifest]:
+    """All manifests of a run from its specification alone, in the memory of little more than two models."""
+    template = methods.build_participant(spec)
+    generators.initialise(template, spec.seed)
+    return rehearse(methods.load(spec.method), spec, template, slim=True)
+
+
 def main() -> None:
     """A specification by standard input; the same with its manifests by standard output."""
     spec = RunSpec.from_json(sys.stdin.buffer.read())
     generators.pin_threads(spec.threads)
+    give_memory_back()
+    # Made-up samples are strange to some methods, and what those say of them is no news to an operator.
+    logging.getLogger("pfl_common").setLevel(logging.ERROR)
     try:
-        template = methods.build_participant(spec)
-        generators.initialise(template, spec.seed)
-        found = dataclasses.replace(spec, manifests=rehearse(methods.load(spec.method), spec, template))
+        manifests = rehearse_whole(spec)
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
         raise SystemExit(NO_MEMORY) from None
-    sys.stdout.write(found.to_json())
+    sys.stdout.write(dataclasses.replace(spec, manifests=manifests).to_json())
 
 
 if __name__ == "__main__":

@@ -110,19 +110,18 @@ class Fleet:
             raise SiteLost("removed")
         if task.kind is Kind.TRAIN and (held := await _find_held(self._books, client, task)):
             return held
-        assigned = member.assigned = assign(client, task, prepare, lease=self._lease(client, task))
-        member.news.set()
-        try:
-            return await assigned.answer
-        finally:
-            assigned.letter = None
-            if member.assigned is assigned:
-                member.assigned = None
+        assigned = assign(client, task, prepare, lease=self._lease(member, task))
+        with self.tasks.opened(member, assigned):
+            member.news.set()
+            try:
+                return await assigned.answer
+            finally:
+                assigned.letter = None
 
-    def _lease(self, client: ClientId, task: Task) -> Lease:
+    def _lease(self, member: Member, task: Task) -> Lease:
         """The lease of a new task, measured by how the site did the one before."""
-        past = self._members[client].pace if task.kind is Kind.TRAIN else None
-        renewed = self.now() if client in self.present() else self._members[client].seen
+        past = member.pace if task.kind is Kind.TRAIN else None
+        renewed = self.now() if self._members.is_present(member) else member.seen
         return Lease(renewed, past=past, transfer_seconds=self._transfer_seconds(past))
 
     def _transfer_seconds(self, past: Pace | None) -> float:

@@ -113,6 +113,10 @@ class Member:
         """A line was closed under a call of the site; if it has called since, it is on another one."""
         self.gone = self.gone or self.calls == call
 
+    def is_present(self, limit: float) -> bool:
+        """Whether a call of it waits, or it was heard at this moment or later."""
+        return bool(self.waiting) or self.seen >= limit
+
     @property
     def on_the_line(self) -> bool:
         """A call of it waits here, or it was heard and its line has not been closed since."""
@@ -174,6 +178,7 @@ class Membership:
             )
             for site, description in journal.sites().items()
         }
+        self._ordered: tuple[Member, ...] = ()
         for site, at in journal.goodbyes().items():
             # But not these: they left on purpose, and nobody waits for them.
             member = self._members[site]
@@ -202,7 +207,10 @@ class Membership:
         return self._members[site]
 
     def __iter__(self) -> Iterator[Member]:
-        return (member for _, member in sorted(self._members.items()))
+        if len(self._ordered) != len(self._members):
+            # Sites come and are never forgotten.
+            self._ordered = tuple(member for _, member in sorted(self._members.items()))
+        return iter(self._ordered)
 
     def names(self) -> tuple[ClientId, ...]:
         """All registered sites that the operator has not taken out."""
@@ -211,7 +219,11 @@ class Membership:
     def present(self) -> tuple[ClientId, ...]:
         """Sites heard within the time of a lease."""
         limit = self._clock() - self._lease_seconds
-        return tuple(member.site for member in self if member.waiting or member.seen >= limit)
+        return tuple(member.site for member in self if member.is_present(limit))
+
+    def is_present(self, member: Member) -> bool:
+        """Whether one site is among those: asked for each site of a cohort, where all would be looked through."""
+        return member.is_present(self._clock() - self._lease_seconds)
 
     def likely(self) -> tuple[ClientId, ...]:
         """Sites that are likely to come again: they have not said goodbye and were heard within days."""

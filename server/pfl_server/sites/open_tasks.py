@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pfl_common.errors import Refused
 from pfl_common.spec.run import ClientId
@@ -21,6 +22,19 @@ class OpenTasks:
         self.now = now
         """The clock that leases are measured by."""
         self.refusals: Counter[str] = Counter()
+        self._open: set[Assigned] = set()
+
+    @contextmanager
+    def opened(self, member: Member, assigned: Assigned) -> Iterator[None]:
+        """While open, a site has this task, unless it is finished before or gets another."""
+        member.assigned = assigned
+        self._open.add(assigned)
+        try:
+            yield
+        finally:
+            self._open.discard(assigned)
+            if member.assigned is assigned:
+                member.assigned = None
 
     def member(self, site: ClientId) -> Member:
         """A site that has joined."""
@@ -44,8 +58,8 @@ class OpenTasks:
 
     def promised(self, but: Assigned) -> int:
         """Bytes of disk that were promised to the uploads of all tasks but one."""
-        others = (m.assigned for m in self._members if m.assigned is not but)
-        return sum(other.lacking for other in others if other is not None)
+        held = (one for one in self._open if self.find(one.client) is one)
+        return sum(other.lacking for other in held if other is not but)
 
     def tell(self, assigned: Assigned, event: Event) -> list[Effect]:
         """Pass an event to a task and carry out its effects; those of the receipt are left to the intake."""

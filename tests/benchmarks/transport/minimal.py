@@ -7,8 +7,8 @@ journal, no retries, no deadlines: the measuring program ends the processes.
     python minimal.py coordinator FOLDER --sites 10 --bytes 46758048 --rounds 7
     python minimal.py site FOLDER --number 0 --bytes 46758048 --rounds 7
 
-FOLDER holds `server.key`, `server.pem`, `ca.pem` and `frame.key`; the coordinator leaves its port in `port` and, after
-the last round, the moments at which rounds ended in `rounds.json`.
+FOLDER holds `server.key`, `server.pem`, `ca.pem` and `frame.key`; the coordinator leaves its address in `port` and,
+after the last round, the moments at which rounds ended in `rounds.json`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Coordinator:
         np.add(part, numbers, out=part)
 
 
-async def coordinate(folder: Path, *, sites: int, size: int, rounds: int) -> None:
+async def coordinate(folder: Path, *, host: str, sites: int, size: int, rounds: int) -> None:
     """Serve until so many rounds are over."""
     half = Coordinator((folder / "frame.key").read_bytes(), sites=sites, size=size, rounds=rounds)
     server = aio.server(options=[("grpc.so_reuseport", 0)])
@@ -108,10 +108,10 @@ async def coordinate(folder: Path, *, sites: int, size: int, rounds: int) -> Non
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
     pair = (folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes()
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    port = server.add_secure_port(f"{host}:0", grpc.ssl_server_credentials([pair]))
     await server.start()
     await half.start_round()
-    _leave(folder / "port", str(port))
+    _leave(folder / "port", f"{host}:{port}")
     await half.over.wait()
     _leave(folder / "rounds.json", json.dumps(half.ended))
     await server.stop(0)
@@ -143,11 +143,18 @@ class Site:
             yield self._aes.encrypt(nonce(number, self._number, place), self._model[at : at + FRAME], None)
 
 
+async def visit_all(folder: Path, *, first: int, count: int, size: int, rounds: int) -> None:
+    """So many sites, each with a line of its own."""
+    numbers = range(first, first + count)
+    await asyncio.gather(*(visit(folder, number=one, size=size, rounds=rounds) for one in numbers))
+
+
 async def visit(folder: Path, *, number: int, size: int, rounds: int) -> None:
     """Take part in so many rounds."""
     key, ca = (folder / "frame.key").read_bytes(), (folder / "ca.pem").read_bytes()
-    address = f"127.0.0.1:{(folder / 'port').read_text()}"
-    options = (("grpc.enable_http_proxy", 0),)
+    address = (folder / "port").read_text()
+    # Channels of one process would share a line.
+    options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
     async with aio.secure_channel(address, grpc.ssl_channel_credentials(ca), options=options) as channel:
         site = Site(channel, key, number=number, size=size)
         for played in range(1, rounds + 1):
@@ -167,11 +174,15 @@ def main() -> None:
     words.add_argument("folder", type=Path)
     for name in ("--sites", "--number", "--bytes", "--rounds"):
         words.add_argument(name, type=int, default=0)
+    words.add_argument("--host", default="127.0.0.1", help="where the coordinator listens")
+    words.add_argument("--count", type=int, default=1, help="sites in this process")
     said = words.parse_args()
     if said.role == "coordinator":
-        asyncio.run(coordinate(said.folder, sites=said.sites, size=said.bytes, rounds=said.rounds))
+        task = {"host": said.host, "sites": said.sites, "size": said.bytes, "rounds": said.rounds}
+        asyncio.run(coordinate(said.folder, **task))
     else:
-        asyncio.run(visit(said.folder, number=said.number, size=said.bytes, rounds=said.rounds))
+        task = {"first": said.number, "count": said.count, "size": said.bytes, "rounds": said.rounds}
+        asyncio.run(visit_all(said.folder, **task))
 
 
 if __name__ == "__main__":

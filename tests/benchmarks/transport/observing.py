@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -16,6 +17,9 @@ Event: TypeAlias = dict[str, Any]
 """A line of a log: names and whatever they stand for."""
 
 TICK_SECONDS = 0.01
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+SLOW_LINE = "line"
+"""How the names of slow lines begin; see `slow_links`."""
 MEMORY_EVERY = 5
 """Ticks from one look at a process to the next."""
 
@@ -27,6 +31,8 @@ class Memory:
     at: float
     anonymous: int
     resident: int
+    cpu: float = 0.0
+    """Processor seconds it has used by then."""
 
 
 @dataclass
@@ -40,6 +46,13 @@ class Track:
     def between(self, start: float, end: float) -> list[Memory]:
         """The samples of a stretch of time."""
         return [sample for sample in self.samples if start <= sample.at <= end]
+
+    def cpu_at(self, moment: float) -> float:
+        """Processor seconds used by a moment, between the looks before and after it."""
+        place = bisect_right(self.samples, moment, key=lambda sample: sample.at)
+        before, after = (self.samples[min(max(0, at), len(self.samples) - 1)] for at in (place - 1, place))
+        share = (moment - before.at) / (after.at - before.at) if after.at > before.at else 0.0
+        return before.cpu + share * (after.cpu - before.cpu)
 
 
 class Observer(threading.Thread):
@@ -79,22 +92,30 @@ def look_at(track: Track) -> None:
     """Add one sample; a process that has ended has no memory any more."""
     try:
         lines = Path(f"/proc/{track.pid}/status").read_text().splitlines()
+        spent = Path(f"/proc/{track.pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return
     said = dict(line.split(":", 1) for line in lines)
     if "VmRSS" in said:
         numbers = [int(said[name].split()[0]) * 1024 for name in ("RssAnon", "VmRSS", "VmHWM")]
-        track.samples.append(Memory(time.time(), numbers[0], numbers[1]))
+        cpu = (int(spent[11]) + int(spent[12])) / TICKS_A_SECOND
+        track.samples.append(Memory(time.time(), numbers[0], numbers[1], cpu))
         track.highest = numbers[2]
 
 
 def read_loopback() -> int:
-    """Bytes received by `lo`; each byte is also counted as sent, so one side is all of it."""
+    """Bytes received by `lo`; each byte is also counted as sent, so one side is all of it. And both sides of slow
+    lines, of which this is one end.
+    """
+    carried = 0
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
+        counts = numbers.split()
         if name.strip() == "lo":
-            return int(numbers.split()[0])
-    return 0
+            carried += int(counts[0])
+        elif name.strip().startswith(SLOW_LINE):
+            carried += int(counts[0]) + int(counts[8])
+    return carried
 
 
 @dataclass

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,6 +30,15 @@ PER_PROCESS = 125
 LOG = ("--log-format", "json")
 STACKS = "BENCHMARK_STACKS"
 """Names the folder for sampled stacks; see `start/stacks.py`."""
+
+
+Before: TypeAlias = Callable[[str], list[str]]
+"""What stands before a program's command, by the program's name: where it is to run."""
+
+
+def nothing_before(program: str) -> list[str]:
+    """All programs run where this one does."""
+    return []
 
 
 class BenchmarkFailed(Exception):
@@ -82,6 +92,7 @@ class Federation(Machine):
 
     sampled: bool = False
     """Whether the programs' stacks may be sampled, if somebody has asked for that."""
+    before: Before = nothing_before
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -111,7 +122,7 @@ class Federation(Machine):
         """Start a Python program by its arguments."""
         with (self.home / f"{log}.log").open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, *map(str, command)],
+                [*self.before(log), sys.executable, *map(str, command)],
                 stdout=out,
                 stderr=out,
                 cwd=self.home,
@@ -142,10 +153,10 @@ class Federation(Machine):
         return "\n".join(f"--- {path.name}\n{Log(path).ending()}" for path in logs)
 
 
-def play(workload: Workload, home: Path) -> Recording:
+def play(workload: Workload, home: Path, *, before: Before = nothing_before) -> Recording:
     """Play a workload to the end of its rounds and look on."""
     observer = Observer()
-    with Federation(home, sampled=True) as federation:
+    with Federation(home, sampled=True, before=before) as federation:
         observer.start()
         try:
             return _Play(federation, workload, observer).run()

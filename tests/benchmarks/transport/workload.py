@@ -32,6 +32,12 @@ class Workload:
     """The first site waits alone for a while, and all sites' memory is looked at."""
     light: bool = False
     """Sites are real daemons on real lines, but many to a process and without trainers."""
+    host: str = ""
+    """Where the coordinator listens; empty: this machine alone."""
+    line: float = 0.0
+    """Bytes a second that each site's line carries each way, where that is little."""
+    extra: tuple[str, ...] = ()
+    """More words for `pfl-server`."""
 
     @property
     def model_bytes(self) -> int:
@@ -47,7 +53,8 @@ class Workload:
     def patience(self) -> float:
         """Seconds after which something must be wrong, on a slow and busy machine."""
         moved = self.rounds * self.cohort * self.model_bytes
-        return 180 + 6 * self.sites + 30 * self.lease + moved / 20e6
+        slow = 6 * (self.rounds + 2) * self.model_bytes / self.line if self.line else 0.0
+        return 180 + 6 * self.sites + 30 * self.lease + moved / 20e6 + slow
 
     def words(self) -> list[str]:
         """What `pfl-server` is told; with more rounds than are needed, so that the last one has a successor."""
@@ -59,9 +66,11 @@ class Workload:
             "--lease-seconds": self.lease,
             "--quorum": 0.5,  # where a site of two is killed, the round ends with its lease
             "--durability": self.durability,
+            "--host": self.host,
         }
         settings = {"numbers": self.numbers, "layout": self.layout, "linger": self.linger}
         words = [str(word) for name, value in said.items() if value for word in (name, value)]
         if self.participation != "1.0":
             words += ["--evaluate-every", "999999"]
+        words += self.extra
         return words + [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import itertools
 import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.benchmarks import large_data, single_models
+from tests.benchmarks.growth import page
+from tests.benchmarks.growth.line import Line
+from tests.benchmarks.growth.play import Cost
+from tests.benchmarks.training import measuring
+from tests.benchmarks.training.by_hand import BY_HAND
 from tests.house.skeleton import TOP
 
 ROWS = {"B1", "B2", "B3", "B4", "B6", "B7", "B8", "B9", "B11"}
@@ -90,3 +99,102 @@ def test_large_data_are_measured(tmp_path: Path) -> None:
     assert found.equal
     assert found.ratio > 0
     assert all(seconds > 0 for seconds in found.open_seconds)
+
+
+def test_a_rehearsal_of_a_large_model_takes_two_and_a_half() -> None:
+    """Times its size, as the kernel saw the memory of a process of its own; it was five."""
+    words = ["fedavg", "--backbone", "torchvision:resnet18", "--side", "32"]
+    command = [sys.executable, "-m", "tests.benchmarks.rehearsal", *words]
+    ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=100, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    found = json.loads(ended.stdout)
+    # A model of 45 MB: what a process of its size takes anyhow is some hundredths of it.
+    assert 1.0 < found["peak_models"] < 2.75
+
+
+SAME_ORDER = sorted(BY_HAND.keys() - {"fedpick", "fedfomo"})
+"""Those whose loop by hand sees the same batches and noise if it is told the same orders."""
+
+
+@pytest.mark.parametrize("method", SAME_ORDER)
+def test_a_loop_by_hand_does_the_same_mathematics(method: str) -> None:
+    """Told the same orders of samples, it ends at the same model: what is measured is the same work."""
+    given = {"batch": 8, "lr": 0.01, **STRONG.get(method, {})}
+    case = measuring.build(method, measuring.Network("cnn", 16, 32), **given)
+    ours, twin = case.train(), copy.deepcopy(case.participant)
+    epochs = itertools.count()
+
+    def draw(samples: int) -> torch.Tensor:
+        number = 0 if method == "ditto" else next(epochs)
+        purpose = case.data.generator(measuring.TASK, "shuffle", number)
+        return torch.randperm(samples, generator=purpose)
+
+    BY_HAND[method](twin, replace(case.site, draw=draw))
+    before, expected, seen = (measuring.values(model) for model in (case.participant, ours, twin))
+    trained = [name for name in expected if not name.startswith(BESIDE.get(method, "?"))]
+    moved, apart = (
+        sum(float((expected[name] - other[name]).square().sum()) for name in trained)
+        for other in (before, seen)
+    )
+    # Sums in another order are other roundings, which some layers make larger.
+    assert 0 < moved
+    assert apart < (0.001**2) * moved
+
+
+STRONG = {"fedprox": {"mu": 1.0}, "fedamp": {"alpha_k": 1.0}, "fedphp": {"lambda": 0.5}}
+"""Terms that are so small by default that a few steps do not show them."""
+BESIDE = {"fedproto": "owned", "gpfl": ("condition", "table")}
+"""What the product remembers beside the model, which is no training."""
+
+
+def test_training_is_measured(tmp_path: Path) -> None:
+    """A method with a network, tiny; how long it takes is not promised here."""
+    out = tmp_path / "training.json"
+    words = ["fedavg", "fedpick", "fedfomo", "--network", "cnn", "--quick", "--out", str(out)]
+    command = [sys.executable, "-m", "tests.benchmarks.training", *words]
+    ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=100, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    assert ["fedavg", "fedpick", "fedfomo"] == [row["method"] for row in json.loads(out.read_text())["rows"]]
+    assert all(row["ratio"] > 0 for row in json.loads(out.read_text())["rows"])
+
+
+def test_a_line_is_fitted_with_what_it_leaves_over() -> None:
+    """Points on a line leave nothing; one that lies above it is said to."""
+    exact = Line.through([(1, 7), (10, 25), (100, 205)])
+    assert pytest.approx((5, 2)) == (exact.fixed, exact.slope)
+    assert pytest.approx((0, 0, 0), abs=1e-9) == exact.residuals
+    assert Line.through([(1, 7), (10, 50), (100, 205)]).residuals[1] > 0.1
+
+
+def test_growth_is_measured(tmp_path: Path) -> None:
+    """A few real daemons, of which each round asks half: what it costs is not promised here."""
+    out = tmp_path / "growth.json"
+    words = ["--quick", "--part", "registered", "--out", str(out), "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.benchmarks.growth", *words]
+    ended = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=115, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    (cost,) = json.loads(out.read_text())["costs"]["registered"]
+    assert (6, 3) == (cost["registered"], cost["sites"])
+    assert all(cost[name] > 0 for name in ("round_seconds", "cpu_seconds", "resident_bytes"))
+
+
+def test_a_page_is_reckoned_from_a_kept_result(tmp_path: Path) -> None:
+    """4 ms a site and 1 ms a MiB and site are 40 s of the coordinator for 10,000 sites, and 450 s more for 45 MiB."""
+    line = {**Line.through([(1, 14), (10, 50)]).to_json()}
+    slope = {**Line.through([(1, 6), (10, 15)]).to_json()}
+    lines = {
+        "sites": {"unit": "ms a site", "ours": line, "by_hand": line, "target": 4.0},
+        "sizes": {"unit": "ms a MiB and site", "ours": slope, "by_hand": slope, "target": 1.7},
+    }
+    cost = Cost(50, 1_000, 100_000, 0.5, 0.25, 500_000_000).to_json()
+    costs = {"sites": [], "sizes": [], "registered": [cost]}
+    machine = {"cores": 2, "processor": "one", "date": "today", "load_before": 0.1}
+    result = {"quick": False, "machine": machine, "lines": lines, "costs": costs}
+    page.write(result, tmp_path / "growth.md")
+    words = (tmp_path / "growth.md").read_text()
+    assert "| 45 MiB | 490 s | 245 s |" in words
+    assert "| 1,000 | 50 | 0.50 s | 250 ms | 500 MB |" in words
+    for bad in ({**result, "quick": True}, {**result, "costs": {}}):
+        with pytest.raises(SystemExit):
+            page.write(bad, tmp_path / "none.md")
+    assert not (tmp_path / "none.md").exists()

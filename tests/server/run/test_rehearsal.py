@@ -18,7 +18,7 @@ from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, Kind, RunSpec, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
-from pfl_server.run import specification
+from pfl_server.run import specification, thin_tensors
 from pfl_server.run.observer import describe
 from pfl_server.run.rehearsal import rehearse
 from pfl_server.settings import ServerSettings
@@ -61,6 +61,14 @@ def test_every_method_rehearses(name: str) -> None:
         assert f"train/{phase}/up" in spec.manifests
     again = build_spec(name, rounds=3)
     assert spec.to_json() == again.to_json()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_slim_rehearsal_finds_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thin tensors wherever there are more than four numbers, every shape of every method is the same."""
+    monkeypatch.setattr(thin_tensors, "SMALL", 4)
+    spec = build_spec(name, rounds=3)
+    assert spec.manifests == rehearse(methods.load(name), spec, build_template(spec), slim=True)
 
 
 class _WithSnapshot(Averaging):

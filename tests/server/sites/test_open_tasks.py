@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,14 @@ import pytest
 from pfl_common.errors import Refused
 from pfl_server.sites.open_tasks import OpenTasks
 from tests.server.support.scene import TASK, Scene
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task whose upload was promised so much."""
+
+    client: str
+    lacking: int
 
 
 async def test_only_what_a_site_was_asked_is_awaited(scene: Scene) -> None:
@@ -35,11 +45,21 @@ async def test_a_site_without_a_task_needs_no_patience(scene: Scene) -> None:
 
 
 def test_disk_that_was_promised_to_the_others() -> None:
-    """Each open task's upload but the one that asks; a site without a task was promised nothing."""
-    ours, theirs, third = (SimpleNamespace(lacking=count) for count in (1, 20, 300))
-    members = [SimpleNamespace(assigned=task) for task in (ours, theirs, None, third)]
-    tasks = OpenTasks("run", members, None, lambda: 0.0)  # type: ignore[arg-type]
-    assert (320, 301) == (tasks.promised(ours), tasks.promised(theirs))  # type: ignore[arg-type]
+    """Each open task's upload but the one that asks; a site without a task was promised nothing, and one whose task is
+    finished or was replaced nothing for that.
+    """
+    members = {site: SimpleNamespace(assigned=None) for site in "abcd"}
+    ours, theirs, third, over = (
+        Task(site, count) for site, count in zip("abcd", (1, 20, 300, 4000), strict=True)
+    )
+    tasks = OpenTasks("run", SimpleNamespace(find=members.get), None, lambda: 0.0)  # type: ignore[arg-type]
+    with ExitStack() as open_:
+        for task in (ours, theirs, third, over):
+            open_.enter_context(tasks.opened(members[task.client], task))  # type: ignore[arg-type]
+        members["d"].assigned = None
+        assert (320, 301) == (tasks.promised(ours), tasks.promised(theirs))  # type: ignore[arg-type]
+    assert 0 == tasks.promised(ours)  # type: ignore[arg-type]
+    assert {None} == {member.assigned for member in members.values()}
     assert Counter() == tasks.refusals
 
 

@@ -1,0 +1,1 @@
+"""How the coordinator's cost of a round grows; `python -m tests.benchmarks.growth --help`."""

@@ -1,0 +1,1 @@
+"""Rounds over slow lines; `python -m tests.benchmarks.slow_links --help`."""

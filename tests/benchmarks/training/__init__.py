@@ -1,0 +1,1 @@
+"""What local training costs beside a plain loop; `python -m tests.benchmarks.training --help`."""
