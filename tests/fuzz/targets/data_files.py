@@ -150,7 +150,7 @@ def _read_rows(file: Path) -> None:
 def _write_again(names: Sequence[str], cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """A table as it is read once it has been written as CSV: in every format it is the same."""
     place = as_file(b"", "again/again.csv")
-    with place.open("w", newline="", encoding="utf-8") as file:
+    with place.open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file).writerows([names, *cells])
     again = RecordFile(place, called="again")
     assert tuple(names) == again.names
