@@ -196,14 +196,15 @@ class Daemon:
         self._retry.fit(spec.lease_seconds)
 
     async def _serve(self, folder: RunFolder) -> Over:
+        answer: Assignment | Over | None = None
         while True:
-            answer = await self._ask_for_work(folder)
+            answer = answer or await self._ask_for_work(folder)
             if isinstance(answer, Over):
                 self.watch.doing = "over"
                 measured = {name: round(value, 4) for name, value in sorted(self.watch.run.accuracy.items())}
                 tell_end(answer, folder, measured | self.progress.account(), stays=self._stays)
                 return answer
-            await self._take(folder, answer)
+            answer = await self._take(folder, answer)
 
     async def _rest(self, folder: RunFolder) -> str:
         """Ask now and then whether the run goes on; then gives the key of the task that waits, if there is one."""
@@ -226,8 +227,10 @@ class Daemon:
                     await self._retry.calm(clock() - asked)
         return answer
 
-    async def _take(self, folder: RunFolder, assignment: Assignment) -> None:
-        """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word."""
+    async def _take(self, folder: RunFolder, assignment: Assignment) -> Assignment | Over | None:
+        """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word. Gives
+        the next task if that came with the receipt.
+        """
         task = assignment.task
         self.watch.begin(task)
         self.progress.begin(task)
@@ -242,13 +245,13 @@ class Daemon:
                 await self._retry.calm(0.0)
             else:
                 await self._work(folder, assignment)
-            await self._handing_in.hand_in(folder, assignment)
+            following = await self._handing_in.hand_in(folder, assignment)
             self.progress.end(task, folder.measurements.report(assignment.key))
             self._retry.went_well()
-            return
+            return following
         except DiskFull as full:
             await self._stop_short(folder, assignment, full)
-            return
+            return None
         except Declined as declined:
             await self._decline(assignment.key, declined.reason, declined)
         except DataError as changed:
@@ -260,8 +263,9 @@ class Daemon:
             self.watch.refuse(refused.code)
             log.warning("not taken", task=assignment.key, code=refused.code, words=refused.words)
             if refused.code == "late":
-                return
+                return None
         await self._retry.pause_in_vain()
+        return None
 
     async def _stop_short(self, folder: RunFolder, assignment: Assignment, full: DiskFull) -> None:
         """Decline a task for want of room, and take no other until there is room for one of its size."""

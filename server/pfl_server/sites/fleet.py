@@ -108,7 +108,9 @@ class Fleet:
         member = self._members[client]
         if member.removed:
             raise SiteLost("removed")
-        if task.kind is Kind.TRAIN and (held := await _find_held(self._books, client, task)):
+        # Receipts of an attempt that was opened in this life are given to tasks of this life.
+        earlier = task.kind is Kind.TRAIN and (task.round, task.attempt) in self._intake.begun
+        if earlier and (held := await _find_held(self._books, client, task)):
             return held
         assigned = member.assigned = assign(client, task, prepare, lease=self._lease(client, task))
         member.news.set()
@@ -218,7 +220,7 @@ class Fleet:
         earlier = 0 if since else remembered_rounds.newest_committed(before, self._books.before)
         assignment = await assigned.make(since, self.now, before=earlier)
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
-        writing = self._books.journal.hand_out.soon(assigned.task.key, site, assignment.task.since)
+        writing = self._books.journal.hand_out.later(assigned.task.key, site, assignment.task.since)
         writing.add_done_callback(remembered_rounds.look_at_handing)
         return assignment
 
@@ -265,7 +267,7 @@ class Fleet:
         return await self._intake.stored(site, key)
 
     @tells_full_disk
-    async def report(self, site: ClientId, key: str, report: Scores) -> None:
+    async def report(self, site: ClientId, key: str, report: Scores, *, alone: bool = True) -> None:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
         assigned = self.tasks.awaited(site, key)
         try:
@@ -275,7 +277,8 @@ class Fleet:
             code = "scores" if evaluation.is_finite(report) else "not_finite"
             self.tasks.tell(assigned, Lost(f"refused:{code}"))
             raise self.tasks.refuse(code, f"{site}: {error}") from None
-        await self._books.journal.report.soon(key, site, report)
+        entry = self._books.journal.report
+        await (entry.soon if alone else entry.later)(key, site, report)
         if not assigned.state.uploads:
             self.tasks.tell(assigned, Reported())
 
