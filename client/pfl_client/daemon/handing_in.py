@@ -31,6 +31,7 @@ class HandingIn:
     def __init__(self, link: Link, gate: Gate, retry: Retry, watch: Watch, audit: Audit) -> None:
         self._link, self._gate, self._retry = link, gate, retry
         self._watch, self._audit = watch, audit
+        self._settling: asyncio.Task[None] | None = None
         self._unsure = ""
         """The task that was handed in with one call which had no answer."""
 
@@ -38,6 +39,7 @@ class HandingIn:
         """The evaluation first, so that it is not lost with a drop-out; then the update, or the word "dropped". Gives
         the next task if that came with the answer.
         """
+        await self._settled()
         key, task = assignment.key, assignment.task
         scores = self._gate.tell(folder.spec.id, key, folder.measurements.report(key))
         if task.kind is Kind.TRAIN and not task.drop:
@@ -62,8 +64,21 @@ class HandingIn:
             raise
         handed = await self._send_at_once(folder, offer, parcel, scores)
         receipt = handed.receipt if handed else await self._send_by_calls(folder, offer, parcel, scores)
-        await self._until_room(folder, partial(folder.audit, offer, receipt))
+        folder.audit(offer, receipt)
+        # The receipt stands in the list; that it outlives a power cut is waited for before the next update leaves.
+        self._settling = asyncio.create_task(self._until_room(folder, self._audit.settle))
         return handed.next if handed else None
+
+    async def end(self) -> None:
+        """Nothing more will be handed in."""
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.wait({self._settling})
+
+    async def _settled(self) -> None:
+        settling, self._settling = self._settling, None
+        if settling is not None:
+            await settling
 
     async def _send_at_once(
         self, folder: RunFolder, offer: Offer, parcel: Path, scores: Scores

@@ -221,7 +221,6 @@ class RunFolder:
         self._audit.receive(
             self.spec.id, offer.key, receipt.digest, size=offer.blob.size, signature=signature
         )
-        self._audit.settle()
 
 
 def _open_vault(folder: Path, spec: RunSpec, site: ClientId) -> Vault:

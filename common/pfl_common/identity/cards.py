@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import NoReturn, TypeAlias
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -127,12 +128,12 @@ class Card:
     lattice: bytes = b""
     """With it parcels are sealed in the hybrid envelope; cards without one are written as they always were."""
 
-    @property
+    @cached_property
     def verifier(self) -> Ed25519PublicKey:
         """The key that checks this party's signatures."""
         return Ed25519PublicKey.from_public_bytes(self.signing)
 
-    @property
+    @cached_property
     def recipient(self) -> X25519PublicKey:
         """The key that seals for this party."""
         return X25519PublicKey.from_public_bytes(self.receiving)

@@ -28,6 +28,9 @@ from tests.benchmarks.transport.workload import SMALL, Workload
 ROLES = {"pfl_client.trainer": "trainer", "pfl_client": "site", "pfl_server": "coordinator"}
 """Who a process is, by what stands in its command; the first that fits."""
 
+THREAD = "in thread "
+"""Before a thread's name: what it used is the same processor once more, and in no sum."""
+
 Line: TypeAlias = dict[str, Any]
 """A line of a process: names and whatever they stand for."""
 
@@ -70,6 +73,9 @@ class Process:
         kinds = {
             kind: Cost(*sums).since(Cost(*first["sums"].get(kind, ()))) for kind, sums in last["sums"].items()
         }
+        threads = last.get("threads", {}).items()
+        for name, used in threads:
+            kinds[f"{THREAD}{name}"] = Cost(0, used - first["threads"].get(name, 0.0))
         return kinds, last["processor"] - first["processor"]
 
     def _at(self, moment: float) -> Line:
@@ -134,11 +140,14 @@ def show(account: Account, console: Console) -> None:
         table = Table(
             role, "times", "processor ms", "ms", title=f"{role}: {account.processor[role] * 1e3:.2f} ms"
         )
-        for kind, cost in sorted(kinds.items(), key=lambda each: (-each[1].processor, each[0])):
+        order = sorted(
+            kinds.items(), key=lambda each: (each[0].startswith(THREAD), -each[1].processor, each[0])
+        )
+        for kind, cost in order:
             table.add_row(
                 kind, f"{cost.count:.2f}", f"{cost.processor * 1e3:.3f}", f"{cost.seconds * 1e3:.3f}"
             )
-        counted = sum(cost.processor for cost in kinds.values())
+        counted = sum(cost.processor for kind, cost in kinds.items() if not kind.startswith(THREAD))
         rest = account.processor[role] - counted
         table.add_row("event loop, gRPC, TLS and the lines between", "", f"{rest * 1e3:.3f}", "")
         console.print(table)

@@ -1,6 +1,6 @@
 """Counts and times what a program does by kind of work while it runs, for `account.py` and `first_round.py`.
 
-One file for each process. A line every fifth of a second holds the sums so far, by kind: how often, processor seconds
+One file for each process. A line every half second holds the sums so far, by kind: how often, processor seconds
 and seconds. Time within one kind that belongs to another is counted there alone. Named stretches (`SPANS`) and long
 imports have a line each.
 """
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-WRITE_SECONDS = 0.2
+WRITE_SECONDS = 0.5
 LONG_IMPORT_SECONDS = 0.02
 
 WATCHED = {
@@ -128,10 +128,31 @@ def _write_on(path):
             lines, _lines[:] = _lines[:], []
             sums = {kind: list(each) for kind, each in list(_sums.items())}
             sums["turns of the event loop"] = [_turns, 0.0, 0.0]
-            state = {"at": time.time(), "processor": time.process_time(), "sums": sums}
+            state = {
+                "at": time.time(),
+                "processor": time.process_time(),
+                "sums": sums,
+                "threads": _read_threads(),
+            }
             for line in (*lines, state):
                 out.write(_plain_dumps(line) + "\n")
             out.flush()
+
+
+def _read_threads():
+    """Processor seconds of this process's threads, by their names as the kernel has them."""
+    found, tick = {}, os.sysconf("SC_CLK_TCK")
+    for number in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{number}/stat", encoding="utf-8", errors="replace") as stat:
+                words = stat.read()
+        except FileNotFoundError:
+            continue
+        name = words[words.index("(") + 1 : words.rindex(")")]
+        first = "main" if int(number) == os.getpid() else name
+        user, system = words[words.rindex(")") :].split()[12:14]
+        found[first] = found.get(first, 0.0) + (int(user) + int(system)) / tick
+    return found
 
 
 def _began():
