@@ -82,6 +82,8 @@ class Fleet:
         self._members = Membership(
             books.journal, self.now, lease_seconds=books.spec.lease_seconds, resumed=resumed
         )
+        # From memory: each update that comes is held to it, and a journal that writes would be waited for.
+        books.spool.terms.declared = self._members.declared
         self._over: Over | None = None
         self._released: Over | None = None
         """What sites are told that have finished while others have not."""
