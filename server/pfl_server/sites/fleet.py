@@ -88,6 +88,8 @@ class Fleet:
         self._released: Over | None = None
         """What sites are told that have finished while others have not."""
         self.tasks = OpenTasks(books.spec.id, self._members, self._record.meter, self.now)
+        self._begun_with = max(books.journal.committed(), default=0) + 1
+        """The first round of this life."""
         self._intake, self._visits = Intake(books, self.tasks), Visits(books)
         self.status_line: Callable[[], RunStatus] | None = None
         self.took_part: Counter[ClientId] = Counter()
@@ -110,8 +112,8 @@ class Fleet:
         member = self._members[client]
         if member.removed:
             raise SiteLost("removed")
-        # Receipts of an attempt that was opened in this life are given to tasks of this life.
-        earlier = task.kind is Kind.TRAIN and (task.round, task.attempt) in self._intake.begun
+        # A receipt of a former life is of the round that was open then; later rounds are opened in this one.
+        earlier = task.kind is Kind.TRAIN and task.round <= self._begun_with
         if earlier and (held := await _find_held(self._books, client, task)):
             return held
         assigned = member.assigned = assign(client, task, prepare, lease=self._lease(client, task))

@@ -56,19 +56,14 @@ class Intake:
         self._spec, self._journal, self._blanks = books.spec, books.journal, books.spool.blanks
         self._inbox = books.shelf.folder.parent / "incoming"
         self._inbox.mkdir(exist_ok=True, mode=0o700)
-        self.begun = self._find_begun()
-        """The attempts that were open when this coordinator was started, as round and attempt."""
         self._sweep()
         groups = {entry.group for entry in books.spec.init_manifest if entry.group}
         self._spare = SPARE_BYTES + codec.size_of(books.spec.init_manifest, groups)
 
-    def _find_begun(self) -> frozenset[tuple[int, int]]:
-        rows = (row for row in self._journal.rounds() if row["status"] == "open")
-        return frozenset((cast(int, row["round"]), cast(int, row["attempt"])) for row in rows)
-
     def _sweep(self) -> None:
         """What lies here from attempts that are over, a coordinator that was killed could not take away."""
-        under_way = tuple(f"{number:06d}-{attempt}-" for number, attempt in self.begun)
+        open_ones = [row for row in self._journal.rounds() if row["status"] == "open"]
+        under_way = tuple(f"{row['round']:06d}-{row['attempt']}-" for row in open_ones)
         for part in self._inbox.glob("*.part"):
             if not part.name.startswith(under_way):
                 part.unlink()
