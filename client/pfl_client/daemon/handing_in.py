@@ -62,9 +62,13 @@ class HandingIn:
             if scores:
                 await self._report(key, scores)
             raise
+
+        async def list_receipt() -> None:
+            folder.audit(offer, receipt)
+
         handed = await self._send_at_once(folder, offer, parcel, scores)
         receipt = handed.receipt if handed else await self._send_by_calls(folder, offer, parcel, scores)
-        folder.audit(offer, receipt)
+        await self._retry.until_room(list_receipt, folder.downloads.forget_opened)
         # The receipt stands in the list; that it outlives a power cut is waited for before the next update leaves.
         self._settling = asyncio.create_task(self._until_room(folder, self._audit.settle))
         return handed.next if handed else None

@@ -212,6 +212,7 @@ class AttemptPlay:
             commit, task.round, task.attempt, counted, losses, course=course, changes=changes
         )
         self._checks.outlying_updates.remember(opened)
+        self._observer.watch.awaited = ()
         await self._end(opened)
         # Last: what it has to write waits for no reader, but for the opening of the next round, and goes with that.
         await self._observer.closed(opened, counted, course)
