@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import lru_cache
 from typing import NoReturn, TypeAlias
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -115,6 +115,16 @@ class EnvelopeKeys:
         return "EnvelopeKeys(...)"  # a representation can end in a log
 
 
+@lru_cache(maxsize=4096)  # each call of a site is checked with one of a few keys
+def _read_verifier(raw: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+@lru_cache(maxsize=4096)
+def _read_recipient(raw: bytes) -> X25519PublicKey:
+    return X25519PublicKey.from_public_bytes(raw)
+
+
 @dataclass(frozen=True)
 class Card:
     """A name and its public keys, valid in one federation for a limited time."""
@@ -128,15 +138,15 @@ class Card:
     lattice: bytes = b""
     """With it parcels are sealed in the hybrid envelope; cards without one are written as they always were."""
 
-    @cached_property
+    @property
     def verifier(self) -> Ed25519PublicKey:
         """The key that checks this party's signatures."""
-        return Ed25519PublicKey.from_public_bytes(self.signing)
+        return _read_verifier(self.signing)
 
-    @cached_property
+    @property
     def recipient(self) -> X25519PublicKey:
         """The key that seals for this party."""
-        return X25519PublicKey.from_public_bytes(self.receiving)
+        return _read_recipient(self.receiving)
 
     @property
     def hybrid(self) -> MLKEM768X25519PublicKey | None:
