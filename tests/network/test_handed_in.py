@@ -93,7 +93,7 @@ async def test_the_receipt_does_not_wait_long_for_the_next_task(
         handed = await hand_in(link, tmp_path)
     assert handed is not None
     assert (KEY, None) == (handed.receipt.key, handed.next)
-    assert 0.04 < handed.held_seconds < 5
+    assert 0.04 < handed.held_seconds < 0.9, "the site would wait for a second"
 
 
 async def test_a_question_that_is_refused_costs_no_receipt(federation: Federation, tmp_path: Path) -> None:

@@ -101,6 +101,8 @@ def test_what_can_wait_is_written_with_what_comes_next(
     """Alone it would cost a commit; in the order in which all of it was asked."""
     monkeypatch.setattr(journal_thread, "LATER_SECONDS", SECONDS)
     later = [watched.ask(words, later=True) for words in ("one", "two")]
+    with pytest.raises(TimeoutError):
+        later[1].result(0.1)
     now = watched.ask("three")
     assert [None] * 3 == [answer.result(SECONDS) for answer in (*later, now)]
     assert (1, ["one", "two", "three"]) == (watched.commits(), watched.on_disk())
