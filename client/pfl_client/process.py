@@ -63,6 +63,12 @@ class Site:
         self._settings = settings
         self._data = find_data(settings)
         self._share = Share(settings.nice, settings.threads)
+        self._bench = TrainerProcess(
+            settings.state_folder,
+            warm=settings.trainer == "warm",
+            share=self._share,
+            memory_limit=settings.memory_bytes,
+        )
         self._admission = Admission(settings, self._data)
         self._stopping, self._ended_by = asyncio.Event(), "Ctrl-C"
         self._daemon: Daemon | Newcomer | None = None
@@ -127,6 +133,16 @@ class Site:
         self._stopping.set()
 
     async def _story(self) -> Over:
+        # Beside what is said to be let in: its imports take longer than that.
+        ahead = asyncio.create_task(self._bench.start())
+        try:
+            return await self._live()
+        finally:
+            ahead.cancel()
+            await asyncio.wait({ahead})
+            await self._bench.close()
+
+    async def _live(self) -> Over:
         admitted = await self._identify()
         lock = self._admission.hold(admitted)
         try:
@@ -145,9 +161,7 @@ class Site:
             return await self._admission.identify()
         except Unavailable as absent:
             folder = self._data_folder(self._admission.settle_name())
-            self._description = await preflight.look_at(
-                folder, self._settings.state_folder, self._share, memory_limit=self._settings.memory_bytes
-            )
+            self._description = await preflight.look_at(folder, self._settings.state_folder, self._bench)
             return await preflight.wait(self._admission.identify, absent, seconds=self._settings.wait_seconds)
 
     def _data_folder(self, name: str) -> DataFolder:
@@ -205,12 +219,7 @@ class Site:
         settings, folder = self._settings, admitted.folder
         made: dict[str, Any] = {
             "link": link,
-            "bench": TrainerProcess(
-                folder / "trainer",
-                warm=settings.trainer == "warm",
-                share=self._share,
-                memory_limit=settings.memory_bytes,
-            ),
+            "bench": self._bench,
             "envelopes": SealedEnvelopes(admitted.keyring, secret=own_secret(folder / "data.secret")),
             "state": folder,
             "description": self._description,

@@ -121,7 +121,7 @@ class FileDesk:
         self._receipts[site, key] = Receipt(RUN, key, site, offer.blob.digest)
         return self._receipts[site, key]
 
-    async def report(self, site: ClientId, key: str, scores: Scores) -> None:
+    async def report(self, site: ClientId, key: str, scores: Scores, *, alone: bool = True) -> None:
         self.said.append(("report", site, key, scores))
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:

@@ -20,6 +20,7 @@ from pfl_common.errors import Refused, UserError
 from pfl_common.sealing.calls import CallSigner, NoSession, SignedCall
 from pfl_common.spec.run import Json
 from pfl_common.wire import convert
+from pfl_common.wire.carrying import weigh_parcel
 
 log = structlog.get_logger("pfl.site")
 
@@ -135,22 +136,27 @@ class Line:
     _met: str = field(default="", init=False)
     """Who was last met in the coordinator's place."""
 
-    async def ask(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
-        """One message there and one back; `call` is service/name."""
+    async def ask(
+        self, call: str, request: Message, answer: type[Answer], *, seconds: float, listed: int = 0
+    ) -> Answer:
+        """One message there and one back; `call` is service/name. So many bytes of it were told of before."""
         try:
-            return await self._ask_once(call, request, answer, seconds=seconds)
+            return await self._ask_once(call, request, answer, seconds=seconds, listed=listed)
         except NoSession:
             # The first call of a line, or a coordinator that was started anew: it has given us a session.
-            return await self._ask_once(call, request, answer, seconds=seconds)
+            return await self._ask_once(call, request, answer, seconds=seconds, listed=listed)
 
-    async def _ask_once(self, call: str, request: Message, answer: type[Answer], *, seconds: float) -> Answer:
+    async def _ask_once(
+        self, call: str, request: Message, answer: type[Answer], *, seconds: float, listed: int
+    ) -> Answer:
         body = request.SerializeToString()
         method = self.channel.unary_unary(f"/{call}", request_serializer=bytes, response_deserializer=bytes)
         name = call.rpartition("/")[2]
         signed = self.signer.sign(name, body) if self.signer else None
-        beside, parcel = _say(signed), convert.weigh_parcel(body, type(request))
+        beside, parcel = _say(signed), weigh_parcel(body, type(request))
         # An update that goes with its offer is listed as an update.
-        self.tell(name, body, len(body) + _weigh(beside) - parcel[1], partial(spell, request))
+        size = len(body) + _weigh(beside) - parcel[1] - listed
+        self.tell(name, body, size, partial(spell, request))
         try:
             asked = method(body, metadata=beside, timeout=seconds)
             said: bytes = await asked
@@ -163,7 +169,7 @@ class Line:
         self._met = ""
         word = _find(trailing, convert.ANSWER_METADATA)
         self.traffic.carry("up", len(body) + _weigh(beside), parcel=parcel)
-        self.traffic.carry("down", len(said) + len(word), parcel=convert.weigh_parcel(said, answer))
+        self.traffic.carry("down", len(said) + len(word), parcel=weigh_parcel(said, answer))
         if self.signer is not None and signed is not None:
             self.signer.check(name, asked=signed, body=said, signature=word)
         return _read(name, said, answer)

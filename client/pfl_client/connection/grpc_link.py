@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -18,9 +18,18 @@ import structlog
 from google.protobuf.message import Message
 
 from pfl_client.connection import certificate_renewal
-from pfl_client.connection.bulk import Carrier
+from pfl_client.connection.bulk import AGAIN, Carrier
 from pfl_client.connection.channel import Answer, Line, Patience, Tell, open_channel
-from pfl_client.connection.link import INIT, NotAdmitted, Traffic, Unreachable
+from pfl_client.connection.link import (
+    INIT,
+    Announce,
+    HandedIn,
+    Marks,
+    NotAdmitted,
+    Traffic,
+    Unreachable,
+)
+from pfl_client.connection.message_values import spell
 from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
@@ -40,9 +49,12 @@ from pfl_common.spec.messages import (
 from pfl_common.spec.run import Description
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
+from pfl_common.wire.carrying import say_hand_in
 
 HOLD_SECONDS = 1.0
 """The coordinator may keep a heartbeat's answer so long: while a call is open it sees at once that this site goes."""
+HAND_IN_SECONDS = 1.0
+"""A receipt may wait so long for the next task, to come with it."""
 LOOK_SECONDS = 2.0
 """Not more often than this is a coordinator that does not answer looked for."""
 
@@ -105,6 +117,7 @@ class GrpcLink:
         self._line = self._dial(address)
         self.carrier = Carrier(self._line, self._patience)
         self._beside = dict[str, bytes]()
+        self._takes_all_at_once = False
         self._look: Callable[[], str | None] | None = None
         self._looked = float("-inf")
 
@@ -162,19 +175,13 @@ class GrpcLink:
     ) -> Assignment | Over | None:
         """Wait for work, saying which vault generations there are, newest first; None: ask again."""
         wait, carrier = self._patience.wait_seconds, self.carrier
-        request = convert.say_marks(
-            marks, wait_seconds=wait, beside_bytes=carrier.beside_bytes, before=before
-        )
+        request = self._question(marks, before, wait=wait)
         try:
             said = await self._ask("NextTask", request, pb.NextTaskAnswer, waiting=wait)
         except Unreachable:
             carrier.go_plain()
             raise
-        work = convert.hear_work(said)
-        self._beside.clear()
-        if isinstance(work, Assignment) and (content := said.assignment.content):
-            self._beside[work.blob.digest] = content
-        return work
+        return self._hear_work(said)
 
     @_followed
     async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
@@ -200,10 +207,40 @@ class GrpcLink:
                 carrier.go_plain()
                 raise
 
-        receipt = await carrier.store(offer.key, parcel, make_offer, kind=kind)
-        if (receipt.key, receipt.digest) != (offer.key, offer.blob.digest):
-            raise Refused("other", f"a receipt for {receipt.key}; expected: {offer.key} and its bytes")
-        return receipt
+        return _check_receipt(await carrier.store(offer.key, parcel, make_offer, kind=kind), offer)
+
+    @_followed
+    async def hand_in(
+        self, offer: Offer, parcel: Path, scores: Scores, *, marks: Marks, announce: Announce
+    ) -> HandedIn | None:
+        """An upload, its evaluation and the question for the next task in one call, if it is small enough and the
+        coordinator takes that.
+        """
+        if not self._takes_all_at_once or offer.blob.size > self.carrier.beside_bytes:
+            return None
+        _check_size(parcel, offer.blob.size)
+        question = self._question(*marks, wait=HAND_IN_SECONDS)
+        request = say_hand_in(offer, parcel.read_bytes(), scores, question)
+        report = request.report.SerializeToString() if scores else b""
+
+        def list_report() -> None:
+            if report:
+                self._line.tell("Report", report, len(report), partial(spell, request.report))
+
+        await asyncio.to_thread(announce, list_report)
+        try:
+            said = await self._ask(
+                "HandIn", request, pb.HandInAnswer, waiting=HAND_IN_SECONDS, listed=len(report)
+            )
+        except Unreachable:
+            self.carrier.go_plain()
+            raise
+        except Refused as refused:
+            if refused.code in AGAIN:
+                return None
+            raise
+        receipt = _check_receipt(convert.hear_receipt(said.receipt), offer)
+        return HandedIn(receipt, self._hear_work(said.next), said.held_seconds)
 
     @_followed
     async def report(self, key: str, scores: Scores) -> None:
@@ -276,9 +313,26 @@ class GrpcLink:
         fresh = self._dial(address)
         fresh.traffic, fresh.tell = before.traffic, before.tell
         self._line, self.carrier, self._beside = fresh, Carrier(fresh, self._patience), {}
+        self._takes_all_at_once = False
         before.left.set()
         await before.channel.close(None)
         return True
+
+    def _question(
+        self, marks: tuple[Mark, ...], before: tuple[Mark, ...], *, wait: float
+    ) -> pb.NextTaskRequest:
+        beside = self.carrier.beside_bytes
+        return convert.say_marks(marks, wait_seconds=wait, beside_bytes=beside, before=before)
+
+    def _hear_work(self, said: pb.NextTaskAnswer) -> Assignment | Over | None:
+        """What there is to do; bytes that came with it are kept until they are fetched."""
+        work = convert.hear_work(said)
+        self._beside.clear()
+        if isinstance(work, Assignment):
+            self._takes_all_at_once = said.assignment.hand_in
+            if content := said.assignment.content:
+                self._beside[work.blob.digest] = content
+        return work
 
     async def _offer(self, offer: Offer, content: bytes = b"") -> int | Receipt:
         request = convert.say_offer(offer)
@@ -289,10 +343,10 @@ class GrpcLink:
         return said.room.offset
 
     async def _ask(
-        self, call: str, request: Message, answer: type[Answer], *, waiting: float = 0.0
+        self, call: str, request: Message, answer: type[Answer], *, waiting: float = 0.0, listed: int = 0
     ) -> Answer:
-        seconds = self._patience.call_seconds + waiting
-        return await self._line.ask(f"{convert.COORDINATOR}/{call}", request, answer, seconds=seconds)
+        seconds, name = self._patience.call_seconds + waiting, f"{convert.COORDINATOR}/{call}"
+        return await self._line.ask(name, request, answer, seconds=seconds, listed=listed)
 
     def _credentials(self) -> grpc.ChannelCredentials:
         if self._roots is not None:
@@ -305,6 +359,12 @@ class GrpcLink:
 
     def _check_certificate(self) -> None:
         self._keyring.check(self._clock())
+
+
+def _check_receipt(receipt: Receipt, offer: Offer) -> Receipt:
+    if (receipt.key, receipt.digest) != (offer.key, offer.blob.digest):
+        raise Refused("other", f"a receipt for {receipt.key}; expected: {offer.key} and its bytes")
+    return receipt
 
 
 def _check_size(parcel: Path, expected: int) -> None:

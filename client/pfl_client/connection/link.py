@@ -5,8 +5,10 @@ Two things are Links: `grpc_link.GrpcLink` over the network, and the loopback of
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import (
@@ -63,6 +65,22 @@ class Traffic:
         self._crossed[place] = self._crossed.get(place, 0) + count
 
 
+Marks: TypeAlias = tuple[tuple[Mark, ...], tuple[Mark, ...]]
+"""The generations of a site's own state, newest first: of this run, and of the one before it."""
+Announce: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+@dataclass(frozen=True)
+class HandedIn:
+    """The answer to a task that was handed in with one call."""
+
+    receipt: Receipt
+    next: Assignment | Over | None
+    """What to do now, if it was known soon enough; None: ask."""
+    held_seconds: float
+    """How long the coordinator waited for that."""
+
+
 class Link(Protocol):
     """The calls a site can make. Every call is safe to repeat; one that cannot reach the coordinator raises
     `Unreachable`.
@@ -88,6 +106,14 @@ class Link(Protocol):
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in; goes on where an interrupted transfer stopped."""
+
+    async def hand_in(
+        self, offer: Offer, parcel: Path, scores: Scores, *, marks: Marks, announce: Announce
+    ) -> HandedIn | None:
+        """An upload, the evaluation of its task and the question for the next one in a single call. `announce` lists
+        the upload, and with it what it is given, before anything is sent. None: nothing was sent that way, or nothing
+        came of it; what it stands for goes on with single calls.
+        """
 
     async def report(self, key: str, scores: Scores) -> None:
         """Hand in an evaluation."""

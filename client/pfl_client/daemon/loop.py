@@ -18,6 +18,7 @@ from pfl_client.daemon.fetching import Fetching
 from pfl_client.daemon.handing_in import HandingIn
 from pfl_client.daemon.heartbeat import Heart
 from pfl_client.daemon.progress import SiteProgress, tell_joined
+from pfl_client.daemon.prompt_work import PROMPT_BYTES, work_on
 from pfl_client.daemon.retry import Retry
 from pfl_client.daemon.run_check import hear_run
 from pfl_client.daemon.run_summary import tell_end, tell_hindrances
@@ -29,7 +30,7 @@ from pfl_client.policy.refusal import Forbidden
 from pfl_client.policy.rules import Policy
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.folder import RunFolder
-from pfl_client.trainer_process.api import Bench, DataFolder, Done, TrainerLost
+from pfl_client.trainer_process.api import Bench, DataFolder, Done, Parcel, TrainerLost
 from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
 from pfl_common.app import plugins
 from pfl_common.errors import DataError, PflError, Refused, UserError
@@ -88,6 +89,7 @@ class Daemon:
             return over
         finally:
             # A goodbye is a courtesy: a coordinator that does not hear it in time notices the silence.
+            await self._handing_in.end()
             goodbye = self._link.pause if self.comes_back else self._link.leave
             with suppress(TimeoutError, Unreachable, NotAdmitted, PflError):
                 await asyncio.wait_for(goodbye(), GOODBYE_SECONDS)
@@ -196,14 +198,15 @@ class Daemon:
         self._retry.fit(spec.lease_seconds)
 
     async def _serve(self, folder: RunFolder) -> Over:
+        answer: Assignment | Over | None = None
         while True:
-            answer = await self._ask_for_work(folder)
+            answer = answer or await self._ask_for_work(folder)
             if isinstance(answer, Over):
                 self.watch.doing = "over"
                 measured = {name: round(value, 4) for name, value in sorted(self.watch.run.accuracy.items())}
                 tell_end(answer, folder, measured | self.progress.account(), stays=self._stays)
                 return answer
-            await self._take(folder, answer)
+            answer = await self._take(folder, answer)
 
     async def _rest(self, folder: RunFolder) -> str:
         """Ask now and then whether the run goes on; then gives the key of the task that waits, if there is one."""
@@ -226,8 +229,10 @@ class Daemon:
                     await self._retry.calm(clock() - asked)
         return answer
 
-    async def _take(self, folder: RunFolder, assignment: Assignment) -> None:
-        """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word."""
+    async def _take(self, folder: RunFolder, assignment: Assignment) -> Assignment | Over | None:
+        """One task, from its download to its receipt; whatever goes wrong, the coordinator is told in one word. Gives
+        the next task if that came with the receipt.
+        """
         task = assignment.task
         self.watch.begin(task)
         self.progress.begin(task)
@@ -242,13 +247,13 @@ class Daemon:
                 await self._retry.calm(0.0)
             else:
                 await self._work(folder, assignment)
-            await self._handing_in.hand_in(folder, assignment)
+            following = await self._handing_in.hand_in(folder, assignment)
             self.progress.end(task, folder.measurements.report(assignment.key))
             self._retry.went_well()
-            return
+            return following
         except DiskFull as full:
             await self._stop_short(folder, assignment, full)
-            return
+            return None
         except Declined as declined:
             await self._decline(assignment.key, declined.reason, declined)
         except DataError as changed:
@@ -260,8 +265,9 @@ class Daemon:
             self.watch.refuse(refused.code)
             log.warning("not taken", task=assignment.key, code=refused.code, words=refused.words)
             if refused.code == "late":
-                return
+                return None
         await self._retry.pause_in_vain()
+        return None
 
     async def _stop_short(self, folder: RunFolder, assignment: Assignment, full: DiskFull) -> None:
         """Decline a task for want of room, and take no other until there is room for one of its size."""
@@ -278,12 +284,12 @@ class Daemon:
     async def _work(self, folder: RunFolder, assignment: Assignment) -> None:
         # First of all who sent it: until then its sizes are anybody's words.
         blob, letter = assignment.blob, folder.letter(assignment)
-        # In threads: removing or cutting what was kept for speed may take its time.
-        await asyncio.to_thread(folder.space.check, assignment)
+        # A large one in threads: removing or cutting what was kept for speed may take its time.
+        await work_on(blob.size, folder.space.check, assignment)
         hides = self._gate.hides_counts
         async with Heart(self._link, assignment.key, folder.downloads.file(blob), hides=hides) as heart:
             with self.watch.phase("download"):
-                file = await asyncio.to_thread(folder.downloads.begin, blob)
+                file = await work_on(blob.size, folder.downloads.begin, blob)
                 await self._fetching.bring(blob, file, kind=assignment.task.kind)
             done = await self._retry.with_trainer(lambda: self._train(folder, assignment, letter, heart))
             with self.watch.phase("seal"):
@@ -295,7 +301,7 @@ class Daemon:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.
         with disk_full(self._state):
             with self.watch.phase("open"):
-                down = await heart.during(folder.downloads.open, letter, assignment.blob)
+                down = await self._open_download(folder, assignment, letter, heart)
             self.watch.give(assignment.task)
 
             def move(samples: int) -> None:
@@ -303,6 +309,13 @@ class Daemon:
                 self.watch.move(samples)
 
             return await self._bench.work(folder.job(assignment, down), move)
+
+    async def _open_download(
+        self, folder: RunFolder, assignment: Assignment, letter: Letter, heart: Heart
+    ) -> Parcel:
+        if assignment.blob.size <= PROMPT_BYTES:
+            return folder.downloads.open(letter, assignment.blob)
+        return await heart.during(folder.downloads.open, letter, assignment.blob)
 
     async def _decline(self, key: str, reason: str, error: Exception) -> None:
         self.watch.decline(reason)

@@ -109,7 +109,11 @@ class Watch:
         try:
             yield
         finally:
-            self.seconds[phase].add(time.perf_counter() - began)
+            self.spend(phase, time.perf_counter() - began)
+
+    def spend(self, phase: Phase, seconds: float) -> None:
+        """Count time that went into a phase."""
+        self.seconds[phase].add(seconds)
 
     def enter(self, spec: RunSpec) -> None:
         """A run has taken this site in: forget what was measured in another run."""

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from pfl_client.trainer_process.api import DataFolder, TrainerLost
-from pfl_client.trainer_process.process import Share, TrainerProcess
+from pfl_client.trainer_process.api import Bench, DataFolder, TrainerLost
 from pfl_common.errors import Unavailable
 from pfl_common.spec.run import Description
 
@@ -23,22 +22,19 @@ LOOK_SECONDS = 0.5
 """How often it is looked whether the coordinator is there by now."""
 
 
-async def look_at(
-    folder: DataFolder, state: Path, share: Share | None = None, *, memory_limit: int = 0
-) -> Description:
-    """Describe the data; unusable data are an error before any waiting. Large arrays lie below `state` meanwhile."""
+async def look_at(folder: DataFolder, state: Path, bench: Bench) -> Description:
+    """Describe the data; unusable data are an error before any waiting. Large arrays lie below `state` meanwhile. The
+    trainer stays: to load it once more would take longer than all else before the first round.
+    """
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="pfl-", dir=state) as place:
         if folder.cache_bytes:
             folder = replace(folder, cache=Path(place) / "cache")
-        bench = TrainerProcess(Path(place), share=share, memory_limit=memory_limit)
         try:
             return await bench.describe(folder)
         except TrainerLost as lost:
             log.warning("the trainer ended, once more", how=str(lost))
             return await bench.describe(folder)
-        finally:
-            await bench.close()
 
 
 async def wait(ask: Callable[[], Awaitable[Answer]], absent: Unavailable, *, seconds: float) -> Answer:

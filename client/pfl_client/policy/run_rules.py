@@ -6,6 +6,8 @@ import math
 
 from pfl_client.policy.refusal import Forbidden
 from pfl_client.policy.rules import Policy
+from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.memo import remembered
 from pfl_common.spec.run import RunSpec
 
 WEIGHS_NOTHING = frozenset({"fedamp", "fedfomo", "local"})
@@ -76,12 +78,13 @@ def fewest_asked(spec: RunSpec) -> int:
 
 def smallest_update(spec: RunSpec) -> int:
     """Bytes of the smallest update that the run's manifests pin for training, before it is sealed."""
-    sizes = [
-        sum(entry.nbytes for entry in manifest if not entry.group)
-        for key, manifest in spec.manifests.items()
-        if key.startswith("train/") and key.endswith("/up")
-    ]
-    return min(sizes, default=0)
+    keys = (key for key in spec.manifests if key.startswith("train/") and key.endswith("/up"))
+    return min((_smallest_size(spec.manifests[key]) for key in keys), default=0)
+
+
+@remembered
+def _smallest_size(manifest: Manifest) -> int:
+    return sum(entry.nbytes for entry in manifest if not entry.group)
 
 
 def _check_updates(policy: Policy, spec: RunSpec) -> None:

@@ -151,6 +151,8 @@ class _Memory:
     """Whether every line on the disk outlives a power cut."""
     named: bool = False
     """Whether the list's own name does."""
+    together: bool = False
+    """Whether the lines of one message are being written: they are made lasting when all are there."""
 
 
 class Audit:
@@ -184,7 +186,7 @@ class Audit:
             at = self._clock().isoformat(timespec="seconds")
             self._memory.owed.append({"kind": kind, "at": at, **facts})
             with suppress(DiskFull):
-                self._write(lasting=kind in LEFT)
+                self._write(lasting=kind in LEFT and not self._memory.together)
 
     def note_once(self, kind: str, about: str, /, **facts: Json) -> None:
         """Add a line unless the last line of its kind was about the same: a retry says nothing new."""
@@ -207,13 +209,21 @@ class Audit:
         if card:
             self.note_once(CARD, card.hex(), run=run, card=card.hex())
 
-    def announce(self, spec: RunSpec, offer: Offer) -> None:
-        """An update is about to leave: names, bytes, hash, task. DiskFull if that cannot be written first."""
+    def announce(self, spec: RunSpec, offer: Offer, also: Callable[[], None] = lambda: None) -> None:
+        """An update is about to leave: names, bytes, hash, task. DiskFull if that cannot be written first.
+
+        `also` lists what leaves in the same message; all of it is made lasting together.
+        """
         header, blob = offer.header, offer.blob
         names = [entry.name for entry in spec.manifest(header.kind, header.phase, "up")]
         facts: dict[str, Json] = {"run": spec.id, "task": offer.key, "state": header.state}
         facts |= {"names": [*names], "groups": [*header.groups], "digest": blob.digest, "bytes": blob.size}
-        self.note_once(UPDATE, f"{spec.id}/{offer.key}/{blob.digest}", **facts)
+        self._memory.together = True
+        try:
+            self.note_once(UPDATE, f"{spec.id}/{offer.key}/{blob.digest}", **facts)
+            also()
+        finally:
+            self._memory.together = False
         self.flush()
         self._sent.setdefault(blob.digest, Sent(spec.id, offer.key, self._clock(), blob.size))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -204,9 +205,9 @@ class RunFolder:
             )
         return entry.offer, entry.parcel
 
-    def announce(self, offer: Offer) -> None:
-        """List what is about to leave the building: no update leaves that is not listed."""
-        self._audit.announce(self.spec, offer)
+    def announce(self, offer: Offer, also: Callable[[], None] = lambda: None) -> None:
+        """List what is about to leave the building, and what goes with it: no update leaves that is not listed."""
+        self._audit.announce(self.spec, offer, also)
 
     def audit(self, offer: Offer, receipt: Receipt) -> None:
         """List the coordinator's own word for what left."""
@@ -220,7 +221,6 @@ class RunFolder:
         self._audit.receive(
             self.spec.id, offer.key, receipt.digest, size=offer.blob.size, signature=signature
         )
-        self._audit.settle()
 
 
 def _open_vault(folder: Path, spec: RunSpec, site: ClientId) -> Vault:

@@ -23,11 +23,13 @@ class Measurements:
     def __init__(self, folder: Path, *, tells: bool) -> None:
         """With `tells`, the method's own training numbers are reported beside the scores."""
         self._scores, self._history, self._tells = folder / "scores.json", folder / "history.jsonl", tells
+        self._last: dict[str, Scores] = {}
 
     def keep(self, assignment: Assignment, done: Done) -> None:
         """Keep those of a finished task."""
         told = tell(done.metrics) if assignment.task.kind is Kind.TRAIN else {}
-        self._scores.write_text(json.dumps({assignment.key: done.scores | told}))
+        self._last = {assignment.key: done.scores | told}
+        self._scores.write_text(json.dumps(self._last))
         line: dict[str, object] = {
             "task": assignment.key,
             "scores": shorten(done.scores),
@@ -39,9 +41,13 @@ class Measurements:
 
     def report(self, key: str) -> Scores:
         """The evaluation to report for this task."""
+        scores = (self._last or self._read()).get(key, {})
+        return scores if self._tells else evaluations(scores)
+
+    def _read(self) -> dict[str, Scores]:
+        """What an earlier life of this site has kept."""
         try:
             measured: dict[str, Scores] = json.loads(self._scores.read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             return {}
-        scores = measured.get(key, {})
-        return scores if self._tells else evaluations(scores)
+        return measured

@@ -89,6 +89,15 @@ class TrainerProcess:
         """The trainer's process id while there is one."""
         return self._running.process.pid if self._running else None
 
+    async def start(self) -> None:
+        """Start the process before it is asked anything, since it takes its time; what prevents that is told by the
+        first question.
+        """
+        async with self._turn:
+            if self._running is None:
+                with suppress(TrainerLost, OSError):
+                    self._running = await self._begin()
+
     async def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""
         async with self._turn:
@@ -133,14 +142,7 @@ class TrainerProcess:
     ) -> tuple[Answer, memoryview]:
         try:
             if self._running is None:
-                self._running = await _start(
-                    self._folder,
-                    self._pool,
-                    self._share,
-                    seconds=self._start_seconds,
-                    limit=self._memory_limit,
-                )
-                self._tell_limit(self._running.held)
+                self._running = await self._begin()
             await self._running.send(letter, body)
             answer, beside = await self._listen(self._running, progress)
         except BaseException:
@@ -155,6 +157,12 @@ class TrainerProcess:
         raise TrainerFailed(
             answer.words if isinstance(answer, protocol.Broken) else f"it said {answer.says!r}"
         )
+
+    async def _begin(self) -> _Running:
+        seconds, limit = self._start_seconds, self._memory_limit
+        running = await _start(self._folder, self._pool, self._share, seconds=seconds, limit=limit)
+        self._tell_limit(running.held)
+        return running
 
     def _tell_limit(self, held: Held | None) -> None:
         if held is not None and not self._told:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import NoReturn, TypeAlias
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -114,6 +115,16 @@ class EnvelopeKeys:
         return "EnvelopeKeys(...)"  # a representation can end in a log
 
 
+@lru_cache(maxsize=4096)  # each call of a site is checked with one of a few keys
+def _read_verifier(raw: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+@lru_cache(maxsize=4096)
+def _read_recipient(raw: bytes) -> X25519PublicKey:
+    return X25519PublicKey.from_public_bytes(raw)
+
+
 @dataclass(frozen=True)
 class Card:
     """A name and its public keys, valid in one federation for a limited time."""
@@ -130,12 +141,12 @@ class Card:
     @property
     def verifier(self) -> Ed25519PublicKey:
         """The key that checks this party's signatures."""
-        return Ed25519PublicKey.from_public_bytes(self.signing)
+        return _read_verifier(self.signing)
 
     @property
     def recipient(self) -> X25519PublicKey:
         """The key that seals for this party."""
-        return X25519PublicKey.from_public_bytes(self.receiving)
+        return _read_recipient(self.receiving)
 
     @property
     def hybrid(self) -> MLKEM768X25519PublicKey | None:

@@ -122,7 +122,7 @@ def open_to_bytes(
 
 def open_to_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched) -> Path:
     """The content of a parcel as a file, which has its name only once all of it has verified."""
-    buffer = memoryview(bytearray(FRAME))
+    buffer = room_for(vouched.size)
     with draft_of(out) as file:
         for block in _open(sealed, key, vouched, lambda _: buffer):
             file.write(block)
@@ -134,7 +134,7 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
 
     For a download whose SHA-256 the caller has just compared with the signed digest: it is not hashed once more.
     """
-    buffer = memoryview(bytearray(FRAME))
+    buffer = room_for(vouched.size)
     try:
         with os.fdopen(
             os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0
@@ -152,7 +152,7 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
 
 def check_whole(sealed: Path, *, key: ContentKey, vouched: Vouched) -> None:
     """Refuse a parcel that is not, to its last byte, what its sender signed."""
-    buffer = memoryview(bytearray(FRAME))
+    buffer = room_for(vouched.size)
     for _ in _open(sealed, key, vouched, lambda _: buffer):
         pass
 
@@ -160,7 +160,7 @@ def check_whole(sealed: Path, *, key: ContentKey, vouched: Vouched) -> None:
 def check_frames(sealed: Path, *, key: ContentKey, vouched: Vouched, start: int = 0) -> int:
     """How far a file that is still growing is genuine, from `start`, the end of an earlier check, on."""
     opener = Opener(key, vouched.binding.hash)
-    buffer, content = memoryview(bytearray(FRAME + TAG)), memoryview(bytearray(FRAME))
+    buffer, content = room_for(vouched.size, TAG), room_for(vouched.size)
     index, beyond = divmod(start, FRAME + TAG)
     if beyond and start != vouched.size:
         raise ValueError(f"a start of {start}; expected: the end of a frame")
@@ -179,7 +179,7 @@ def check_frames(sealed: Path, *, key: ContentKey, vouched: Vouched, start: int 
 def _seal(blocks: Iterator[memoryview], size: int, file: BinaryIO, header: bytes) -> Sealed:
     binding = bind(header)
     sealer, fingerprint = Sealer(binding), Fingerprint(binding.direction)
-    buffer = memoryview(bytearray(FRAME + TAG))
+    buffer = room_for(size, TAG)
     last = count_frames(size) - 1
     for index, block in enumerate(blocks):
         frame = sealer.seal(block, buffer, last=index == last)
@@ -199,7 +199,7 @@ def _open(
     """Open frame after frame into the `place` for its position; what comes out is good only at the end."""
     opener = Opener(key, vouched.binding.hash)
     fingerprint = None if hashed else Fingerprint(vouched.binding.direction)
-    buffer = memoryview(bytearray(FRAME + TAG))
+    buffer = room_for(vouched.size, TAG)
     last = count_frames(plain_size(vouched.size)) - 1
     with sealed.open("rb", buffering=0) as file:
         check_size(os.fstat(file.fileno()).st_size, vouched.size)
@@ -216,6 +216,11 @@ def _open(
             yield block
     if fingerprint is not None:
         compare(fingerprint, vouched)
+
+
+def room_for(size: int, beside: int = 0) -> memoryview:
+    """Memory for a frame of something so long, and for a few bytes beside: fresh memory costs more than to fill it."""
+    return memoryview(bytearray(min(FRAME, size) + beside))
 
 
 def compare(fingerprint: Fingerprint, vouched: Vouched) -> None:

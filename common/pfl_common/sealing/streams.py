@@ -14,7 +14,16 @@ from typing import BinaryIO
 from pfl_common.sealing.content_key import ContentKey
 from pfl_common.sealing.frame_cipher import Buffer, Opener, Sealer, make_nonce
 from pfl_common.sealing.frame_format import FRAME, TAG, Tampered, bind, plain_size
-from pfl_common.sealing.parcels import Fingerprint, Sealed, Vouched, check_size, compare, draft_of, fill
+from pfl_common.sealing.parcels import (
+    Fingerprint,
+    Sealed,
+    Vouched,
+    check_size,
+    compare,
+    draft_of,
+    fill,
+    room_for,
+)
 
 FRAMES_AT_HAND = 3
 """Opened frames that stay at hand: a reader may go through two places of a parcel at a time."""
@@ -97,7 +106,7 @@ class SealedSource:
         self._opener = Opener(key, vouched.binding.hash)
         self.size = plain_size(vouched.size)
         self._last = max(0, -(-self.size // FRAME) - 1)
-        self._sealed = memoryview(bytearray(FRAME + TAG))
+        self._sealed = room_for(self.size, TAG)
         self._opened: OrderedDict[int, memoryview] = OrderedDict()
         self._fingerprint, self._seen = Fingerprint(vouched.binding.direction), 0
 
@@ -127,7 +136,7 @@ class SealedSource:
         block = self._opened.pop(index, None)
         if block is None:
             full = len(self._opened) >= FRAMES_AT_HAND
-            block = self._opened.popitem(last=False)[1] if full else memoryview(bytearray(FRAME))
+            block = self._opened.popitem(last=False)[1] if full else room_for(self.size)
             self._open(index, block)
         self._opened[index] = block
         return block

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Literal
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from pfl_common.errors import Refused
 from pfl_common.sealing.calls import NoSession, SignedCall
@@ -28,7 +28,7 @@ from pfl_common.spec.messages import (
     one_line,
     shorten,
 )
-from pfl_common.spec.run import Description, InputKind, Kind
+from pfl_common.spec.run import Description, InputKind
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire import parts, refusal_pb2
 
@@ -292,20 +292,6 @@ def hear_offer(said: pb.OfferRequest) -> Offer:
         return Offer(
             said.key, parts.hear_header(said.header), hear_blob(said.blob), parts.hear_seal(said.seal)
         )
-
-
-def weigh_parcel(body: bytes, form: type[Message]) -> tuple[Kind, int]:
-    """The bytes of the parcel that a call or an answer carries, and its kind of task. Both ends count these bytes
-    alike, whatever becomes of them.
-    """
-    # Nobody has vouched for these bytes yet: what is longer than any of ours is not even taken apart.
-    if len(body) <= CARRYING_BYTES and form in (pb.OfferRequest, pb.NextTaskAnswer):
-        with suppress(DecodeError, ValueError):
-            if form is pb.OfferRequest:  # only training sends anything up
-                return Kind.TRAIN, len(pb.OfferRequest.FromString(body).content)
-            given = pb.NextTaskAnswer.FromString(body).assignment
-            return parts.hear_kind(given.task.kind), len(given.content)
-    return Kind.TRAIN, 0
 
 
 def say_receipt(receipt: Receipt) -> pb.Receipt:

@@ -316,18 +316,20 @@ class NextTaskAnswer(_message.Message):
     def __init__(self, nothing: _Optional[_Union[Done, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., over: _Optional[_Union[Over, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("task", "header", "blob", "seal", "content")
+    __slots__ = ("task", "header", "blob", "seal", "content", "hand_in")
     TASK_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    HAND_IN_FIELD_NUMBER: _ClassVar[int]
     task: Task
     header: Header
     blob: Blob
     seal: Seal
     content: bytes
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., content: _Optional[bytes] = ...) -> None: ...
+    hand_in: bool
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., content: _Optional[bytes] = ..., hand_in: _Optional[bool] = ...) -> None: ...
 
 class Over(_message.Message):
     __slots__ = ("ending", "words", "counted")
@@ -396,6 +398,26 @@ class StoreRequest(_message.Message):
     key: str
     offset: int
     def __init__(self, key: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class HandInRequest(_message.Message):
+    __slots__ = ("offer", "report", "next")
+    OFFER_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    offer: OfferRequest
+    report: ReportRequest
+    next: NextTaskRequest
+    def __init__(self, offer: _Optional[_Union[OfferRequest, _Mapping]] = ..., report: _Optional[_Union[ReportRequest, _Mapping]] = ..., next: _Optional[_Union[NextTaskRequest, _Mapping]] = ...) -> None: ...
+
+class HandInAnswer(_message.Message):
+    __slots__ = ("receipt", "next", "held_seconds")
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    receipt: Receipt
+    next: NextTaskAnswer
+    held_seconds: float
+    def __init__(self, receipt: _Optional[_Union[Receipt, _Mapping]] = ..., next: _Optional[_Union[NextTaskAnswer, _Mapping]] = ..., held_seconds: _Optional[float] = ...) -> None: ...
 
 class Vector(_message.Message):
     __slots__ = ("values",)

@@ -6,22 +6,20 @@ to say, with room for what a later release may add; a call that is not listed ha
 
 from __future__ import annotations
 
-from pfl_common import evaluation
 from pfl_common.errors import Refused
 from pfl_common.spec import data_description
+from pfl_common.wire.carrying import HAND_IN_BYTES, QUESTION_BYTES, REPORT_BYTES
 from pfl_common.wire.convert import CARRYING_BYTES
 
 _SHORT = 4 << 10
-_NAMED = 160
-"""Bytes of an evaluation or a told number beside its values: name, lengths."""
-_MEASURED = evaluation.MOST * (evaluation.WIDTH * 8 + _NAMED) + evaluation.MOST_TOLD * (3 * 8 + _NAMED)
 
 LARGEST: dict[str, int] = {
     "Join": data_description.MOST_BYTES,
     "Visit": _SHORT,
-    "NextTask": _SHORT,
+    "NextTask": QUESTION_BYTES,
     "Offer": CARRYING_BYTES,
-    "Report": _SHORT + _MEASURED,
+    "HandIn": HAND_IN_BYTES,
+    "Report": REPORT_BYTES,
     "Decline": 256 << 10,
     "Heartbeat": _SHORT,
     "Leave": _SHORT,

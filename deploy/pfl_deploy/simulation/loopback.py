@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
-from pfl_client.connection.link import INIT
+from pfl_client.connection.link import INIT, Announce, HandedIn, Marks
 from pfl_client.envelopes import Closed
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
@@ -72,6 +72,12 @@ class LoopbackLink:
             return answer
         await asyncio.to_thread(shutil.copyfile, parcel, answer.path)
         return await self._service.desk.stored(self._site, offer.key)
+
+    async def hand_in(
+        self, offer: Offer, parcel: Path, scores: Scores, *, marks: Marks, announce: Announce
+    ) -> HandedIn | None:
+        """Nothing crosses a network here: single calls cost no more."""
+        return None
 
     async def report(self, key: str, scores: Scores) -> None:
         """Hand in an evaluation."""

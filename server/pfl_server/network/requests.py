@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from pfl_common.errors import Refused
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert, limits
+from pfl_common.wire.carrying import weigh_parcel
 from pfl_server.network.caller_limits import MOST_CALLS, Places
 from pfl_server.network.rpc import Callers, Context, forget_frames, refusing, weigh
 from pfl_server.telemetry.counters import Freight, Meter
@@ -112,5 +113,5 @@ def answer_operator(
 
 
 def _weigh_parcel(body: bytes, form: type[Message]) -> tuple[Freight, int]:
-    kind, size = convert.weigh_parcel(body, form)
+    kind, size = weigh_parcel(body, form)
     return kind.value, size

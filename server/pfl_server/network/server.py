@@ -150,6 +150,7 @@ class _SiteCalls:
             "Visit": self._answer("Visit", pb.VisitRequest, self._visit),
             "NextTask": self._answer("NextTask", pb.NextTaskRequest, self._next_task),
             "Offer": self._answer("Offer", pb.OfferRequest, self._offer),
+            "HandIn": self._answer("HandIn", pb.HandInRequest, self._hand_in),
             "Report": self._answer("Report", pb.ReportRequest, self._report),
             "Decline": self._answer("Decline", pb.DeclineRequest, self._decline),
             "Heartbeat": self._answer("Heartbeat", pb.HeartbeatRequest, self._heartbeat),
@@ -173,13 +174,17 @@ class _SiteCalls:
         return convert.say_visited(visited)
 
     async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
-        wait = min(LONGEST_WAIT_SECONDS, max(0.0, said.wait_seconds))
+        return await self._find_work(site, said, most=LONGEST_WAIT_SECONDS)
+
+    async def _find_work(self, site: ClientId, said: pb.NextTaskRequest, *, most: float) -> pb.NextTaskAnswer:
+        wait = min(most, max(0.0, said.wait_seconds))
         marks, before = convert.hear_marks(said), convert.hear_marks_before(said)
         asked = self._service.desk.next_task(site, marks, wait=wait, before=before)
         work = await _unless(self._draining, asked)
         answer = convert.say_work(work)
         if isinstance(work, Assignment):
             self._bulk.announce(work.blob.digest, work.task.kind.value)
+            answer.assignment.hand_in = True
             if work.blob.size <= min(said.beside_bytes, convert.BESIDE_BYTES):
                 # Bytes that are gone by now are refused when they are fetched.
                 with suppress(Refused, OSError):
@@ -187,6 +192,12 @@ class _SiteCalls:
         return answer
 
     async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
+        answer = await self._take_offer(site, said)
+        if isinstance(answer, Receipt):
+            return pb.OfferAnswer(receipt=convert.say_receipt(answer))
+        return pb.OfferAnswer(room=pb.Room(offset=answer))
+
+    async def _take_offer(self, site: ClientId, said: pb.OfferRequest) -> int | Receipt:
         offer = convert.hear_offer(said)
         if offer.header.sender != site:
             raise Refused("header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers")
@@ -194,9 +205,38 @@ class _SiteCalls:
         answer = await self._bulk.offer(site, offer)
         if said.content and not isinstance(answer, Receipt):
             answer = await self._bulk.take_beside(site, offer.key, start=answer, content=said.content)
-        if isinstance(answer, Receipt):
-            return pb.OfferAnswer(receipt=convert.say_receipt(answer))
-        return pb.OfferAnswer(room=pb.Room(offset=answer))
+        return answer
+
+    async def _hand_in(self, site: ClientId, said: pb.HandInRequest) -> Message:
+        if said.HasField("report") and said.report.key != said.offer.key:
+            raise Refused("bad_request", "a report of another task than the offer's; expected: of the same")
+        if not said.offer.content:
+            raise Refused("bad_request", "an update without its bytes; expected: all of them, or Offer")
+        receipt = await self._take_all(site, said)
+        answer = pb.HandInAnswer(receipt=convert.say_receipt(receipt), next=convert.say_work(None))
+        began = asyncio.get_running_loop().time()
+        # What is wrong with the question is told when it is asked again: the receipt has to be heard.
+        with suppress(Refused):
+            answer.next.CopyFrom(await self._find_work(site, said.next, most=LONGEST_HOLD_SECONDS))
+        answer.held_seconds = asyncio.get_running_loop().time() - began
+        return answer
+
+    async def _take_all(self, site: ClientId, said: pb.HandInRequest) -> Receipt:
+        """The receipt of an update, written down with the evaluation of its task: no receipt is out before both are."""
+        calls: list[Coroutine[Any, Any, int | Receipt | None]] = [self._take_offer(site, said.offer)]
+        if said.HasField("report"):
+            scores = convert.hear_scores(said.report)
+            # The first to begin: its task is open until the receipt is written.
+            calls.insert(0, self._service.desk.report(site, said.report.key, scores, alone=False))
+        *reported, receipt = await asyncio.gather(*calls, return_exceptions=True)
+        for trouble in (*reported, receipt):
+            # Of what is handed in again the report comes too late: it is here, or there would be no receipt.
+            late = isinstance(trouble, Refused) and trouble.code == "late" and isinstance(receipt, Receipt)
+            if isinstance(trouble, BaseException) and not late:
+                raise trouble
+        if not isinstance(receipt, Receipt):
+            raise Refused("not_offered", "an update that did not come whole; expected: Offer, and go on")
+        return receipt
 
     async def _report(self, site: ClientId, said: pb.ReportRequest) -> Message:
         await self._service.desk.report(site, said.key, convert.hear_scores(said))

@@ -212,8 +212,10 @@ class AttemptPlay:
             commit, task.round, task.attempt, counted, losses, course=course, changes=changes
         )
         self._checks.outlying_updates.remember(opened)
-        await self._observer.closed(opened, counted, course)
+        self._observer.watch.awaited = ()
         await self._end(opened)
+        # Last: what it has to write waits for no reader, but for the opening of the next round, and goes with that.
+        await self._observer.closed(opened, counted, course)
         return closed
 
     def _make_state(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:

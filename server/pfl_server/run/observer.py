@@ -38,6 +38,7 @@ class Observer:
         self._curve = Curve()
         self._facts = describe(books.spec)
         self._opened: Opened | None = None
+        self._summing: asyncio.Future[None] | None = None
         self.watch = Watch(started=_begun(books))
 
     def status(self) -> RunStatus:
@@ -158,7 +159,7 @@ class Observer:
         self.watch.took_part.update(counted)
         self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
         self._events.closed(task.round, counted=len(counted), losses=losses)
-        await self.sum_scores(*score_sums.of_round(task))
+        await self._sum_beside(*score_sums.of_round(task))
         log.info(
             "round closed",
             round=task.round,
@@ -232,6 +233,20 @@ class Observer:
         if total is not None:
             self._curve.measure(tasks[0].kind, tasks[0].round, total)
             self._show(total)
+
+    async def _sum_beside(self, *tasks: Task) -> None:
+        """The same, without waiting until the sum is on disk: that of the round before is."""
+        await self.settle()
+        total, self._summing = await score_sums.sum_beside(self._journal, self._room, *tasks)
+        if total is not None:
+            self._curve.measure(tasks[0].kind, tasks[0].round, total)
+            self._show(total)
+
+    async def settle(self) -> None:
+        """Wait until all that was summed is on disk."""
+        summing, self._summing = self._summing, None
+        if summing is not None:
+            await summing
 
     async def sum_left(self, *tasks: Task) -> None:
         """Sum what a former life of the coordinator has not: killed before, it left the reports. A sum that is there

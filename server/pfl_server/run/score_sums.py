@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from pfl_common import evaluation
@@ -20,13 +21,37 @@ def of_round(task: Task) -> tuple[Task, Task]:
 
 async def sum_up(journal: Journal, room: Room, *tasks: Task) -> Scores | None:
     """Sum the reports for some tasks and write the sum down; None when no site has measured anything."""
+    total, writing = await sum_beside(journal, room, *tasks)
+    await writing
+    return total
+
+
+async def sum_beside(
+    journal: Journal, room: Room, *tasks: Task
+) -> tuple[Scores | None, asyncio.Future[None]]:
+    """The same; the sum is written with what is written next, and the future tells when. A coordinator that is killed
+    before sums once more what is left.
+    """
     keys = [task.key for task in tasks]
     reports = await room.have(journal.reports.soon, *keys)
-    if not reports:
-        return None
-    total = evaluation.add(evaluation.bounded(evaluation.agreed(reports)))
-    await room.have(journal.sum_up.soon, keys, total)
-    return total
+    total = evaluation.add(evaluation.bounded(evaluation.agreed(reports))) if reports else None
+    asked = journal.sum_up.later(keys, total) if total is not None else None
+    return total, asyncio.ensure_future(_write(journal, room, keys, total, asked))
+
+
+async def _write(
+    journal: Journal, room: Room, keys: list[str], total: Scores | None, asked: asyncio.Future[None] | None
+) -> None:
+    """Wait until a sum is on disk; on one that is full it is written as soon as there is room."""
+    if total is None or asked is None:
+        return
+
+    async def write() -> None:
+        nonlocal asked
+        first, asked = asked, None
+        await (first or journal.sum_up.soon(keys, total))
+
+    await room.have(write)
 
 
 async def is_summed(journal: Journal, room: Room, task: Task) -> bool:

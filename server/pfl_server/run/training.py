@@ -118,6 +118,7 @@ class Training:
 
     async def _finish(self, number: int, base: Base, before: Over | None) -> None:
         """Bring the last shared state to every site; a run that was over before only serves it again."""
+        await self._observer.settle()
         over = before or self._how_it_ended(number)
         self.watch.words, self.watch.patience = over.words, ""
         self._attempts.clear_shelf(max(1, number), 1)

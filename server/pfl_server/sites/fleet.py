@@ -82,10 +82,14 @@ class Fleet:
         self._members = Membership(
             books.journal, self.now, lease_seconds=books.spec.lease_seconds, resumed=resumed
         )
+        # From memory: each update that comes is held to it, and a journal that writes would be waited for.
+        books.spool.terms.declared = self._members.declared
         self._over: Over | None = None
         self._released: Over | None = None
         """What sites are told that have finished while others have not."""
         self.tasks = OpenTasks(books.spec.id, self._members, self._record.meter, self.now)
+        self._begun_with = max(books.journal.committed(), default=0) + 1
+        """The first round of this life."""
         self._intake, self._visits = Intake(books, self.tasks), Visits(books)
         self.status_line: Callable[[], RunStatus] | None = None
         self.took_part: Counter[ClientId] = Counter()
@@ -108,7 +112,9 @@ class Fleet:
         member = self._members[client]
         if member.removed:
             raise SiteLost("removed")
-        if task.kind is Kind.TRAIN and (held := await _find_held(self._books, client, task)):
+        # A receipt of a former life is of the round that was open then; later rounds are opened in this one.
+        earlier = task.kind is Kind.TRAIN and task.round <= self._begun_with
+        if earlier and (held := await _find_held(self._books, client, task)):
             return held
         assigned = assign(client, task, prepare, lease=self._lease(member, task))
         with self.tasks.opened(member, assigned):
@@ -217,7 +223,7 @@ class Fleet:
         earlier = 0 if since else remembered_rounds.newest_committed(before, self._books.before)
         assignment = await assigned.make(since, self.now, before=earlier)
         # Not waited for: it is written before the receipt that may follow, and a replay alone wants it.
-        writing = self._books.journal.hand_out.soon(assigned.task.key, site, assignment.task.since)
+        writing = self._books.journal.hand_out.later(assigned.task.key, site, assignment.task.since)
         writing.add_done_callback(remembered_rounds.look_at_handing)
         return assignment
 
@@ -264,7 +270,7 @@ class Fleet:
         return await self._intake.stored(site, key)
 
     @tells_full_disk
-    async def report(self, site: ClientId, key: str, report: Scores) -> None:
+    async def report(self, site: ClientId, key: str, report: Scores, *, alone: bool = True) -> None:
         """Take an evaluation; for tasks that upload nothing it is the answer."""
         assigned = self.tasks.awaited(site, key)
         try:
@@ -274,7 +280,8 @@ class Fleet:
             code = "scores" if evaluation.is_finite(report) else "not_finite"
             self.tasks.tell(assigned, Lost(f"refused:{code}"))
             raise self.tasks.refuse(code, f"{site}: {error}") from None
-        await self._books.journal.report.soon(key, site, report)
+        entry = self._books.journal.report
+        await (entry.soon if alone else entry.later)(key, site, report)
         if not assigned.state.uploads:
             self.tasks.tell(assigned, Reported())
 

@@ -264,7 +264,7 @@ class Reception:
         """No update is awaited."""
         raise _not_begun()
 
-    async def report(self, site: ClientId, key: str, scores: Scores) -> None:
+    async def report(self, site: ClientId, key: str, scores: Scores, *, alone: bool = True) -> None:
         """No evaluation is awaited."""
         raise _not_begun()
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from time import time
 from typing import cast
 
@@ -106,7 +107,7 @@ class Member:
     @property
     def most_samples(self) -> float:
         """Samples that it may have measured at most. Test parts are larger than training parts, but not by so much."""
-        declared = json.loads(self.text)["samples"] if self.text else None
+        declared = _read_samples(self.text)
         return MOST_SAMPLES if declared is None else TEST_PARTS * max(declared, TEST_PARTS)
 
     def hang_up(self, call: int) -> None:
@@ -203,6 +204,11 @@ class Membership:
         """A site, if it is registered."""
         return self._members.get(site)
 
+    def declared(self, site: ClientId) -> int | None:
+        """The training samples that a site declared when it joined; None if it told none. Any thread may ask."""
+        member = self._members.get(site)
+        return None if member is None else _read_samples(member.text)
+
     def __getitem__(self, site: ClientId) -> Member:
         return self._members[site]
 
@@ -297,6 +303,13 @@ class Membership:
             raise
         finally:
             member.waiting -= 1
+
+
+@lru_cache(maxsize=4096)
+def _read_samples(text: str) -> int | None:
+    """The training samples in a description as it lies in the journal."""
+    said = json.loads(text).get("samples") if text else None
+    return said if isinstance(said, int) else None
 
 
 def _look_at_goodbye(writing: asyncio.Future[None]) -> None:

@@ -74,8 +74,8 @@ class Desk(Protocol):
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """All bytes of an offered upload are in its file: verify, keep, answer."""
 
-    async def report(self, site: ClientId, key: str, scores: Scores) -> None:
-        """Take an evaluation."""
+    async def report(self, site: ClientId, key: str, scores: Scores, *, alone: bool = True) -> None:
+        """Take an evaluation; one that is not alone comes with its task's update, and is written down with that."""
 
     async def decline(self, site: ClientId, key: str, reason: str, words: str) -> None:
         """A site will not do a task."""

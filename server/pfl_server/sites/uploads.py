@@ -70,13 +70,7 @@ class Intake:
 
     async def offer(self, site: ClientId, offer: Offer) -> Incoming | Receipt:
         """Reserve room for an upload of exactly the size the manifest gives, or repeat its receipt."""
-        header = offer.header
-        held = await self._journal.receipt.soon(site, header.round, header.attempt)
-        if held and _key(header) == offer.key:
-            if held[0] != offer.blob.digest:
-                raise self._tasks.refuse(
-                    "different", f"another update of {site} for {offer.key} is already here"
-                )
+        if not self._is_awaited(site, offer.key) and await self._has_receipt(site, offer):
             return self._receipt(site, offer)
         assigned = self._tasks.awaited(site, offer.key)
         if assigned.state.is_verified(offer):
@@ -93,6 +87,21 @@ class Intake:
         self._tell(assigned, Offered(offer, path, offset, expected, lacking, now), late=late)
         assigned.letter = letter
         return cast(Incoming, assigned.incoming)
+
+    def _is_awaited(self, site: ClientId, key: str) -> bool:
+        """Whether a site's open task has this key and no receipt is on its way: then the journal has none either."""
+        assigned = self._tasks.find(site)
+        return assigned is not None and assigned.task.key == key and assigned.state.can_be_lost
+
+    async def _has_receipt(self, site: ClientId, offer: Offer) -> bool:
+        """Whether a receipt was given for this very update; one for another is the only one there will be."""
+        header = offer.header
+        held = await self._journal.receipt.soon(site, header.round, header.attempt)
+        if not held or _key(header) != offer.key:
+            return False
+        if held[0] != offer.blob.digest:
+            raise self._tasks.refuse("different", f"another update of {site} for {offer.key} is already here")
+        return True
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         """An upload is complete: verify all of it before any of it counts."""

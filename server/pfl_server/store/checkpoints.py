@@ -44,17 +44,20 @@ class Checkpoints:
     ) -> Checkpoint:
         """Write a generation whole, then its note, then let older ones go. Its digest is told before it lasts."""
         file = self._file(number)
-        draft, note = file.with_suffix(".tmp"), file.with_suffix(".json")
+        note, (draft, words) = (
+            file.with_suffix(".json"),
+            (file.with_suffix(kind) for kind in (".tmp", ".note")),
+        )
         with draft.open("wb") as raw:
             out = safetensors_file.Hashed(raw)
             safetensors_file.write(state, out)
         told(out.digest)
-        self._settle(draft, file)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
         if self._lasting:
+            atomic.sync(draft)
             self._spool.sync(kept.values())
-        draft.write_text(json.dumps({"round": number, "sha256": out.digest, "kept": kept}, sort_keys=True))
-        self._settle(draft, note)
+        words.write_text(json.dumps({"round": number, "sha256": out.digest, "kept": kept}, sort_keys=True))
+        self._settle((draft, file), (words, note))
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
             self._file(old.round).unlink()
@@ -102,13 +105,16 @@ class Checkpoints:
     def _file(self, number: int) -> Path:
         return self.folder / f"round-{number:06d}.safetensors"
 
-    def _settle(self, draft: Path, file: Path) -> None:
-        """On return the new file is there, after a power loss too if it is to be lasting: data first, then the name."""
+    def _settle(self, content: tuple[Path, Path], words: tuple[Path, Path]) -> None:
+        """On return both files are there, after a power loss too if that is to be lasting. The folder is synced once
+        for both names: a note whose file has not got its name belongs to no round that was committed.
+        """
         if self._lasting:
-            atomic.sync(draft)
-        atomic.move(draft, file)
+            atomic.sync(words[0])
+        atomic.move(*content)
+        atomic.move(*words)
         if self._lasting:
-            atomic.settle(file.parent)
+            atomic.settle(self.folder)
 
 
 def _read_note(path: Path) -> Checkpoint | None:

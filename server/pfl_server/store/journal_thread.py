@@ -1,7 +1,8 @@
 """The one thread that writes a journal; requests made at the same time share a commit.
 
-While a transaction waits for the disk, others ask; all they asked together is the next transaction. Nobody has an
-answer before what was asked is on disk, and a read sees all that was asked to be written before it.
+While a transaction waits for the disk, others ask; all they asked together is the next transaction. What need not be
+on disk at once waits a moment for such company. Nobody has an answer before what was asked is on disk, and a read sees
+all that was asked to be written before it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from pfl_common.errors import StateError
@@ -68,24 +71,39 @@ class Page:
         return partial(Future.set_result, result=done)
 
 
+LATER_SECONDS = 0.02
+"""How long a request waits for others that asks to be written with them."""
+
+
+@dataclass(frozen=True)
+class _Deed:
+    """What is to be done, and who waits for it."""
+
+    work: Callable[[Page], Any]
+    answer: Future[Any]
+    later: bool = False
+
+
 class Scribe:
     """The thread that owns a connection to the journal; nothing else uses that connection."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._asked: SimpleQueue[tuple[Callable[[Page], Any], Future[Any]] | None] = SimpleQueue()
+        self._asked: SimpleQueue[_Deed | None] = SimpleQueue()
         self._door, self._closed = threading.Lock(), False
         self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
         self._thread.start()
 
-    def ask(self, work: Callable[[Page], T]) -> Future[T]:
-        """Have something read or written; a caller that is cancelled while it waits cannot take the request back."""
+    def ask(self, work: Callable[[Page], T], *, later: bool = False) -> Future[T]:
+        """Have something read or written; a caller that is cancelled while it waits cannot take the request back. Later
+        means with what others ask, or by itself after a moment.
+        """
         answer: Future[T] = Future()
         answer.set_running_or_notify_cancel()
         with self._door:
             if self._closed:
                 raise StateError("the journal is closed", expected="it to be open while its run is played")
-            self._asked.put((work, answer))
+            self._asked.put(_Deed(work, answer, later))
         return answer
 
     def close(self) -> None:
@@ -105,17 +123,27 @@ class Scribe:
 
     def _turn(self) -> bool:
         """One transaction with all that is asked by now; whether there will be another."""
-        asked = [self._asked.get()]
+        asked = self._gather()
         while not self._asked.empty():
             asked.append(self._asked.get())
         self._write([deed for deed in asked if deed is not None])
         return None not in asked
 
-    def _write(self, deeds: list[tuple[Callable[[Page], Any], Future[Any]]]) -> None:
+    def _gather(self) -> list[_Deed | None]:
+        """What begins a transaction: the first request that does not wait for others, and those that have."""
+        asked, end = [self._asked.get()], monotonic() + LATER_SECONDS
+        while (last := asked[-1]) is not None and last.later:
+            try:
+                asked.append(self._asked.get(timeout=max(0.0, end - monotonic())))
+            except Empty:
+                break
+        return asked
+
+    def _write(self, deeds: list[_Deed]) -> None:
         page = Page(self._db)
         try:
             page.write("begin")
-            outcomes = [page.attempt(work) for work, _ in deeds]
+            outcomes = [page.attempt(deed.work) for deed in deeds]
             page.write("commit")
         except BaseException as error:  # told to the callers: they must not wait for ever
             if self._db.in_transaction:
@@ -123,8 +151,8 @@ class Scribe:
             outcomes = [partial(Future.set_exception, exception=error)] * len(deeds)
         else:
             page.settle()
-        for (_, answer), tell in zip(deeds, outcomes, strict=True):
-            tell(answer)
+        for deed, tell in zip(deeds, outcomes, strict=True):
+            tell(deed.answer)
 
 
 class Kept(Protocol):
@@ -147,8 +175,16 @@ class Asked(Generic[P, T]):
         """Ask at once; the event loop goes on until it is on disk."""
         return asyncio.wrap_future(self._ask(*words, **named))
 
+    def later(self, *words: P.args, **named: P.kwargs) -> asyncio.Future[T]:
+        """Ask for something to be written with what others ask, or by itself after a moment."""
+        asked = self._kept.scribe.ask(self._bound(*words, **named), later=True)
+        return asyncio.wrap_future(asked)
+
     def _ask(self, *words: P.args, **named: P.kwargs) -> Future[T]:
-        return self._kept.scribe.ask(lambda page: self._work(self._kept, page, *words, **named))
+        return self._kept.scribe.ask(self._bound(*words, **named))
+
+    def _bound(self, *words: P.args, **named: P.kwargs) -> Callable[[Page], T]:
+        return lambda page: self._work(self._kept, page, *words, **named)
 
 
 class Entry(Generic[K, P, T]):

@@ -28,7 +28,7 @@ class UpdateTerms:
         declared: Declared = lambda site: None,
     ) -> None:
         """`quantities` by phase: what each tensor is."""
-        self._spec, self._quantities, self._declared = spec, quantities or {}, declared
+        self._spec, self._quantities, self.declared = spec, quantities or {}, declared
         self.compared: Compared = lambda site: {}
 
     def of(self, header: Header) -> Terms:
@@ -36,7 +36,7 @@ class UpdateTerms:
         spec = self._spec
         return Terms(
             quantities=self._quantities.get(header.phase, {}),
-            declared=self._declared(header.sender),
+            declared=self.declared(header.sender),
             largest_weight=spec.largest_weight,
             largest_norm=spec.largest_norm,
             largest_change=spec.largest_change,

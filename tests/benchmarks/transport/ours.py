@@ -30,6 +30,8 @@ PER_PROCESS = 125
 LOG = ("--log-format", "json")
 STACKS = "BENCHMARK_STACKS"
 """Names the folder for sampled stacks; see `start/stacks.py`."""
+COSTS = "BENCHMARK_COSTS"
+"""Names the folder for what each process counts of its work; see `start/costs.py`."""
 
 
 Before: TypeAlias = Callable[[str], list[str]]
@@ -97,7 +99,12 @@ class Federation(Machine):
     @property
     def environment(self) -> Mapping[str, str]:
         """The user's own, with a start file that every interpreter reads; no BLAS threads are set for the programs."""
-        before = {name: word for name, word in super().environment.items() if self.sampled or name != STACKS}
+        looked_into = (STACKS, COSTS)
+        before = {
+            name: word
+            for name, word in super().environment.items()
+            if self.sampled or name not in looked_into
+        }
         path = [str(HERE / "start"), *filter(None, [before.get("PYTHONPATH")])]
         return {**before, "PYTHONPATH": os.pathsep.join(path)}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl_client.connection.link import Unreachable
 from pfl_client.run_folder.audit import entries
 from pfl_common.errors import Refused, StateError
 from pfl_common.evaluation import REPORTS
@@ -116,3 +117,43 @@ async def test_an_update_that_is_too_large_as_it_is_sealed_does_not_leave(state:
     assert [] == line.hear("submit")
     assert [("000001-1-train", "policy", "this site's policy: uploads.largest")] == line.hear("decline")
     assert "update" not in {entry["kind"] for entry in entries(state)}
+
+
+async def test_with_one_call_the_next_task_comes_along(state: Path) -> None:
+    """Nobody asks for it; it is told which generation the vault holds by then, and the receipt is in the list."""
+    line = Line([assign()], at_once=[assign(number=2, since=1), FINISHED])
+    assert FINISHED == await live(line, Trainer(), state)
+    assert [("000001-1-train", b"update 1", SCORES), ("000002-1-train", b"update 2", SCORES)] == line.hear(
+        "hand_in"
+    )
+    assert [(), (Mark(1, 1),), (Mark(2, 1), Mark(1, 1))] == line.marks
+    assert ([], []) == (line.hear("report"), line.hear("submit"))
+    assert ["update", "receipt"] * 2 == [
+        e["kind"] for e in entries(state) if e["kind"] in ("update", "receipt")
+    ]
+
+
+async def test_where_nothing_came_along_it_is_asked_for(state: Path) -> None:
+    """The coordinator does not hold a receipt back for long."""
+    line = Line([assign(), assign(number=2, since=1), FINISHED], at_once=[None, None])
+    assert FINISHED == await live(line, Trainer(), state)
+    assert 2 == len(line.hear("hand_in"))
+
+
+async def test_an_update_whose_receipt_was_lost_is_offered_once_more(state: Path) -> None:
+    """The call had no answer, and the single calls that follow find its evaluation too late: it was taken."""
+    line = Line(
+        [assign(), FINISHED],
+        at_once=[Unreachable("cut")],
+        troubles={"report": [Refused("late", "it is over")]},
+    )
+    assert FINISHED == await live(line, Trainer(), state)
+    assert [("000001-1-train", b"update 1")] == line.hear("submit")
+    assert "receipt" in {entry["kind"] for entry in entries(state)}
+
+
+async def test_an_evaluation_that_is_too_late_is_no_update_in_time(state: Path) -> None:
+    """Without a call that may have come through nothing more is sent."""
+    line = Line([assign(), FINISHED], troubles={"report": [Refused("late", "it is over")]})
+    assert FINISHED == await live(line, Trainer(), state)
+    assert [] == line.hear("submit")

@@ -11,6 +11,7 @@ import pytest
 
 from pfl_client.connection.link import NotAdmitted, Unreachable
 from pfl_client.daemon import heartbeat as heart
+from pfl_client.daemon import loop as story
 from pfl_client.daemon import retry
 from pfl_client.data import layout
 from pfl_client.policy.refusal import Forbidden
@@ -339,6 +340,7 @@ async def test_signs_of_life_while_the_daemon_is_at_work_on_its_files(
     """Parcels of gigabytes are opened and closed for longer than a lease lasts: that is told as progress too."""
     line, beating = Line([assign(), FINISHED]), threading.Event()
     monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(story, "PROMPT_BYTES", 0)
     heard = []
 
     async def heartbeat(key: str, progress: int) -> bool:

@@ -269,6 +269,21 @@ def test_what_left_is_on_the_disk_before_it_leaves(tmp_path: Path, monkeypatch: 
     assert [1, 3] == synced, "all of it lies there"
 
 
+def test_what_leaves_in_one_message_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update and the evaluation that goes with it: both lie there before either leaves."""
+    synced: list[int] = []
+    monkeypatch.setattr(atomic, "sync", lambda path: synced.append(len(path.read_bytes().splitlines())))
+    audit, offer = (
+        open_list(tmp_path),
+        Offer("000001-1-train", header_up(pin(), TASK, "a", state=""), Blob("1" * 64, 9)),
+    )
+    audit.announce(pin(), offer, lambda: audit.tell("Report", b"scores", 6, dict))
+    assert [2] == synced
+    assert ["update", "scores"] == [entry["kind"] for entry in entries(tmp_path)]
+    audit.tell("Decline", b"words", 5, dict)
+    assert [2, 3] == synced, "what leaves alone is synced alone"
+
+
 def test_the_lists_own_name_is_made_lasting_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without a name is none after a power cut."""
     settled: list[Path] = []

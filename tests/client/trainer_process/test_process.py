@@ -94,6 +94,19 @@ def in_a_file(job: Job, path: Path) -> Job:
     return Job(job.task, path, job.groups, job.kept, job.keep_as)
 
 
+async def test_a_trainer_that_was_started_ahead_is_the_one_that_works(
+    tmp_path: Path, trainer: TrainerProcess
+) -> None:
+    """It loads while others are still talked to; the first question finds it there."""
+    await trainer.start()
+    pid = trainer.pid
+    await trainer.start()
+    assert pid is not None
+    assert pid == trainer.pid
+    await trainer.close()
+    assert is_gone(pid)
+
+
 async def test_a_killed_trainer_is_noticed_and_replaced(tmp_path: Path, trainer: TrainerProcess) -> None:
     """The loss says how it ended; the same call again starts a new one with the same run."""
     desk = Desk(tmp_path, epochs=1_000_000)

@@ -9,10 +9,12 @@ import pytest
 from pfl_common import evaluation
 from pfl_common.errors import Refused
 from pfl_common.spec import data_description as bounds
-from pfl_common.spec.messages import Mark
-from pfl_common.spec.run import Description
+from pfl_common.spec.messages import Blob, Mark, Offer, Seal
+from pfl_common.spec.run import Description, Header, Kind
 from pfl_common.wire import administration_pb2, convert, enrolment_pb2, limits, parts
 from pfl_common.wire import coordinator_pb2 as pb
+from pfl_common.wire.carrying import say_hand_in
+from pfl_common.wire.convert import BESIDE_BYTES
 
 
 def calls() -> set[str]:
@@ -39,6 +41,24 @@ def longest_report() -> bytes:
     return convert.say_scores("123456-12-evaluate", scores | told).SerializeToString()
 
 
+def longest_hand_in() -> bytes:
+    """The longest report with the longest update and the longest question."""
+    header = Header(
+        "r" * 200, 1 << 31, 1 << 31, Kind.TRAIN, "p" * 60, "up", "s" * 60, "m" * 64, ("g" * 60,) * 60
+    )
+    offer = Offer("123456-12-train", header, Blob("0" * 64, BESIDE_BYTES), Seal(bytes(2000), bytes(64)))
+    said = say_hand_in(offer, bytes(BESIDE_BYTES), {}, pb.NextTaskRequest.FromString(longest_question()))
+    said.report.ParseFromString(longest_report())
+    return said.SerializeToString()
+
+
+def longest_question() -> bytes:
+    """As many generations as a vault can name."""
+    marks = (Mark(1 << 31, 1 << 31),) * parts.MOST_MARKS
+    said = convert.say_marks(marks, wait_seconds=25.0, beside_bytes=1 << 31, before=marks)
+    return said.SerializeToString()
+
+
 def words() -> Description:
     """Texts with the longest list of words that a site may tell."""
     size = bounds.MOST_WORD_BYTES // bounds.MOST_WORDS
@@ -61,22 +81,15 @@ def classes() -> Description:
         ("Report", longest_report()),
         ("Join", convert.say_description(words()).SerializeToString()),
         ("Join", convert.say_description(classes()).SerializeToString()),
-        (
-            "NextTask",
-            convert.say_marks(
-                (Mark(1 << 31, 1 << 31),) * parts.MOST_MARKS,
-                wait_seconds=25.0,
-                beside_bytes=1 << 31,
-                before=(Mark(1 << 31, 1 << 31),) * parts.MOST_MARKS,
-            ).SerializeToString(),
-        ),
+        ("NextTask", longest_question()),
+        ("HandIn", longest_hand_in()),
         (
             "Heartbeat",
             pb.HeartbeatRequest(key="k" * 100, progress=1 << 63, hold_seconds=1).SerializeToString(),
         ),
         ("Fetch", convert.say_fetch("0" * 64, 1 << 40)),
     ],
-    ids=["report", "words", "classes", "marks", "heartbeat", "fetch"],
+    ids=["report", "words", "classes", "marks", "hand in", "heartbeat", "fetch"],
 )
 def test_the_longest_that_a_site_can_have_to_say_fits(call: str, body: bytes) -> None:
     """What the rules of its kind allow is not refused for its length."""
@@ -89,8 +102,9 @@ def test_the_longest_that_a_site_can_have_to_say_fits(call: str, body: bytes) ->
         ("NextTask", pb.NextTaskRequest(marks=[pb.Mark()] * 2_000_000).SerializeToString()),
         ("Report", b"\x12\x02\x0a\x00" * 350_000),
         ("Join", bytes(bounds.MOST_BYTES + 1)),
+        ("HandIn", b"\x12\x04\x12\x02\x0a\x00" * 350_000),
     ],
-    ids=["marks", "scores", "join"],
+    ids=["marks", "scores", "join", "hand in"],
 )
 def test_a_long_message_is_not_taken_apart(call: str, body: bytes) -> None:
     """Two million empty marks and 350,000 empty scores, which took seconds to read, are refused by their length."""

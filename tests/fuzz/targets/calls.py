@@ -34,6 +34,7 @@ from pfl_common.spec.run import Description, Header, Kind, Moments, Task
 from pfl_common.spec.table_schema import SeenColumn
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
+from pfl_common.wire.carrying import say_hand_in, weigh_parcel
 from tests.fuzz.bounds import ends_in
 from tests.fuzz.target import target
 
@@ -45,6 +46,7 @@ TASK = Task(Kind.TRAIN, 4, 9, attempt=2, phase="second", since=3, drop=True, bef
 """With another value in each field: none of them can stand for another one."""
 ASSIGNMENT = Assignment(TASK, replace(HEADER, round=4, attempt=2, groups=("g",), state="1" * 32), BLOB, SEAL)
 JOINED = Joined("{}", BLOB, SEAL, b"card", ("a warning",))
+RECEIPT = Receipt("run-1", "000001-1-train", "a", DIGEST)
 PICTURES = Description((3, 8, 8), ("cat", "dog"), 7, sizes=((8, 8, 7),), high=255.0, data=DIGEST)
 SCORES = {"pre/test/combined": vector(3, 4, 0.5), "told/loss": [0.5, 0.25, 1.0]}
 STATUS = RunStatus(
@@ -108,7 +110,7 @@ class Spoken(NamedTuple):
 SPOKEN: tuple[Spoken, ...] = (
     Spoken(pb.JoinRequest, hear_join, convert.say_description),
     Spoken(pb.JoinAnswer, convert.hear_joined, convert.say_joined, frozenset({"warnings", "sums"})),
-    Spoken(pb.VisitAnswer, convert.hear_visited, convert.say_visited, frozenset({"content"})),
+    Spoken(pb.VisitAnswer, convert.hear_visited, convert.say_visited, frozenset({"content", "hand_in"})),
     Spoken(
         pb.NextTaskRequest,
         convert.hear_marks,
@@ -121,12 +123,30 @@ SPOKEN: tuple[Spoken, ...] = (
         lambda marks: convert.say_marks((), wait_seconds=0, before=marks),
         frozenset({"wait_seconds", "beside_bytes", "marks"}),
     ),
-    Spoken(pb.NextTaskAnswer, convert.hear_work, convert.say_work, frozenset({"words", "content"})),
+    Spoken(
+        pb.NextTaskAnswer, convert.hear_work, convert.say_work, frozenset({"words", "content", "hand_in"})
+    ),
     Spoken(pb.OfferRequest, convert.hear_offer, convert.say_offer, frozenset({"content"})),
     Spoken(pb.Receipt, convert.hear_receipt, convert.say_receipt),
     Spoken(pb.Blob, convert.hear_blob, convert.say_blob),
     Spoken(
         pb.ReportRequest, hear_report, lambda scores: convert.say_scores("key", scores), frozenset({"key"})
+    ),
+    Spoken(
+        pb.HandInRequest,
+        lambda said: (
+            convert.hear_offer(said.offer),
+            hear_report(said.report),
+            convert.hear_marks(said.next),
+        ),
+        lambda heard: say_hand_in(heard[0], b"", heard[1], convert.say_marks(heard[2], wait_seconds=0)),
+        frozenset({"content", "wait_seconds", "beside_bytes", "before", "key"}),
+    ),
+    Spoken(
+        pb.HandInAnswer,
+        lambda said: (convert.hear_receipt(said.receipt), convert.hear_work(said.next)),
+        lambda heard: pb.HandInAnswer(receipt=convert.say_receipt(heard[0]), next=convert.say_work(heard[1])),
+        frozenset({"words", "content", "hand_in", "held_seconds"}),
     ),
 )
 BYTES: tuple[Callable[[bytes], object], ...] = (
@@ -135,8 +155,10 @@ BYTES: tuple[Callable[[bytes], object], ...] = (
     convert.hear_fetch,
     convert.hear_store,
     convert.read_receipt,
-    lambda content: convert.weigh_parcel(content, pb.OfferRequest),
-    lambda content: convert.weigh_parcel(content, pb.NextTaskAnswer),
+    lambda content: weigh_parcel(content, pb.OfferRequest),
+    lambda content: weigh_parcel(content, pb.NextTaskAnswer),
+    lambda content: weigh_parcel(content, pb.HandInRequest),
+    lambda content: weigh_parcel(content, pb.HandInAnswer),
 )
 
 
@@ -149,7 +171,16 @@ def messages() -> list[Message]:
         *map(convert.say_work, (ASSIGNMENT, Over("finished", "words", 3), None)),
         convert.say_marks((Mark(1, 1), Mark(2, 1)), wait_seconds=1.0, before=(Mark(1, 1),)),
         convert.say_offer(Offer("000001-1-train", HEADER, BLOB, SEAL)),
-        convert.say_receipt(Receipt("run-1", "000001-1-train", "a", DIGEST)),
+        say_hand_in(
+            Offer("000001-1-train", HEADER, BLOB, SEAL),
+            b"update",
+            SCORES,
+            convert.say_marks((Mark(1, 1),), wait_seconds=1.0),
+        ),
+        pb.HandInAnswer(
+            receipt=convert.say_receipt(RECEIPT), next=convert.say_work(ASSIGNMENT), held_seconds=0.5
+        ),
+        convert.say_receipt(RECEIPT),
         convert.say_scores("000001-1-train", SCORES),
     ]
 

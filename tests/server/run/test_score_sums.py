@@ -88,6 +88,21 @@ async def test_a_round_is_its_training_and_its_measuring(tmp_path: Path) -> None
     journal.close()
 
 
+async def test_a_sum_is_known_before_it_is_on_disk(tmp_path: Path) -> None:
+    """It is written with what is written next; of nothing nothing is."""
+    books = open_run(tmp_path, build_spec())
+    journal, room = books.journal, Room(tmp_path)
+    nothing, writing = await score_sums.sum_beside(journal, room, TASK)
+    await writing
+    assert nothing is None
+    journal.report(TASK.key, "a", HONEST)
+    total, writing = await score_sums.sum_beside(journal, room, TASK)
+    assert HONEST == total
+    await writing
+    assert {TASK.key: HONEST} == journal.scores()
+    journal.close()
+
+
 async def test_a_sum_that_is_there_is_kept(tmp_path: Path) -> None:
     """A coordinator killed between commit and sum sums what was left; a site that comes again later changes nothing."""
     books = open_run(tmp_path, build_spec())

@@ -78,6 +78,16 @@ class Step:
         self._fuse.burn()
         return answer
 
+    def later(self, *words: Any, **named: Any) -> Any:
+        """Killed before it is asked, or when it is on disk; what comes after it may be asked meanwhile."""
+        self._fuse.burn()
+        return asyncio.ensure_future(self._heard(self._found.later(*words, **named)))
+
+    async def _heard(self, answer: Any) -> Any:
+        heard = await answer
+        self._fuse.burn()
+        return heard
+
 
 def live(folder: Path, spec: RunSpec, steps: int) -> bool:
     """One life of a coordinator, this many steps long; whether the run came to its end."""

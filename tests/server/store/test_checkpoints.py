@@ -237,7 +237,7 @@ def test_a_state_that_was_read_outlives_its_file(tmp_path: Path, checkpoints: Ch
     assert [7.0, 1.0, 1.0] == first["w"].tolist()
 
 
-@pytest.mark.parametrize(("lasting", "synced"), [(True, 4), (False, 0)])
+@pytest.mark.parametrize(("lasting", "synced"), [(True, 3), (False, 0)])
 def test_the_disk_is_waited_for_only_when_asked(
     tmp_path: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch, lasting: bool, synced: int
 ) -> None:

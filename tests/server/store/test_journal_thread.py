@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pfl_common.errors import StateError
+from pfl_server.store import journal_thread
 from pfl_server.store.journal import Journal
 from pfl_server.store.journal_thread import Page, Scribe, entry
 
@@ -43,9 +44,9 @@ class Watched:
         assert busy.wait(SECONDS)
         return go_on.set
 
-    def ask(self, words: str) -> Future[None]:
+    def ask(self, words: str, *, later: bool = False) -> Future[None]:
         """Have a line written."""
-        return self.scribe.ask(lambda page: page.write("insert into line values (?)", words))
+        return self.scribe.ask(lambda page: page.write("insert into line values (?)", words), later=later)
 
     def lines(self) -> list[str]:
         """What the scribe reads."""
@@ -92,6 +93,35 @@ def test_nobody_has_an_answer_before_it_is_on_disk(watched: Watched) -> None:
     go_on()
     second.result(SECONDS)
     assert [["one", "two"]] == seen
+
+
+def test_what_can_wait_is_written_with_what_comes_next(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone it would cost a commit; in the order in which all of it was asked."""
+    monkeypatch.setattr(journal_thread, "LATER_SECONDS", SECONDS)
+    later = [watched.ask(words, later=True) for words in ("one", "two")]
+    with pytest.raises(TimeoutError):
+        later[1].result(0.1)
+    now = watched.ask("three")
+    assert [None] * 3 == [answer.result(SECONDS) for answer in (*later, now)]
+    assert (1, ["one", "two", "three"]) == (watched.commits(), watched.on_disk())
+
+
+def test_what_can_wait_does_not_wait_for_ever(watched: Watched) -> None:
+    """Nobody else asks: it is written by itself."""
+    watched.ask("one", later=True).result(SECONDS)
+    assert ["one"] == watched.on_disk()
+
+
+def test_a_journal_that_is_closed_writes_what_waited(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for before."""
+    monkeypatch.setattr(journal_thread, "LATER_SECONDS", SECONDS)
+    watched.ask("one", later=True)
+    watched.scribe.close()
+    assert ["one"] == watched.on_disk()
 
 
 def test_who_reads_sees_what_was_asked_before(watched: Watched) -> None:

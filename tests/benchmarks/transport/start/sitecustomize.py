@@ -26,3 +26,8 @@ if os.environ.get("BENCHMARK_STACKS"):
     import stacks
 
     stacks.watch(os.environ["BENCHMARK_STACKS"])
+
+if os.environ.get("BENCHMARK_COSTS"):
+    import costs
+
+    costs.watch(os.environ["BENCHMARK_COSTS"])
