@@ -16,6 +16,7 @@ from pfl_client.connection.link import CALLS, INIT, Unreachable
 from pfl_client.connection.partial_file import Arriving
 from pfl_common.app.backoff import BackOff
 from pfl_common.errors import Refused
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.messages import Blob, Receipt
 from pfl_common.spec.run import Kind
 from pfl_common.wire import convert
@@ -46,17 +47,19 @@ class Carrier:
         """For a while let no parcel go with a control call."""
         self._plain_until = asyncio.get_running_loop().time() + PLAIN_SECONDS
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT, by: Digests = FIRST) -> None:
         """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
         kept = -1
         while kept != 0:
-            arriving = await asyncio.to_thread(Arriving, into, blob)
+            arriving = await asyncio.to_thread(Arriving, into, blob, by)
             kept = arriving.at
             if await self._bring(arriving, kind):
                 arriving.settle()
                 return
             arriving.throw_away()
-        raise Refused("digest", "other bytes than announced; expected: their SHA-256; fetch them again")
+        raise Refused(
+            "digest", "other bytes than announced; expected: those of their digest; fetch them again"
+        )
 
     async def store(
         self,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pfl_common.errors import Refused
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
@@ -81,9 +82,9 @@ class Link(Protocol):
         None: nothing yet, ask again.
         """
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
-        """Bring bytes into a file; what the file already holds is not brought again; the digest is checked. Their
-        `kind` is that of their task.
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT, by: Digests = FIRST) -> None:
+        """Bring bytes into a file; what the file already holds is not brought again; the digest, of the hash `by`, is
+        checked. Their `kind` is that of their task.
         """
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

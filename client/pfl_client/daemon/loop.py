@@ -284,7 +284,8 @@ class Daemon:
         async with Heart(self._link, assignment.key, folder.downloads.file(blob), hides=hides) as heart:
             with self.watch.phase("download"):
                 file = await asyncio.to_thread(folder.downloads.begin, blob)
-                await self._fetching.bring(blob, file, kind=assignment.task.kind)
+                by = folder.spec.digests
+                await self._fetching.bring(blob, file, kind=assignment.task.kind, by=by)
             done = await self._retry.with_trainer(lambda: self._train(folder, assignment, letter, heart))
             with self.watch.phase("seal"):
                 await heart.during(folder.keep, assignment, done)

@@ -110,7 +110,7 @@ class SealedLetter:
         self._key, self._vouched = key, vouched
 
     def read(self, file: Path) -> Parcel:
-        """All of it has verified when this returns; its SHA-256 was compared when it had come."""
+        """All of it has verified when this returns; its digest was compared when it had come."""
         return sealing.open_to_bytes(file, key=self._key, vouched=self._vouched, hashed=True)
 
     def unpack_over(self, file: Path, into: Path) -> None:

@@ -6,13 +6,15 @@ numbers. Wider numbers come first, then names decide, so that every tensor begin
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from pfl_common.spec import digests
+from pfl_common.spec.digests import FIRST, Digests
 
 NAMES = {
     torch.float64: "F64",
@@ -40,8 +42,8 @@ class Out(Protocol):
 class Hashed:
     """A file that is hashed while it is written, so that it need not be read again."""
 
-    def __init__(self, out: Out) -> None:
-        self._out, self._hash = out, hashlib.sha256()
+    def __init__(self, out: Out, by: Digests = FIRST) -> None:
+        self._out, self._hash = out, digests.start(by)
 
     def write(self, content: bytes | memoryview, /) -> None:
         """Write on."""
@@ -50,7 +52,7 @@ class Hashed:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what was written so far."""
+        """The hash of what was written so far."""
         return self._hash.hexdigest()
 
 

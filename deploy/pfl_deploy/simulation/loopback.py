@@ -20,6 +20,7 @@ from pfl_client.envelopes import Closed
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
 from pfl_common.errors import Refused
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
@@ -61,7 +62,7 @@ class LoopbackLink:
         """Wait for work."""
         return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS, before=before)
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT, by: Digests = FIRST) -> None:
         """Copy the file; nothing is counted, since nothing crosses."""
         await asyncio.to_thread(shutil.copyfile, self._service.desk.blob(self._site, blob.digest), into)
 

@@ -6,7 +6,6 @@ end removed, never changed, so a state that still looks into it sees what it was
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from safetensors import safe_open
 
 from pfl_common.errors import StateError
 from pfl_common.files import atomic
+from pfl_common.spec.digests import DIGESTS, FIRST, Digests, digest_of_file
 from pfl_common.tensors import safetensors_file
 from pfl_common.tensors.state import State
 from pfl_server.store.spool import Spool
@@ -30,13 +30,20 @@ class Checkpoint:
     round: int
     digest: str
     kept: frozenset[str]
+    by: Digests = FIRST
+    """The hash that the digest is of."""
+
+    def is_whole(self, file: Path) -> bool:
+        """Whether a file is this generation's, to the last byte."""
+        return digest_of_file(file, self.by) == self.digest
 
 
 class Checkpoints:
     """A folder with `round-000012.safetensors` and the note `round-000012.json` that makes it valid."""
 
-    def __init__(self, folder: Path, spool: Spool, *, lasting: bool = True) -> None:
-        self.folder, self._spool, self._lasting = folder, spool, lasting
+    def __init__(self, folder: Path, spool: Spool, *, lasting: bool = True, by: Digests = FIRST) -> None:
+        """`by` this hash its files are known; those of a folder that say another one are read all the same."""
+        self.folder, self._spool, self._lasting, self._by = folder, spool, lasting, by
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def save(
@@ -46,19 +53,19 @@ class Checkpoints:
         file = self._file(number)
         draft, note = file.with_suffix(".tmp"), file.with_suffix(".json")
         with draft.open("wb") as raw:
-            out = safetensors_file.Hashed(raw)
+            out = safetensors_file.Hashed(raw, self._by)
             safetensors_file.write(state, out)
         told(out.digest)
         self._settle(draft, file)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
         if self._lasting:
             self._spool.sync(kept.values())
-        draft.write_text(json.dumps({"round": number, "sha256": out.digest, "kept": kept}, sort_keys=True))
+        draft.write_text(json.dumps({"round": number, self._by: out.digest, "kept": kept}, sort_keys=True))
         self._settle(draft, note)
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
             self._file(old.round).unlink()
-        return Checkpoint(number, out.digest, frozenset(kept.values()))
+        return Checkpoint(number, out.digest, frozenset(kept.values()), self._by)
 
     def read(self, number: int) -> State:
         """The state of a generation, as it was saved; its tensors look into the file."""
@@ -71,7 +78,7 @@ class Checkpoints:
 
     def generations(self) -> list[Checkpoint]:
         """The checkpoints there are, newest first."""
-        found = [note for path in self.folder.glob("round-*.json") if (note := _read_note(path))]
+        found = [note for path in self.folder.glob("round-*.json") if (note := read_note(path))]
         return sorted(found, key=lambda checkpoint: -checkpoint.round)
 
     def load(self, upto: int) -> tuple[int, State] | None:
@@ -80,7 +87,7 @@ class Checkpoints:
         found = [checkpoint for checkpoint in self.generations() if checkpoint.round <= upto]
         for checkpoint in found:
             file = self._file(checkpoint.round)
-            if file.exists() and _digest(file) == checkpoint.digest and self._kept_are_here(checkpoint):
+            if file.exists() and checkpoint.is_whole(file) and self._kept_are_here(checkpoint):
                 return checkpoint.round, self.read(checkpoint.round)
         # While round 1 is among the generations, the spool has all updates since the first state.
         if upto > GENERATIONS:
@@ -111,15 +118,11 @@ class Checkpoints:
             atomic.settle(file.parent)
 
 
-def _read_note(path: Path) -> Checkpoint | None:
-    """A note as it was written; one that cannot be read makes its generation as good as gone."""
+def read_note(path: Path) -> Checkpoint | None:
+    """A note as it was written, by either hash; one that cannot be read makes its generation as good as gone."""
     try:
         note = json.loads(path.read_text())
-        return Checkpoint(int(note["round"]), str(note["sha256"]), frozenset(note["kept"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        by = next(name for name in DIGESTS if name in note)
+        return Checkpoint(int(note["round"]), str(note[by]), frozenset(note["kept"].values()), by)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return None
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -78,6 +79,17 @@ def test_damage_of_the_newest_falls_back(tmp_path: Path, checkpoints: Checkpoint
             file.with_suffix(".json").unlink()
     number, loaded = checkpoints.load(upto=3)
     assert (2, 2.0) == (number, float(loaded["w"][0]))
+
+
+def test_notes_of_either_hash_are_read(tmp_path: Path, spool: Spool) -> None:
+    """A run says by which its files are known; each note says it for itself."""
+    for number, by in ((1, "sha256"), (2, "blake3")):
+        saved = Checkpoints(tmp_path / "checkpoints", spool, by=by).save(number, state(number))
+        note = json.loads((tmp_path / "checkpoints" / f"round-00000{number}.json").read_text())
+        assert (by, saved.digest) == (saved.by, note[by])
+    checkpoints = Checkpoints(tmp_path / "checkpoints", spool)
+    assert ["blake3", "sha256"] == [found.by for found in checkpoints.generations()]
+    assert [1, 2] == [checkpoints.load(upto=number)[0] for number in (1, 2)]
 
 
 def test_damage_of_both_is_an_error(tmp_path: Path, checkpoints: Checkpoints) -> None:
