@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from pfl_client.connection import certificate_renewal
 from pfl_client.connection.bulk import Carrier
 from pfl_client.connection.channel import Answer, Line, Patience, Tell, open_channel
-from pfl_client.connection.link import INIT, NotAdmitted, Traffic, Unreachable
+from pfl_client.connection.link import INIT, NotAdmitted, Tap, Traffic, Unreachable
 from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
@@ -177,13 +177,21 @@ class GrpcLink:
         return work
 
     @_followed
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT, by: Digests = FIRST) -> None:
+    async def fetch(
+        self,
+        blob: Blob,
+        into: Path,
+        *,
+        kind: str = INIT,
+        by: Digests = FIRST,
+        tap: Tap | None = None,
+    ) -> None:
         """Bring bytes into a file, but not those it already holds; the digest is checked."""
         content = self._beside.pop(blob.digest, b"")
         if content and digest_of(content, by) == blob.digest:
             into.write_bytes(content)
         else:
-            await self.carrier.fetch(blob, into, kind=kind, by=by)
+            await self.carrier.fetch(blob, into, kind=kind, by=by, tap=tap)
 
     @_followed
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

@@ -5,8 +5,9 @@ Two things are Links: `grpc_link.GrpcLink` over the network, and the loopback of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pfl_common.errors import Refused
 from pfl_common.spec.digests import FIRST, Digests
@@ -26,6 +27,10 @@ from pfl_common.spec.run import Description, Kind
 
 INIT, CALLS = "init", "calls"
 """What crosses beside the parcels of tasks: the run's first model, and everything that is not a whole file."""
+
+
+Tap: TypeAlias = Callable[[int, bytes], None]
+"""Is shown each piece of a download as it comes, and where it begins; pieces of one stream are neighbours."""
 
 
 class Traffic:
@@ -82,9 +87,17 @@ class Link(Protocol):
         None: nothing yet, ask again.
         """
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT, by: Digests = FIRST) -> None:
+    async def fetch(
+        self,
+        blob: Blob,
+        into: Path,
+        *,
+        kind: str = INIT,
+        by: Digests = FIRST,
+        tap: Tap | None = None,
+    ) -> None:
         """Bring bytes into a file; what the file already holds is not brought again; the digest, of the hash `by`, is
-        checked. Their `kind` is that of their task.
+        checked. Their `kind` is that of their task. `tap` is shown what comes now, before it is known to be whole.
         """
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from pfl_client.connection.link import INIT, Link
+from pfl_client.connection.link import INIT, Link, Tap
 from pfl_client.daemon.retry import Retry
 from pfl_client.daemon.status import Watch
 from pfl_client.envelopes import Letter
@@ -23,10 +23,12 @@ class Fetching:
         """`state` is the site's folder, on the disk that may have no room."""
         self._link, self._retry, self._watch, self._state = link, retry, watch, state
 
-    async def bring(self, blob: Blob, file: Path, *, kind: str, by: Digests = FIRST) -> None:
-        """Bring bytes into a file; `by` this hash they are known."""
+    async def bring(
+        self, blob: Blob, file: Path, *, kind: str, by: Digests = FIRST, tap: Tap | None = None
+    ) -> None:
+        """Bring bytes into a file; `by` this hash they are known. `tap` is shown what comes."""
         with disk_full(self._state):
-            await self._retry.until_answered(lambda: self._link.fetch(blob, file, kind=kind, by=by))
+            await self._retry.until_answered(lambda: self._link.fetch(blob, file, kind=kind, by=by, tap=tap))
 
     async def bring_first_model(self, folder: RunFolder, joined: Joined, letter: Letter) -> None:
         """Bring the run's first model where the trainer reads it; waits for room on a full disk."""

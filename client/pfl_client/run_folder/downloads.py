@@ -11,9 +11,12 @@ Files are written over those of the task before: fresh pages on a disk cost more
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pfl_client.connection import partial_file
+from pfl_client.connection.link import Tap
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.trainer_process.api import Parcel
 from pfl_client.trainer_process.large_parcels import goes_as_file
@@ -37,6 +40,8 @@ class Downloads:
         self._run, self._folder = run, run / "downloads"
         self._envelopes, self._blanks = envelopes, blanks
         self._folder.mkdir(exist_ok=True, mode=0o700)
+        self._early: Letter | None = None
+        """Whose content lies opened, whole and for no trainer yet."""
         self._opened, self.update = self._folder / "opened.raw", self._folder / "update.raw"
         for draft in (*self._folder.glob(".*"), *self._folder.glob("*.raw")):
             draft.unlink()
@@ -68,9 +73,30 @@ class Downloads:
             partial_file.lay(self._blanks, file, blob.size)
         return file
 
+    @contextmanager
+    def opening(self, letter: Letter, blob: Blob) -> Iterator[Tap | None]:
+        """While a large download is fetched, it is opened as it comes: what was just hashed is still at hand."""
+        self._early = None
+        early = letter.open_early(self._opened) if goes_as_file(self.opened_size(blob)) else None
+        if early is None:
+            yield None
+            return
+        complete = False
+        try:
+            yield early.take
+            complete = True
+        finally:
+            complete = early.close() and complete
+        # Only now: whoever fetched it has compared its digest.
+        self._early = letter if complete else None
+
     def open(self, letter: Letter, blob: Blob) -> Parcel:
         """The content of a download for the trainer: a large one in a file, which the next is written over."""
-        file = self.file(blob)
+        file, early = self.file(blob), self._early
+        # Once: what a trainer that died has done to the file, nobody knows.
+        self._early = None
+        if early is letter:
+            return self._opened
         try:
             if not goes_as_file(self.opened_size(blob)):
                 return letter.read(file)

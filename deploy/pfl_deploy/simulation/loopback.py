@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
-from pfl_client.connection.link import INIT
+from pfl_client.connection.link import INIT, Tap
 from pfl_client.envelopes import Closed
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
@@ -62,7 +62,15 @@ class LoopbackLink:
         """Wait for work."""
         return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS, before=before)
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT, by: Digests = FIRST) -> None:
+    async def fetch(
+        self,
+        blob: Blob,
+        into: Path,
+        *,
+        kind: str = INIT,
+        by: Digests = FIRST,
+        tap: Tap | None = None,
+    ) -> None:
         """Copy the file; nothing is counted, since nothing crosses."""
         await asyncio.to_thread(shutil.copyfile, self._service.desk.blob(self._site, blob.digest), into)
 
@@ -228,6 +236,9 @@ class OpenLetter:
     def read(self, file: Path) -> Parcel:
         """All of it."""
         return file.read_bytes()
+
+    def open_early(self, into: Path) -> None:
+        """A file that is copied at once is opened afterwards."""
 
     def unpack_over(self, file: Path, into: Path) -> None:
         """A copy: the download itself may be asked for again."""
