@@ -1,8 +1,8 @@
-"""Where daemon and trainer hand each other parcels too large for a message: memory that both see, or a file. Torch-free.
+"""Where daemon and trainer hand each other parcels too large for a message: memory that both see, or a file.
 
-Memory has a path like a file and is written and mapped like one, but costs no disk: its pages are never written out, and
-it is gone with this process, however that ends. Parcels beyond a size stay files, whose pages a machine that is short
-of memory can get back.
+Memory has a path like a file and is written and mapped like one, but costs no disk: its pages are never written out,
+and it is gone with this process, however that ends. Parcels beyond a size stay files, whose pages a machine that is
+short of memory can get back. Torch-free.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Handover:
             return 0
         return max(0, size - (self._file.stat().st_size if self._file.exists() else 0))
 
-    def let_go(self, *, beyond: int = 0) -> bool:
-        """Give room and memory back, if there is more of it than so many bytes; whether there was."""
+    def let_go(self, *, beyond: int = -1) -> bool:
+        """Give room and memory back, each if it is more than so many bytes; whether there was any."""
         freed = False
-        if self._memory >= 0 and not beyond:
+        if self._memory >= 0 and os.fstat(self._memory).st_size > beyond:
             os.close(self._memory)
             self._memory, freed = -1, True
         if self._file.exists() and self._file.stat().st_size > beyond:

@@ -145,7 +145,10 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
                 at += len(block)
             file.truncate(at)
     except BaseException:
-        out.unlink(missing_ok=True)
+        # Cut first: memory that two processes see has a path, but no name that could be taken away.
+        with suppress(OSError):
+            os.truncate(out, 0)
+            out.unlink()
         raise
     return out
 

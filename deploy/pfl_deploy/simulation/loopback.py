@@ -192,7 +192,8 @@ class OpenEnvelopes:
     def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
         """Write the file, or take it as it is."""
         if isinstance(parcel, Path):
-            os.replace(parcel, into)
+            # Memory has a path that leads to it, and cannot be moved.
+            (shutil.copyfile if parcel.is_symlink() else os.replace)(parcel, into)
         else:
             into.write_bytes(parcel)
         return Closed(_blob_of(into), Seal())
