@@ -1,17 +1,18 @@
 """The coordinator's state after each round, on disk: two generations with hashes, never half written.
 
-A state that was read looks into its file: what is large lies on the disk, not in memory. A file is replaced and in the
-end removed, never changed, so a state that still looks into it sees what it was.
+A state that was read looks into its file: what is large lies on the disk, not in memory. A file is changed only when no
+state looks into it any more: then a later generation, or an update, is written over it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
-
-from safetensors import safe_open
+from weakref import WeakSet
 
 from pfl_common.errors import StateError
 from pfl_common.files import atomic
@@ -44,6 +45,8 @@ class Checkpoints:
     def __init__(self, folder: Path, spool: Spool, *, lasting: bool = True, by: Digests = FIRST) -> None:
         """`by` this hash its files are known; those of a folder that say another one are read all the same."""
         self.folder, self._spool, self._lasting, self._by = folder, spool, lasting, by
+        self._looked_into: dict[int, WeakSet[mmap]] = {}
+        """The mappings of each file, by its number on the disk, that states still look into."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def save(
@@ -52,9 +55,11 @@ class Checkpoints:
         """Write a generation whole, then its note, then let older ones go. Its digest is told before it lasts."""
         file = self._file(number)
         draft, note = file.with_suffix(".tmp"), file.with_suffix(".json")
-        with draft.open("wb") as raw:
+        self._spool.blanks.lay(draft, sum(tensor.nbytes for tensor in state.values()))
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as raw:
             out = safetensors_file.Hashed(raw, self._by)
             safetensors_file.write(state, out)
+            raw.truncate()
         told(out.digest)
         self._settle(draft, file)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
@@ -64,16 +69,15 @@ class Checkpoints:
         self._settle(draft, note)
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
-            self._file(old.round).unlink()
+            self._let_go(self._file(old.round))
         return Checkpoint(number, out.digest, frozenset(kept.values()), self._by)
 
     def read(self, number: int) -> State:
         """The state of a generation, as it was saved; its tensors look into the file."""
         file = self._file(number)
         kept = json.loads(file.with_suffix(".json").read_text())["kept"]
-        # The library maps the file and copies a page when it is written to.
-        with safe_open(file, framework="pt") as tensors:
-            values = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
+        values, memory = safetensors_file.read_mapped(file)
+        self._looked_into.setdefault(file.stat().st_ino, WeakSet()).add(memory)
         return State(values, kept={key: self._spool.open(name) for key, name in kept.items()})
 
     def generations(self) -> list[Checkpoint]:
@@ -102,6 +106,12 @@ class Checkpoints:
         """Let a generation go that the run does not go on from."""
         self._file(number).with_suffix(".json").unlink(missing_ok=True)
         self._file(number).unlink(missing_ok=True)
+
+    def _let_go(self, file: Path) -> None:
+        """Remove a file, or keep it to be written over if no state looks into it."""
+        looking = self._looked_into.pop(file.stat().st_ino, None)
+        if looking or not self._spool.blanks.give(file):
+            file.unlink()
 
     def _kept_are_here(self, checkpoint: Checkpoint) -> bool:
         return all(self._spool.intact(name) for name in checkpoint.kept)
