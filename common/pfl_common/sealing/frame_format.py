@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -49,10 +50,8 @@ def bind(header: bytes) -> Binding:
     except (ValueError, RecursionError):
         fields, canonical = None, b""
     match fields:
-        case {"direction": "down" | "up" as direction, "sender": str(sender)} if canonical == header:
-            return Binding(
-                hashlib.sha256(header).digest(), direction, sender, _read_digests(fields, direction)
-            )
+        case {"direction": "down" | "up" as direction, "sender": str(sender), **more} if canonical == header:
+            return Binding(hashlib.sha256(header).digest(), direction, sender, _read_digests(more, direction))
         case _:
             raise Tampered(
                 "header",
@@ -61,7 +60,7 @@ def bind(header: bytes) -> Binding:
             )
 
 
-def _read_digests(fields: dict[str, object], direction: str) -> Digests:
+def _read_digests(fields: Mapping[str, object], direction: str) -> Digests:
     """The suite of a header; that of older parcels has no word, and going up there is no other."""
     if "digests" not in fields:
         return FIRST

@@ -73,7 +73,7 @@ def read_mapped(file: Path) -> tuple[dict[str, Tensor], mmap.mmap]:
     return {name: _look(memory, start, entry) for name, entry in entries.items()}, memory
 
 
-def _look(memory: mmap.mmap, start: int, entry: dict[str, Any]) -> Tensor:
+def _look(memory: mmap.mmap, start: int, entry: dict[str, Any]) -> Tensor:  # as JSON has it
     dtype, (begin, end) = _TYPES[entry["dtype"]], entry["data_offsets"]
     if begin == end:
         return torch.zeros(entry["shape"], dtype=dtype)
