@@ -60,7 +60,7 @@ def bind(header: bytes) -> Binding:
             )
 
 
-def _read_digests(fields: Mapping[str, object], direction: str) -> Digests:
+def _read_digests(fields: Mapping[object, object], direction: str) -> Digests:
     """The suite of a header; that of older parcels has no word, and going up there is no other."""
     if "digests" not in fields:
         return FIRST
