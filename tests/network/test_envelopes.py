@@ -118,8 +118,8 @@ class WatchedLink(LoopbackLink):
         super().__init__(site, service)
         self._canaries = canaries
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
-        await super().fetch(blob, into, kind=kind)
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
+        await super().fetch(blob, into, kind=kind, **about)
         self._canaries.look()
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

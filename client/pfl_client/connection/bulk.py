@@ -12,10 +12,11 @@ from typing import TypeVar
 from grpc import aio
 
 from pfl_client.connection.channel import Line, Patience
-from pfl_client.connection.link import CALLS, INIT, Unreachable
+from pfl_client.connection.link import CALLS, INIT, Tap, Unreachable
 from pfl_client.connection.partial_file import Arriving
 from pfl_common.app.backoff import BackOff
 from pfl_common.errors import Refused
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.messages import Blob, Receipt
 from pfl_common.spec.run import Kind
 from pfl_common.wire import convert
@@ -46,17 +47,27 @@ class Carrier:
         """For a while let no parcel go with a control call."""
         self._plain_until = asyncio.get_running_loop().time() + PLAIN_SECONDS
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+    async def fetch(
+        self,
+        blob: Blob,
+        into: Path,
+        *,
+        kind: str = INIT,
+        by: Digests = FIRST,
+        tap: Tap | None = None,
+    ) -> None:
         """Bring a file; what `into` already holds is taken for its beginning, and the whole is checked."""
         kept = -1
         while kept != 0:
-            arriving = await asyncio.to_thread(Arriving, into, blob)
+            arriving = await asyncio.to_thread(Arriving, into, blob, by)
             kept = arriving.at
-            if await self._bring(arriving, kind):
+            if await self._bring(arriving, kind, tap):
                 arriving.settle()
                 return
             arriving.throw_away()
-        raise Refused("digest", "other bytes than announced; expected: their SHA-256; fetch them again")
+        raise Refused(
+            "digest", "other bytes than announced; expected: those of their digest; fetch them again"
+        )
 
     async def store(
         self,
@@ -99,11 +110,11 @@ class Carrier:
                     raise Unreachable(f"the transfer stands at {best} bytes: {error}") from error
             await asyncio.sleep(pauses.take())
 
-    async def _bring(self, arriving: Arriving, kind: str) -> bool:
-        await self._persist(lambda: self._fetch_rest(arriving, kind), lambda: arriving.at)
+    async def _bring(self, arriving: Arriving, kind: str, tap: Tap | None) -> bool:
+        await self._persist(lambda: self._fetch_rest(arriving, kind, tap), lambda: arriving.at)
         return arriving.whole
 
-    async def _fetch_rest(self, arriving: Arriving, kind: str) -> None:
+    async def _fetch_rest(self, arriving: Arriving, kind: str, tap: Tap | None) -> None:
         size = arriving.blob.size
         if arriving.at == size > 0:
             return
@@ -121,6 +132,8 @@ class Carrier:
                 if arriving.at + len(frame) > size:
                     call.cancel()
                     raise Refused("too_large", f"more than the {size} bytes that were announced")
+                if tap is not None:
+                    tap(arriving.at, frame)
                 take(frame)
         if arriving.at < size:
             raise Unreachable(f"the stream ended at {arriving.at} of {size} bytes")

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial, wraps
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -26,6 +25,7 @@ from pfl_client.connection.link import (
     HandedIn,
     Marks,
     NotAdmitted,
+    Tap,
     Traffic,
     Unreachable,
 )
@@ -34,6 +34,7 @@ from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
 from pfl_common.sealing.calls import CallSigner
+from pfl_common.spec.digests import FIRST, Digests, digest_of
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
@@ -184,13 +185,21 @@ class GrpcLink:
         return self._hear_work(said)
 
     @_followed
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+    async def fetch(
+        self,
+        blob: Blob,
+        into: Path,
+        *,
+        kind: str = INIT,
+        by: Digests = FIRST,
+        tap: Tap | None = None,
+    ) -> None:
         """Bring bytes into a file, but not those it already holds; the digest is checked."""
         content = self._beside.pop(blob.digest, b"")
-        if content and sha256(content).hexdigest() == blob.digest:
+        if content and digest_of(content, by) == blob.digest:
             into.write_bytes(content)
         else:
-            await self.carrier.fetch(blob, into, kind=kind)
+            await self.carrier.fetch(blob, into, kind=kind, by=by, tap=tap)
 
     @_followed
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from pfl_common.errors import Refused
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
@@ -27,6 +28,10 @@ from pfl_common.spec.run import Description, Kind
 
 INIT, CALLS = "init", "calls"
 """What crosses beside the parcels of tasks: the run's first model, and everything that is not a whole file."""
+
+
+Tap: TypeAlias = Callable[[int, bytes], None]
+"""Is shown each piece of a download as it comes, and where it begins; pieces of one stream are neighbours."""
 
 
 class Traffic:
@@ -99,9 +104,17 @@ class Link(Protocol):
         None: nothing yet, ask again.
         """
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
-        """Bring bytes into a file; what the file already holds is not brought again; the digest is checked. Their
-        `kind` is that of their task.
+    async def fetch(
+        self,
+        blob: Blob,
+        into: Path,
+        *,
+        kind: str = INIT,
+        by: Digests = FIRST,
+        tap: Tap | None = None,
+    ) -> None:
+        """Bring bytes into a file; what the file already holds is not brought again; the digest, of the hash `by`, is
+        checked. Their `kind` is that of their task. `tap` is shown what comes now, before it is known to be whole.
         """
 
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:

@@ -5,13 +5,14 @@ Beside a file that is written over lies a note of how far that is; without one, 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pfl_common.files.recycler import Blanks
 from pfl_common.files.write_all import write_at
+from pfl_common.spec import digests
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.messages import Blob
 
 _BLOCK = 1 << 20
@@ -48,12 +49,12 @@ def forget(file: Path) -> None:
 class Arriving:
     """A file in transfer, hashed as it grows so that it need not be read again at the end."""
 
-    def __init__(self, into: Path, blob: Blob) -> None:
+    def __init__(self, into: Path, blob: Blob, by: Digests = FIRST) -> None:
         self.blob, self._into = blob, into
         if into.exists() and into.stat().st_size > blob.size:
             forget(into)  # what is too long cannot be its beginning
         into.touch()
-        self._hash, self.at = hashlib.sha256(), 0
+        self._hash, self.at = digests.start(by), 0
         with into.open("rb", buffering=0) as file:
             end = reached(into)
             while block := file.read(min(_BLOCK, end - self.at)):

@@ -290,12 +290,17 @@ class Daemon:
         async with Heart(self._link, assignment.key, folder.downloads.file(blob), hides=hides) as heart:
             with self.watch.phase("download"):
                 file = await work_on(blob.size, folder.downloads.begin, blob)
-                await self._fetching.bring(blob, file, kind=assignment.task.kind)
+                await self._fetch(folder, assignment, letter, file)
             done = await self._retry.with_trainer(lambda: self._train(folder, assignment, letter, heart))
             with self.watch.phase("seal"):
                 await heart.during(folder.keep, assignment, done)
         folder.downloads.clean_up(blob)
         self.watch.learn(assignment.task, done)
+
+    async def _fetch(self, folder: RunFolder, assignment: Assignment, letter: Letter, file: Path) -> None:
+        blob, kind, by = assignment.blob, assignment.task.kind, folder.spec.digests
+        with disk_full(self._state), folder.downloads.opening(letter, blob) as tap:
+            await self._fetching.bring(blob, file, kind=kind, by=by, tap=tap)
 
     async def _train(self, folder: RunFolder, assignment: Assignment, letter: Letter, heart: Heart) -> Done:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.

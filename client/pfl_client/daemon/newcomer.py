@@ -140,7 +140,7 @@ class Newcomer:
         self.progress.begin(task)
         with self.watch.phase("download"):
             file = await asyncio.to_thread(folder.downloads.begin, blob)
-            await self._fetching.bring(blob, file, kind=task.kind)
+            await self._fetching.bring(blob, file, kind=task.kind, by=folder.spec.digests)
 
         async def work() -> Done:
             with disk_full(self._state):

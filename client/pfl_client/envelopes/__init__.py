@@ -23,11 +23,26 @@ class Closed:
     own: bytes = b""
 
 
+class Early(Protocol):
+    """A download that is opened piece by piece as it comes. What came out is good only if it is `complete`, and only
+    once all that came has been compared with the signed digest.
+    """
+
+    def take(self, at: int, piece: bytes, /) -> None:
+        """A piece that came, and where it begins; one that does not follow the last is left for later."""
+
+    def close(self) -> bool:
+        """No more comes; whether all of it was opened."""
+
+
 class Letter(Protocol):
     """One download whose sender is verified; its bytes may still be arriving."""
 
     def read(self, file: Path) -> Parcel:
         """Its content for the trainer, in memory."""
+
+    def open_early(self, into: Path) -> Early | None:
+        """Begin to open it while it comes, over a file that may be there from the last time; None: not this one."""
 
     def unpack_over(self, file: Path, into: Path) -> None:
         """Its content over a file that may be there from the last time, whose memory is warm."""

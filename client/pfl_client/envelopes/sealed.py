@@ -110,8 +110,12 @@ class SealedLetter:
         self._key, self._vouched = key, vouched
 
     def read(self, file: Path) -> Parcel:
-        """All of it has verified when this returns; its SHA-256 was compared when it had come."""
+        """All of it has verified when this returns; its digest was compared when it had come."""
         return sealing.open_to_bytes(file, key=self._key, vouched=self._vouched, hashed=True)
+
+    def open_early(self, into: Path) -> sealing.EarlyOpener:
+        """Each frame as it comes."""
+        return sealing.EarlyOpener(into, key=self._key, vouched=self._vouched)
 
     def unpack_over(self, file: Path, into: Path) -> None:
         """Written over what was there; gone if anything does not verify."""

@@ -1,8 +1,8 @@
 """The downloads of a run: verifies their sender, keeps them as files, opens them for the trainer.
 
     downloads/DIGEST       a download as it comes, sealed
-    downloads/opened.raw   a large one, opened for the trainer
-    downloads/update.raw   a large update, as the trainer writes it
+    downloads/opened.raw   a very large one, opened for the trainer
+    downloads/update.raw   a very large update, as the trainer writes it
     received.jsonl         what the coordinator signed, a line for each download of a task
 
 Files are written over those of the task before: fresh pages on a disk cost more.
@@ -11,10 +11,14 @@ Files are written over those of the task before: fresh pages on a disk cost more
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pfl_client.connection import partial_file
+from pfl_client.connection.link import Tap
 from pfl_client.envelopes import Envelopes, Letter
+from pfl_client.run_folder.handover import Handover
 from pfl_client.trainer_process.api import Parcel
 from pfl_client.trainer_process.large_parcels import goes_as_file
 from pfl_client.trainer_process.task_errors import Tampered, disk_full
@@ -37,8 +41,11 @@ class Downloads:
         self._run, self._folder = run, run / "downloads"
         self._envelopes, self._blanks = envelopes, blanks
         self._folder.mkdir(exist_ok=True, mode=0o700)
-        self._opened, self.update = self._folder / "opened.raw", self._folder / "update.raw"
-        for draft in (*self._folder.glob(".*"), *self._folder.glob("*.raw")):
+        self._early: Letter | None = None
+        """Whose content lies opened, whole and for no trainer yet."""
+        self._opened = Handover(self._folder / "opened.raw")
+        self._update = Handover(self._folder / "update.raw")
+        for draft in self._folder.glob(".*"):
             draft.unlink()
 
     def accept(self, header: Header, blob: Blob, seal: Seal) -> Letter:
@@ -68,14 +75,36 @@ class Downloads:
             partial_file.lay(self._blanks, file, blob.size)
         return file
 
+    @contextmanager
+    def opening(self, letter: Letter, blob: Blob) -> Iterator[Tap | None]:
+        """While a large download is fetched, it is opened as it comes: what was just hashed is still at hand."""
+        self._early = None
+        size = self.opened_size(blob)
+        early = letter.open_early(self._opened.place(size)) if goes_as_file(size) else None
+        if early is None:
+            yield None
+            return
+        complete = False
+        try:
+            yield early.take
+            complete = True
+        finally:
+            complete = early.close() and complete
+        # Only now: whoever fetched it has compared its digest.
+        self._early = letter if complete else None
+
     def open(self, letter: Letter, blob: Blob) -> Parcel:
         """The content of a download for the trainer: a large one in a file, which the next is written over."""
-        file = self.file(blob)
+        file, size, early = self.file(blob), self.opened_size(blob), self._early
+        # Once: what a trainer that died has done to the file, nobody knows.
+        self._early = None
+        if early is letter:
+            return self._opened.place(size)
         try:
-            if not goes_as_file(self.opened_size(blob)):
+            if not goes_as_file(size):
                 return letter.read(file)
-            letter.unpack_over(file, self._opened)
-            return self._opened
+            letter.unpack_over(file, self._opened.place(size))
+            return self._opened.place(size)
         except Refused as refused:
             file.unlink(missing_ok=True)
             raise tampered(refused) from None
@@ -100,12 +129,15 @@ class Downloads:
 
     def needed_to_open(self, blob: Blob) -> int:
         """The room its content still needs on the disk."""
-        size = self.opened_size(blob)
-        return _growth(self._opened, size) if goes_as_file(size) else 0
+        return self._opened.lacking(self.opened_size(blob))
 
     def needed_for_update(self, size: int) -> int:
         """The room an update of this size still needs before it is sealed."""
-        return _growth(self.update, size) if goes_as_file(size) else 0
+        return self._update.lacking(size)
+
+    def place_for_update(self, manifest: Manifest) -> Path:
+        """Where the trainer writes an update with these tensors, if it is too large for a message."""
+        return self._update.place(full_size(manifest))
 
     def given_back(self, blob: Blob) -> int:
         """The room that `make_way` will give back."""
@@ -114,8 +146,7 @@ class Downloads:
 
     def make_way(self, blob: Blob) -> None:
         """The trainer has read it all: a download of gigabytes gives its place to the update that is closed now."""
-        if _is_vast(self._opened):
-            self._opened.unlink()
+        if self._opened.let_go(beyond=REUSED_LIMIT):
             partial_file.forget(self.file(blob))
 
     def clean_up(self, blob: Blob) -> None:
@@ -123,16 +154,14 @@ class Downloads:
         file = self.file(blob)
         self._blanks.give(file)
         partial_file.forget(file)
-        for path in (self._opened, self.update):
-            if _is_vast(path):
-                path.unlink()
+        for place in (self._opened, self._update):
+            place.let_go(beyond=REUSED_LIMIT)
 
     def forget_opened(self) -> bool:
-        """Remove files that are kept only because overwriting is fast; tells whether there were any."""
-        opened = [path for path in (self._opened, self.update) if path.exists()]
-        for path in opened:
-            atomic.remove(path)
-        return self._blanks.clear() > 0 or bool(opened)
+        """Give back what is kept only because overwriting is fast; tells whether there was anything."""
+        self._early = None
+        given = [place.let_go() for place in (self._opened, self._update)]
+        return self._blanks.clear() > 0 or any(given)
 
 
 def tampered(refused: Refused) -> Tampered:
@@ -142,10 +171,6 @@ def tampered(refused: Refused) -> Tampered:
         expected="its own bytes, under its signature",
         advice="tell the operator: something between coordinator and site changes what passes",
     )
-
-
-def _is_vast(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > REUSED_LIMIT
 
 
 def _growth(file: Path, size: int) -> int:

@@ -26,6 +26,7 @@ from pfl_common.errors import Refused, StateError
 from pfl_common.evaluation import takes_told
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
+from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.messages import Assignment, Mark, Offer, Receipt, header_down, header_up
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task, parcel_key
 
@@ -138,9 +139,12 @@ class RunFolder:
             kept=self._kept(task),
             keep_as=self.vault.draft,
             serve_as=self._serving.draft if is_last else None,
-            parcel_as=self.downloads.update,
+            parcel_as=self.downloads.place_for_update(self._upward(task)),
             best=None if self._best is None else self._best.so_far(task.since, write_as=written),
         )
+
+    def _upward(self, task: Task) -> Manifest:
+        return self.spec.manifests.get(parcel_key(task.kind, task.phase, "up"), ())
 
     def keep(self, assignment: Assignment, done: Done) -> None:
         """Make a finished task last, before anything of it is sent: its generation and its upload together."""

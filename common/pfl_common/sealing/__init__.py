@@ -18,6 +18,7 @@ from pfl_common.sealing.frame_format import (
     sealed_size,
 )
 from pfl_common.sealing.parcels import (
+    EarlyOpener,
     Sealed,
     Vouched,
     check_frames,
@@ -45,6 +46,7 @@ __all__ = [
     "TAG",
     "Binding",
     "ContentKey",
+    "EarlyOpener",
     "Envelope",
     "SealWriter",
     "Sealed",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from pfl_common.errors import Refused
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.run import ClientId, Direction
 
 FRAME = 1 << 20
@@ -29,11 +31,15 @@ class Tampered(Refused):
 
 @dataclass(frozen=True)
 class Binding:
-    """The facts that every part of a parcel is bound to: the header's hash, direction and sender."""
+    """The facts that every part of a parcel is bound to: the header's hash, direction and sender.
+
+    `digests` is the suite: by which hash a download's sealed bytes are signed.
+    """
 
     hash: bytes
     direction: Direction
     sender: ClientId
+    digests: Digests = FIRST
 
 
 def bind(header: bytes) -> Binding:
@@ -44,14 +50,27 @@ def bind(header: bytes) -> Binding:
     except (ValueError, RecursionError):
         fields, canonical = None, b""
     match fields:
-        case {"direction": "down" | "up" as direction, "sender": str(sender)} if canonical == header:
-            return Binding(hashlib.sha256(header).digest(), direction, sender)
+        case {"direction": "down" | "up" as direction, "sender": str(sender), **more} if canonical == header:
+            return Binding(hashlib.sha256(header).digest(), direction, sender, _read_digests(more, direction))
         case _:
             raise Tampered(
                 "header",
                 f"a header of {len(header)} bytes that is no canonical JSON with direction and sender; "
                 "expected: the bytes of Header.to_json",
             )
+
+
+def _read_digests(fields: Mapping[object, object], direction: str) -> Digests:
+    """The suite of a header; that of older parcels has no word, and going up there is no other."""
+    if "digests" not in fields:
+        return FIRST
+    if fields["digests"] == "blake3" and direction == "down":
+        return "blake3"
+    raise Tampered(
+        "header",
+        f"a header going {direction} with the digests {str(fields['digests'])[:63]!r}; expected: blake3 going down, or "
+        "no word of them; compare the versions of coordinator and site",
+    )
 
 
 def count_frames(plain: int) -> int:

@@ -31,13 +31,13 @@ from pfl_common.sealing.frame_format import (
     plain_size,
     sealed_size,
 )
-from pfl_common.spec.run import Direction
+from pfl_common.spec import digests
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A parcel just sealed. `digest` names it: for downloads the SHA-256 of the sealed bytes, for uploads that of all
-    tags.
+    """A parcel just sealed. `digest` names it: for downloads the hash of the sealed bytes by the suite of its header,
+    for uploads the SHA-256 of all tags.
     """
 
     content_key: ContentKey = field(repr=False)
@@ -59,9 +59,9 @@ class Vouched:
 class Fingerprint:
     """The hashes of a parcel while it is made; all bytes are hashed only where the signature needs it."""
 
-    def __init__(self, direction: Direction) -> None:
+    def __init__(self, binding: Binding) -> None:
         self._tags = hashlib.sha256()
-        self._bytes = hashlib.sha256() if direction == "down" else None
+        self._bytes = digests.start(binding.digests) if binding.direction == "down" else None
 
     def add(self, frame: memoryview) -> None:
         """One frame more, in order."""
@@ -105,7 +105,7 @@ def open_to_bytes(
 ) -> memoryview:
     """The content of a parcel, in `into` if one is given, which a failure leaves zeroed.
 
-    `hashed` says that the caller has just compared the file's SHA-256 with the signed digest itself.
+    `hashed` says that the caller has just compared the file's hash with the signed digest itself.
     """
     plain = plain_size(vouched.size)
     # First, or a size that is a lie could ask for all memory.
@@ -132,7 +132,7 @@ def open_to_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched) 
 def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched) -> Path:
     """The same, written over a file that may be there from the last time: its pages are warm. Gone if it fails.
 
-    For a download whose SHA-256 the caller has just compared with the signed digest: it is not hashed once more.
+    For a download whose hash the caller has just compared with the signed digest: it is not hashed once more.
     """
     buffer = room_for(vouched.size)
     try:
@@ -145,9 +145,46 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
                 at += len(block)
             file.truncate(at)
     except BaseException:
-        out.unlink(missing_ok=True)
+        # Cut first: memory that two processes see has a path, but no name that could be taken away.
+        with suppress(OSError):
+            os.truncate(out, 0)
+            out.unlink()
         raise
     return out
+
+
+class EarlyOpener:
+    """Opens a download frame by frame as it comes, over a file that may be there from the last time.
+
+    What it has opened is good only when its caller has compared all that came with the signed digest.
+    """
+
+    def __init__(self, out: Path, *, key: ContentKey, vouched: Vouched) -> None:
+        self._opener, self._vouched = Opener(key, vouched.binding.hash), vouched
+        self._last = count_frames(plain_size(vouched.size)) - 1
+        self._buffer, self._index = memoryview(bytearray(FRAME)), 0
+        self._file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def take(self, at: int, frame: bytes, /) -> None:
+        """Open the next frame; whatever is not just that is left alone, and with it all that follows."""
+        if at == 0:
+            self._index = 0
+        if at != self._index * (FRAME + TAG) or len(frame) != min(FRAME + TAG, self._vouched.size - at):
+            return
+        nonce = make_nonce(self._vouched.binding.direction, self._index, last=self._index == self._last)
+        if self._opener.opens(frame, self._buffer, nonce=nonce):
+            write_at(self._file, self._buffer[: len(frame) - TAG], self._index * FRAME)
+            self._index += 1
+
+    def close(self) -> bool:
+        """No more comes; whether every frame was opened."""
+        try:
+            complete = self._index > self._last
+            if complete:
+                os.ftruncate(self._file, plain_size(self._vouched.size))
+            return complete
+        finally:
+            os.close(self._file)
 
 
 def check_whole(sealed: Path, *, key: ContentKey, vouched: Vouched) -> None:
@@ -178,7 +215,7 @@ def check_frames(sealed: Path, *, key: ContentKey, vouched: Vouched, start: int 
 
 def _seal(blocks: Iterator[memoryview], size: int, file: BinaryIO, header: bytes) -> Sealed:
     binding = bind(header)
-    sealer, fingerprint = Sealer(binding), Fingerprint(binding.direction)
+    sealer, fingerprint = Sealer(binding), Fingerprint(binding)
     buffer = room_for(size, TAG)
     last = count_frames(size) - 1
     for index, block in enumerate(blocks):
@@ -198,7 +235,7 @@ def _open(
 ) -> Iterator[memoryview]:
     """Open frame after frame into the `place` for its position; what comes out is good only at the end."""
     opener = Opener(key, vouched.binding.hash)
-    fingerprint = None if hashed else Fingerprint(vouched.binding.direction)
+    fingerprint = None if hashed else Fingerprint(vouched.binding)
     buffer = room_for(vouched.size, TAG)
     last = count_frames(plain_size(vouched.size)) - 1
     with sealed.open("rb", buffering=0) as file:

@@ -1,9 +1,10 @@
 """Signatures over parcels in both directions, and over the coordinator's receipts.
 
 Going up one recipient knows the key, and the hash of all frame tags stands for the bytes. Going down many
-sites know it, and with a GCM key one can make other bytes with the same tags: there the SHA-256 of the
-sealed bytes themselves is signed. Both ways the recipient's wrap is signed too: with the key one can make
-a wrap for anybody, and so hand on what was sealed for one site to another that expects the same header.
+sites know it, and with a GCM key one can make other bytes with the same tags: there the hash of the sealed
+bytes themselves is signed, SHA-256 or BLAKE3 as the header says, each under a label of its own. Both ways
+the recipient's wrap is signed too: with the key one can make a wrap for anybody, and so hand on what was
+sealed for one site to another that expects the same header.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ from cryptography.exceptions import InvalidSignature
 from pfl_common.identity.cards import COORDINATOR, Card, EnvelopeKeys
 from pfl_common.sealing.frame_format import Binding, Tampered, bind, plain_size
 from pfl_common.sealing.parcels import Sealed, Vouched
+from pfl_common.spec.digests import Digests
 from pfl_common.spec.messages import Receipt
 from pfl_common.spec.run import Direction
 
-_PARCEL_LABELS: dict[Direction, bytes] = {"down": b"pfl parcel down 1\0", "up": b"pfl parcel up 1\0"}
+_PARCEL_LABELS: dict[tuple[Direction, Digests], bytes] = {
+    ("down", "sha256"): b"pfl parcel down 1\0",
+    ("down", "blake3"): b"pfl parcel down 2\0",
+    ("up", "sha256"): b"pfl parcel up 1\0",
+}
 _RECEIPT_LABEL = b"pfl receipt 1\0"
 
 
@@ -82,7 +88,7 @@ def _verify(card: Card, envelope: Envelope, direction: Direction) -> Vouched:
 def _say_parcel(parcel: Sealed | Vouched, wrap: bytes) -> bytes:
     """The header's hash, the digest, the recipient's wrap, and how many bytes it is sealed and open."""
     sizes = b"".join(size.to_bytes(8, "big") for size in (parcel.size, plain_size(parcel.size)))
-    label = _PARCEL_LABELS[parcel.binding.direction]
+    label = _PARCEL_LABELS[parcel.binding.direction, parcel.binding.digests]
     return label + parcel.binding.hash + _digest_bytes(parcel.digest) + hashlib.sha256(wrap).digest() + sizes
 
 

@@ -34,7 +34,7 @@ class SealWriter:
 
     def __init__(self, file: BinaryIO, header: bytes) -> None:
         self._file, self._binding = file, bind(header)
-        self._sealer, self._fingerprint = Sealer(self._binding), Fingerprint(self._binding.direction)
+        self._sealer, self._fingerprint = Sealer(self._binding), Fingerprint(self._binding)
         self._frame = memoryview(bytearray(FRAME + TAG))
         self._rest, self._held, self._size = memoryview(bytearray(FRAME)), 0, 0
         self._finished = False
@@ -108,7 +108,7 @@ class SealedSource:
         self._last = max(0, -(-self.size // FRAME) - 1)
         self._sealed = room_for(self.size, TAG)
         self._opened: OrderedDict[int, memoryview] = OrderedDict()
-        self._fingerprint, self._seen = Fingerprint(vouched.binding.direction), 0
+        self._fingerprint, self._seen = Fingerprint(vouched.binding), 0
 
     def check(self) -> None:
         """Refuse a parcel that was not read whole, or is not what its sender signed."""

@@ -277,6 +277,7 @@ def header_of_init(spec: RunSpec) -> Header:
         COORDINATOR,
         manifest_hash(spec.init_manifest),
         state=spec.hash,
+        digests=spec.digests,
     )
 
 
@@ -293,6 +294,7 @@ def header_down(spec: RunSpec, task: Task, *, state: str = "") -> Header:
         sender=COORDINATOR,
         manifest=manifest_hash(manifest),
         state=state,
+        digests=spec.digests,
     )
 
 

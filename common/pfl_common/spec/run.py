@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from pfl_common.spec.augmentation import Steps
 from pfl_common.spec.beginning import Beginning
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
@@ -168,6 +169,8 @@ class RunSpec(RoundRules):
     """How training pictures are changed by chance, in this order; not written where they are not."""
     begins_from: Beginning | None = None
     """The run whose last models this one begins with; not written where it begins with first values."""
+    digests: Digests = FIRST
+    """The hash by which downloads and checkpoints are known; not written where it is that of older runs."""
 
     def manifest(self, kind: Kind, phase: str, direction: Direction) -> Manifest:
         """The ordered tensors of one kind of parcel."""
@@ -192,6 +195,8 @@ class RunSpec(RoundRules):
         for name in LATER:
             if not plain[name]:
                 del plain[name]
+        if self.digests == FIRST:
+            del plain["digests"]
         model = plain["model"]
         plain["model"] = {name: model[name] for name in model if name not in LATER_IN_MODEL or model[name]}
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
@@ -279,11 +284,16 @@ class Header:
     manifest: str
     groups: tuple[str, ...] = ()
     state: str = ""
+    digests: Digests = FIRST
+    """The hash that names the sealed bytes of a download; not written where it is that of older runs."""
 
     def to_json(self) -> str:
         """The canonical text: its hash binds every part of a sealed parcel."""
         # No field holds another object: asdict would copy each deeply, which takes longer than all the rest.
-        return json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
+        said = vars(self)
+        if self.digests == FIRST:
+            said = {name: value for name, value in said.items() if name != "digests"}
+        return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Header:

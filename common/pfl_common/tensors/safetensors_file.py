@@ -6,13 +6,17 @@ numbers. Wider numbers come first, then names decide, so that every tensor begin
 
 from __future__ import annotations
 
-import hashlib
 import json
+import mmap
 from collections.abc import Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from pfl_common.spec import digests
+from pfl_common.spec.digests import FIRST, Digests
 
 NAMES = {
     torch.float64: "F64",
@@ -26,6 +30,9 @@ NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_TYPES = {name: dtype for dtype, name in NAMES.items()}
+_LENGTH = 8
+"""Bytes of the header's own length."""
 _ALIGNED = 64
 _PIECE = 1 << 20
 
@@ -40,8 +47,8 @@ class Out(Protocol):
 class Hashed:
     """A file that is hashed while it is written, so that it need not be read again."""
 
-    def __init__(self, out: Out) -> None:
-        self._out, self._hash = out, hashlib.sha256()
+    def __init__(self, out: Out, by: Digests = FIRST) -> None:
+        self._out, self._hash = out, digests.start(by)
 
     def write(self, content: bytes | memoryview, /) -> None:
         """Write on."""
@@ -50,8 +57,28 @@ class Hashed:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what was written so far."""
+        """The hash of what was written so far."""
         return self._hash.hexdigest()
+
+
+def read_mapped(file: Path) -> tuple[dict[str, Tensor], mmap.mmap]:
+    """The tensors of a file that `write` has written, which look into it: a page is copied when it is written to. The
+    mapping lives as long as one of them does.
+    """
+    with file.open("rb") as raw:
+        memory = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_COPY)
+    start = _LENGTH + int.from_bytes(memory[:_LENGTH], "little")
+    entries = json.loads(memory[_LENGTH:start])
+    entries.pop("__metadata__", None)
+    return {name: _look(memory, start, entry) for name, entry in entries.items()}, memory
+
+
+def _look(memory: mmap.mmap, start: int, entry: dict[str, Any]) -> Tensor:  # as JSON has it
+    dtype, (begin, end) = _TYPES[entry["dtype"]], entry["data_offsets"]
+    if begin == end:
+        return torch.zeros(entry["shape"], dtype=dtype)
+    count = (end - begin) // dtype.itemsize
+    return torch.frombuffer(memory, dtype=dtype, count=count, offset=start + begin).view(entry["shape"])
 
 
 def write(tensors: Mapping[str, Tensor], out: Out, about: Mapping[str, str] | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar, get_args
 
 from pfl_common.evaluation import MOST, MOST_TOLD, WIDTH
 from pfl_common.spec import data_description as bounds
+from pfl_common.spec.digests import DIGESTS, FIRST
 from pfl_common.spec.messages import Mark, Over, Scores, Seal, one_line
 from pfl_common.spec.run import (
     Description,
@@ -90,6 +91,7 @@ def say_header(header: Header) -> pb.Header:
         manifest=header.manifest,
         groups=header.groups,
         state=header.state,
+        digests="" if header.digests == FIRST else header.digests,
     )
 
 
@@ -106,6 +108,7 @@ def hear_header(said: pb.Header) -> Header:
         manifest=said.manifest,
         groups=_hear_groups(said.groups),
         state=said.state,
+        digests=choose(said.digests, DIGESTS) if said.digests else FIRST,
     )
 
 

@@ -47,6 +47,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_CARD: _ClassVar[Reason]
     REASON_VALUE: _ClassVar[Reason]
     REASON_CHANGE: _ClassVar[Reason]
+    REASON_ENCODING: _ClassVar[Reason]
     REASON_NOT_ACCEPTED: _ClassVar[Reason]
     REASON_ALREADY_USED: _ClassVar[Reason]
     REASON_EXPIRED: _ClassVar[Reason]
@@ -94,6 +95,7 @@ REASON_SEAL: Reason
 REASON_CARD: Reason
 REASON_VALUE: Reason
 REASON_CHANGE: Reason
+REASON_ENCODING: Reason
 REASON_NOT_ACCEPTED: Reason
 REASON_ALREADY_USED: Reason
 REASON_EXPIRED: Reason

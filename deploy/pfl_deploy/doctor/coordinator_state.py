@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import socket
 import sqlite3
@@ -25,6 +23,7 @@ from pfl_common.spec.run import RunSpec
 from pfl_deploy.doctor.machine import look_at_room
 from pfl_deploy.doctor.result import Check, error, guarded, ok, warning
 from pfl_server.settings import ServerSettings
+from pfl_server.store.checkpoints import read_note
 from pfl_server.store.journal_check import find_damage
 from pfl_server.store.journal_migration import check_version
 
@@ -162,8 +161,7 @@ def _checkpoints(about: str, folder: Path, *, committed: int) -> Iterator[Check]
 
 def _is_whole(note: Path) -> bool:
     try:
-        wanted = json.loads(note.read_text())["sha256"]
-        with note.with_suffix(".safetensors").open("rb") as content:
-            return bool(hashlib.file_digest(content, "sha256").hexdigest() == wanted)
-    except (OSError, ValueError, KeyError, TypeError):
+        found = read_note(note)
+        return found is not None and found.is_whole(note.with_suffix(".safetensors"))
+    except OSError:
         return False

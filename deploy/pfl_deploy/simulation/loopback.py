@@ -15,11 +15,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
-from pfl_client.connection.link import INIT, Announce, HandedIn, Marks
+from pfl_client.connection.link import INIT, Announce, HandedIn, Marks, Tap
 from pfl_client.envelopes import Closed
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Parcel, Progress
 from pfl_common.errors import Refused
+from pfl_common.spec.digests import FIRST, Digests
 from pfl_common.spec.messages import (
     Assignment,
     Blob,
@@ -61,7 +62,15 @@ class LoopbackLink:
         """Wait for work."""
         return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS, before=before)
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = INIT) -> None:
+    async def fetch(
+        self,
+        blob: Blob,
+        into: Path,
+        *,
+        kind: str = INIT,
+        by: Digests = FIRST,
+        tap: Tap | None = None,
+    ) -> None:
         """Copy the file; nothing is counted, since nothing crosses."""
         await asyncio.to_thread(shutil.copyfile, self._service.desk.blob(self._site, blob.digest), into)
 
@@ -189,7 +198,8 @@ class OpenEnvelopes:
     def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
         """Write the file, or take it as it is."""
         if isinstance(parcel, Path):
-            os.replace(parcel, into)
+            # Memory has a path that leads to it, and cannot be moved.
+            (shutil.copyfile if parcel.is_symlink() else os.replace)(parcel, into)
         else:
             into.write_bytes(parcel)
         return Closed(_blob_of(into), Seal())
@@ -233,6 +243,9 @@ class OpenLetter:
     def read(self, file: Path) -> Parcel:
         """All of it."""
         return file.read_bytes()
+
+    def open_early(self, into: Path) -> None:
+        """A file that is copied at once is opened afterwards."""
 
     def unpack_over(self, file: Path, into: Path) -> None:
         """A copy: the download itself may be asked for again."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-import hashlib
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from pfl_common.errors import SettingError
 from pfl_deploy.report.sources.coordinator import copy_journal
+from pfl_server.store.checkpoints import read_note
 
 
 @dataclass(frozen=True)
@@ -67,12 +66,11 @@ def _copy_checkpoints(folder: Path, into: Path) -> dict[int, Path]:
     for note in sorted(folder.glob("round-*.json")):
         copy = into / f"recorded-{note.stem}.safetensors"
         try:
-            words = json.loads(note.read_text())
+            found = read_note(note)
             shutil.copyfile(note.with_suffix(".safetensors"), copy)
         except FileNotFoundError:
             # The run went on and let this generation go; a newer one is there.
             continue
-        with copy.open("rb") as content:
-            if hashlib.file_digest(content, "sha256").hexdigest() == words["sha256"]:
-                copied[int(words["round"])] = copy
+        if found is not None and found.is_whole(copy):
+            copied[found.round] = copy
     return copied

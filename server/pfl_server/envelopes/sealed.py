@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pfl_common.identity import Authority
 from pfl_common.identity.cards import Card, EnvelopeKeys, open_card
 from pfl_common.identity.names import is_site_name
 from pfl_common.sealing.calls import CallBook
+from pfl_common.spec.digests import digest_of_file
 from pfl_common.spec.messages import COORDINATOR, Blob, Offer, Receipt, Seal
 from pfl_common.spec.run import ClientId, Header
 from pfl_common.tensors.layout import Source
@@ -73,8 +73,7 @@ class SealedEnvelopes:
         except sealing.Tampered:
             return None
         # A power loss can tear what was never synced.
-        with file.open("rb") as content:
-            whole = hashlib.file_digest(content, "sha256").hexdigest() == posted.blob.digest
+        whole = digest_of_file(file, posted.header.digests) == posted.blob.digest
         return replace(posted, key=key) if whole else None
 
     def address(self, posted: Posted, site: ClientId) -> Seal:

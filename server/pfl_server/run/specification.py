@@ -16,6 +16,7 @@ from pfl_common import methods
 from pfl_common.app import code_digest, plugins
 from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
+from pfl_common.spec.digests import NEWEST
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, Model, RunSpec
 from pfl_server.decisions import channel_scaling, input_choice, table_choice, weights_preprocessing
@@ -108,6 +109,7 @@ def freeze(
         frozen=tuple(sorted(set(settings.freeze))) if source is None else source.spec.frozen,
         augment=channel_scaling.choose_steps(sites, wish, model),
         begins_from=None if source is None else source.beginning,
+        digests=NEWEST,
     )
     spec = explain_frozen(spec)
     if pretrained is not None:

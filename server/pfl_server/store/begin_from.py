@@ -24,7 +24,7 @@ from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes
 from pfl_server.settings import ServerSettings
 from pfl_server.store import beginning_files
-from pfl_server.store.checkpoints import Checkpoints
+from pfl_server.store.checkpoints import Checkpoints, read_note
 from pfl_server.store.kept_weights import read_kept
 from pfl_server.store.run_store import build_template
 from pfl_server.store.spool import Spool
@@ -146,7 +146,7 @@ def write(source: Source, spec: RunSpec, into: Path, envelopes: Envelopes) -> No
     last = _load_last(source, envelopes)
     state = method.begin(half, half.start(template, spec.seed), last)
     spool = Spool(into / "spool", spec, envelopes)
-    Checkpoints(begun, spool).save(0, _take_along(source, state, spool, into / "spool"))
+    Checkpoints(begun, spool, by=spec.digests).save(0, _take_along(source, state, spool, into / "spool"))
     phase = method.phase(method.settle(spec.settings), 1, spec.rounds)
     atomic.write(begun / beginning_files.COMMITTED, json.dumps(_list_usable(source, phase)))
 
@@ -206,14 +206,14 @@ def _read(folder: Path) -> tuple[RunSpec, str, dict[int, int]] | None:
 
 def _digest_of(folder: Path, number: int) -> str:
     note = folder / "checkpoints" / f"round-{number:06d}.json"
-    try:
-        return str(json.loads(note.read_text())["sha256"])
-    except (OSError, ValueError, KeyError):
+    found = read_note(note)
+    if found is None:
         raise StateError(
             f"the note of the last checkpoint of run {folder.name}, {note}, cannot be read",
             expected="the file as the run left it",
             advice="restore that run's folder from a backup",
-        ) from None
+        )
+    return found.digest
 
 
 def _read_asked(folder: Path) -> dict[str, object]:

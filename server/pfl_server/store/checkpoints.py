@@ -1,21 +1,22 @@
 """The coordinator's state after each round, on disk: two generations with hashes, never half written.
 
-A state that was read looks into its file: what is large lies on the disk, not in memory. A file is replaced and in the
-end removed, never changed, so a state that still looks into it sees what it was.
+A state that was read looks into its file: what is large lies on the disk, not in memory. A file is changed only when no
+state looks into it any more: then a later generation, or an update, is written over it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
-
-from safetensors import safe_open
+from weakref import WeakSet
 
 from pfl_common.errors import StateError
 from pfl_common.files import atomic
+from pfl_common.spec.digests import DIGESTS, FIRST, Digests, digest_of_file
 from pfl_common.tensors import safetensors_file
 from pfl_common.tensors.state import State
 from pfl_server.store.spool import Spool
@@ -30,13 +31,22 @@ class Checkpoint:
     round: int
     digest: str
     kept: frozenset[str]
+    by: Digests = FIRST
+    """The hash that the digest is of."""
+
+    def is_whole(self, file: Path) -> bool:
+        """Whether a file is this generation's, to the last byte."""
+        return digest_of_file(file, self.by) == self.digest
 
 
 class Checkpoints:
     """A folder with `round-000012.safetensors` and the note `round-000012.json` that makes it valid."""
 
-    def __init__(self, folder: Path, spool: Spool, *, lasting: bool = True) -> None:
-        self.folder, self._spool, self._lasting = folder, spool, lasting
+    def __init__(self, folder: Path, spool: Spool, *, lasting: bool = True, by: Digests = FIRST) -> None:
+        """`by` this hash its files are known; those of a folder that say another one are read all the same."""
+        self.folder, self._spool, self._lasting, self._by = folder, spool, lasting, by
+        self._looked_into: dict[int, WeakSet[mmap]] = {}
+        """The mappings of each file, by its number on the disk, that states still look into."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def save(
@@ -48,33 +58,34 @@ class Checkpoints:
             file.with_suffix(".json"),
             (file.with_suffix(kind) for kind in (".tmp", ".note")),
         )
-        with draft.open("wb") as raw:
-            out = safetensors_file.Hashed(raw)
+        self._spool.blanks.lay(draft, sum(tensor.nbytes for tensor in state.values()))
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as raw:
+            out = safetensors_file.Hashed(raw, self._by)
             safetensors_file.write(state, out)
+            raw.truncate()
         told(out.digest)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
         if self._lasting:
             atomic.sync(draft)
             self._spool.sync(kept.values())
-        words.write_text(json.dumps({"round": number, "sha256": out.digest, "kept": kept}, sort_keys=True))
+        words.write_text(json.dumps({"round": number, self._by: out.digest, "kept": kept}, sort_keys=True))
         self._settle((draft, file), (words, note))
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
-            self._file(old.round).unlink()
-        return Checkpoint(number, out.digest, frozenset(kept.values()))
+            self._let_go(self._file(old.round))
+        return Checkpoint(number, out.digest, frozenset(kept.values()), self._by)
 
     def read(self, number: int) -> State:
         """The state of a generation, as it was saved; its tensors look into the file."""
         file = self._file(number)
         kept = json.loads(file.with_suffix(".json").read_text())["kept"]
-        # The library maps the file and copies a page when it is written to.
-        with safe_open(file, framework="pt") as tensors:
-            values = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
+        values, memory = safetensors_file.read_mapped(file)
+        self._looked_into.setdefault(file.stat().st_ino, WeakSet()).add(memory)
         return State(values, kept={key: self._spool.open(name) for key, name in kept.items()})
 
     def generations(self) -> list[Checkpoint]:
         """The checkpoints there are, newest first."""
-        found = [note for path in self.folder.glob("round-*.json") if (note := _read_note(path))]
+        found = [note for path in self.folder.glob("round-*.json") if (note := read_note(path))]
         return sorted(found, key=lambda checkpoint: -checkpoint.round)
 
     def load(self, upto: int) -> tuple[int, State] | None:
@@ -83,7 +94,7 @@ class Checkpoints:
         found = [checkpoint for checkpoint in self.generations() if checkpoint.round <= upto]
         for checkpoint in found:
             file = self._file(checkpoint.round)
-            if file.exists() and _digest(file) == checkpoint.digest and self._kept_are_here(checkpoint):
+            if file.exists() and checkpoint.is_whole(file) and self._kept_are_here(checkpoint):
                 return checkpoint.round, self.read(checkpoint.round)
         # While round 1 is among the generations, the spool has all updates since the first state.
         if upto > GENERATIONS:
@@ -98,6 +109,12 @@ class Checkpoints:
         """Let a generation go that the run does not go on from."""
         self._file(number).with_suffix(".json").unlink(missing_ok=True)
         self._file(number).unlink(missing_ok=True)
+
+    def _let_go(self, file: Path) -> None:
+        """Remove a file, or keep it to be written over if no state looks into it."""
+        looking = self._looked_into.pop(file.stat().st_ino, None)
+        if looking or not self._spool.blanks.give(file):
+            file.unlink()
 
     def _kept_are_here(self, checkpoint: Checkpoint) -> bool:
         return all(self._spool.intact(name) for name in checkpoint.kept)
@@ -117,15 +134,11 @@ class Checkpoints:
             atomic.settle(self.folder)
 
 
-def _read_note(path: Path) -> Checkpoint | None:
-    """A note as it was written; one that cannot be read makes its generation as good as gone."""
+def read_note(path: Path) -> Checkpoint | None:
+    """A note as it was written, by either hash; one that cannot be read makes its generation as good as gone."""
     try:
         note = json.loads(path.read_text())
-        return Checkpoint(int(note["round"]), str(note["sha256"]), frozenset(note["kept"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        by = next(name for name in DIGESTS if name in note)
+        return Checkpoint(int(note["round"]), str(note[by]), frozenset(note["kept"].values()), by)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return None
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

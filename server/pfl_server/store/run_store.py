@@ -94,7 +94,8 @@ def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelop
     init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
     terms = UpdateTerms(spec, list_by_phase(template, spec), declared=journal.declared)
     spool = Spool(folder / "spool", spec, envelopes, terms)
-    checkpoints = Checkpoints(folder / "checkpoints", spool, lasting=journal.durability == "power")
+    lasting = journal.durability == "power"
+    checkpoints = Checkpoints(folder / "checkpoints", spool, lasting=lasting, by=spec.digests)
     with mapped.inside(checkpoints.folder):
         begun = spec.begins_from is not None
         first = (

@@ -9,6 +9,7 @@ import pytest
 
 from pfl_client.connection.partial_file import Arriving, forget, lay, reached
 from pfl_common.files.recycler import WORTH, Blanks
+from pfl_common.spec.digests import DIGESTS, Digests, digest_of
 from pfl_common.spec.messages import Blob
 
 CONTENT = bytes(range(256)) * (3 * WORTH // 256) + b"end"
@@ -52,6 +53,16 @@ def test_it_goes_on_where_it_stood(file: Path) -> None:
     assert CONTENT == file.read_bytes()
     assert BLOB.size == reached(file)
     assert Arriving(file, BLOB).whole
+
+
+@pytest.mark.parametrize("by", DIGESTS)
+def test_the_hash_is_that_of_the_run(tmp_path: Path, by: Digests) -> None:
+    """The other one's digest is none."""
+    blob = Blob(digest_of(CONTENT, by), len(CONTENT))
+    for hashed in DIGESTS:
+        arriving = Arriving(tmp_path / hashed, blob, hashed)
+        bring(arriving, BLOB.size)
+        assert (hashed == by) == arriving.whole
 
 
 def test_what_is_thrown_away_begins_again(file: Path) -> None:

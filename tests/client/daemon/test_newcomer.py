@@ -36,7 +36,7 @@ class Line:
         self.visits += 1
         return self.answers.pop(0)
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
         if self.gone and kind == "finish":
             self.gone -= 1
             raise Refused("unknown_blob", "no such bytes")
@@ -130,9 +130,9 @@ async def test_fetching_leaves_what_is_there(tmp_path: Path) -> None:
     kinds: list[str] = []
 
     class Kinds(Line):
-        async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
+        async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
             kinds.append(kind)
-            await super().fetch(blob, into, kind=kind)
+            await super().fetch(blob, into, kind=kind, **about)
 
     site = Newcomer(
         DataFolder(tmp_path, SITE),

@@ -38,6 +38,7 @@ def test_an_honest_run_is_heard() -> None:
         '{"id":"run-1"}',
         changed(id="../../etc"),
         changed(attic=1),
+        changed(digests="blake9"),
         changed(rounds="many\x1b[2J"),
         changed(threads=100_000),
         changed(lease_seconds=-5),

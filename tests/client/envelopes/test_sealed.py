@@ -100,8 +100,9 @@ async def test_the_plain_download_does_not_stay(place: Place, post: Post, way: s
 async def test_a_killed_daemon_leaves_nothing_open(
     place: Place, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed while the trainer works on an opened file: the next start takes it away before anything else."""
+    """Killed while the trainer works on an opened file, as very large ones are: the next start takes it away first."""
     monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 0)
+    monkeypatch.setattr("pfl_client.run_folder.handover.SHARED_LIMIT", 0)
     joined = post.join()
     working = asyncio.Event()
 

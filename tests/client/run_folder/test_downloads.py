@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from pfl_client.connection import partial_file
 from pfl_client.daemon import retry
-from pfl_client.run_folder import downloads
+from pfl_client.run_folder import downloads, handover
 from pfl_client.run_folder.downloads import Downloads
 from pfl_client.run_folder.outbox import Outbox, Upload
 from pfl_client.trainer_process.api import Parcel
+from pfl_common.errors import Refused
 from pfl_common.files.recycler import WORTH, Blanks
+from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import Blob, Over
 from pfl_common.spec.run import Header
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from tests.client.support.scripted_site import FINISHED, Line, Trainer, assign, put_together
 
 BLOB = Blob("d" * 64, 10)
+UPDATE = (Entry("w", "uint8", (7,)),)
 
 
 @pytest.fixture(autouse=True)
@@ -61,15 +65,64 @@ def test_the_room_that_is_still_needed(
         files.given_back(BLOB),
     )
     monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 5)
+    monkeypatch.setattr(handover, "SHARED_LIMIT", 5)
     monkeypatch.setattr(downloads, "REUSED_LIMIT", 9)
     (tmp_path / "downloads" / "opened.raw").write_bytes(b"1234")
-    files.update.write_bytes(b"1")
+    files.place_for_update(UPDATE).write_bytes(b"1")
     assert (6, 6, 0, 20) == (
         files.needed_to_open(BLOB),
         files.needed_for_update(7),
         files.needed_for_update(5),
         files.given_back(BLOB),
     )
+
+
+class Fed:
+    """A letter that is opened early: it says what it was shown, and whether that was all."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self.whole, self.shown, self.opened = whole, b"", 0
+
+    def open_early(self, into: Path) -> Fed:
+        return self
+
+    def take(self, at: int, piece: bytes, /) -> None:
+        self.shown += piece
+
+    def close(self) -> bool:
+        return self.whole
+
+    def unpack_over(self, file: Path, into: Path) -> None:
+        self.opened += 1
+
+
+@pytest.mark.parametrize(("whole", "cut", "again"), [(True, False, 0), (False, False, 1), (True, True, 1)])
+def test_what_was_opened_as_it_came_is_not_opened_again(
+    files: Downloads, monkeypatch: pytest.MonkeyPatch, whole: bool, cut: bool, again: int
+) -> None:
+    """Unless some of it came before, or its digest was not compared; a second trainer is given it opened anew."""
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 5)
+    letter = Fed(whole=whole)
+    with suppress(Refused), files.opening(letter, BLOB) as tap:
+        tap(0, b"piece")
+        if cut:
+            raise Refused("digest", "other bytes")
+    places = {files.open(letter, BLOB)}
+    assert (b"piece", again) == (letter.shown, letter.opened)
+    places.add(files.open(letter, BLOB))
+    assert (1, again + 1) == (len(places), letter.opened)
+
+
+def test_another_download_is_opened_by_itself(files: Downloads, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies opened is one letter's; and a small one is opened when all of it is there."""
+    with files.opening(Fed(whole=True), BLOB) as tap:
+        assert None is tap
+    monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 5)
+    with files.opening(Fed(whole=True), BLOB):
+        pass
+    other = Fed(whole=True)
+    files.open(other, BLOB)
+    assert 1 == other.opened
 
 
 def test_a_download_is_written_over_the_last_one(files: Downloads) -> None:
@@ -84,7 +137,7 @@ def test_a_download_is_written_over_the_last_one(files: Downloads) -> None:
 
 def test_what_is_kept_for_speed_is_given_back(files: Downloads, tmp_path: Path) -> None:
     """Once: the second time there is nothing, and a caller that needs room has to wait."""
-    files.update.write_bytes(b"1")
+    files.place_for_update(UPDATE).write_bytes(b"1")
     assert (True, False) == (files.forget_opened(), files.forget_opened())
     assert [] == list((tmp_path / "downloads").iterdir())
 
@@ -94,6 +147,7 @@ async def test_a_vast_download_gives_its_place_to_the_update(
 ) -> None:
     """What the trainer has read, and the update of the task before, are gone when the next update is closed."""
     monkeypatch.setattr("pfl_client.trainer_process.large_parcels.MESSAGE_LIMIT", 0)
+    monkeypatch.setattr(handover, "SHARED_LIMIT", 0)
     monkeypatch.setattr(downloads, "REUSED_LIMIT", 0)
     held: list[set[str]] = []
     store = Outbox.store

@@ -31,7 +31,7 @@ class GoneForAWhile:
     async def join(self, description: Description) -> Joined | None:
         return Joined(self._spec.to_json(), Blob("first", 5))
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
         into.write_bytes(b"model")
 
     async def next_task(self, marks: tuple[Mark, ...], before: tuple[Mark, ...] = ()) -> Over:

@@ -109,7 +109,7 @@ class Line:
             raise answer
         return answer
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
         self._say("fetch", blob.digest[:5])
         self.kinds.append(kind)
         into.write_bytes(BYTES)

@@ -133,7 +133,7 @@ class Line:
         self._raw[assignment.blob.digest] = raw
         return assignment
 
-    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init") -> None:
+    async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
         self.fetched.append(blob.digest)
         into.write_bytes(self._raw[blob.digest])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def write_header(direction: str, **changes: object) -> bytes:
     """A header of round 3, with the hash of the state the round started from, and these changes."""
     sender = SITE.name if direction == "up" else COORDINATOR.name
     header = Header("run-a", 3, 1, Kind.TRAIN, "train", direction, sender, "0" * 32)
-    fields = {**asdict(header), "state": "ab" * 16, **changes}
+    fields = {**json.loads(header.to_json()), "state": "ab" * 16, **changes}
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 

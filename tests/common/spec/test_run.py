@@ -64,6 +64,17 @@ def test_the_scaling_of_pixels_is_written_where_there_is_one() -> None:
     assert SPEC.hash != scaled.hash
 
 
+def test_the_hash_of_files_is_written_where_it_is_another_than_at_first() -> None:
+    """In a specification and in a header; older runs keep their text."""
+    spec, header = replace(SPEC, digests="blake3"), replace(HEADER, digests="blake3")
+
+    assert ("digests" in SPEC.to_json(), "digests" in HEADER.to_json()) == (False, False)
+    assert (spec, header) == (RunSpec.from_json(spec.to_json()), Header.from_json(header.to_json()))
+    assert '"digests":"blake3"' in spec.to_json()
+    assert '"digests":"blake3"' in header.to_json()
+    assert SPEC.hash != spec.hash
+
+
 def test_a_run_without_a_table_does_not_speak_of_one() -> None:
     """So older runs keep their text; with one every field of its columns is in the text, and comes back."""
     assert '"table"' not in SPEC.to_json()

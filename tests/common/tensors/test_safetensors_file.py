@@ -80,3 +80,20 @@ def test_a_type_the_format_lacks() -> None:
     with pytest.raises(TypeError, match=r"'odd' is torch\.complex64"):
         safetensors_file.write({"odd": torch.ones(1, dtype=torch.complex64)}, out)
     assert b"" == out.getvalue()
+
+
+@given(drawn=tensors)
+def test_read_where_it_lies(tmp_path_factory: pytest.TempPathFactory, drawn: dict) -> None:
+    """As the library reads it; what is written to a tensor stays in memory."""
+    state = {name: draw(*words) for name, words in drawn.items()}
+    file = tmp_path_factory.mktemp("read") / "file"
+    with file.open("wb") as out:
+        safetensors_file.write(state, out, {"about": "it"})
+    content = file.read_bytes()
+    back, _ = safetensors_file.read_mapped(file)
+    assert state.keys() == back.keys()
+    for name, value in state.items():
+        assert (value.dtype, value.shape) == (back[name].dtype, back[name].shape)
+        assert torch.equal(value, back[name])
+        back[name].zero_()
+    assert content == file.read_bytes()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pfl_common.spec.run import Header, Kind, Task
@@ -16,6 +18,17 @@ def test_a_task_and_a_header_come_back() -> None:
     task = Task(Kind.EVALUATE, 3, 9, 2, "head", 4, True)
     assert task == parts.hear_task(parts.say_task(task))
     assert HEADER == parts.hear_header(parts.say_header(HEADER))
+
+
+def test_the_hash_of_a_download_comes_along() -> None:
+    """Older programs say none; a word that is not known is none of ours."""
+    down = replace(HEADER, direction="down", digests="blake3")
+    assert down == parts.hear_header(parts.say_header(down))
+    assert ("", "blake3") == (parts.say_header(HEADER).digests, parts.say_header(down).digests)
+    said = parts.say_header(down)
+    said.digests = "blake9"
+    with pytest.raises(ValueError, match="tuple"):
+        parts.hear_header(said)
 
 
 def test_an_enumeration_says_something() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from pfl_common.errors import StateError
+from pfl_common.files.recycler import WORTH
 from pfl_common.spec.manifest import Entry
 from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State
@@ -78,6 +80,55 @@ def test_damage_of_the_newest_falls_back(tmp_path: Path, checkpoints: Checkpoint
             file.with_suffix(".json").unlink()
     number, loaded = checkpoints.load(upto=3)
     assert (2, 2.0) == (number, float(loaded["w"][0]))
+
+
+def test_notes_of_either_hash_are_read(tmp_path: Path, spool: Spool) -> None:
+    """A run says by which its files are known; each note says it for itself."""
+    for number, by in ((1, "sha256"), (2, "blake3")):
+        saved = Checkpoints(tmp_path / "checkpoints", spool, by=by).save(number, state(number))
+        note = json.loads((tmp_path / "checkpoints" / f"round-00000{number}.json").read_text())
+        assert (by, saved.digest) == (saved.by, note[by])
+    checkpoints = Checkpoints(tmp_path / "checkpoints", spool)
+    assert ["blake3", "sha256"] == [found.by for found in checkpoints.generations()]
+    assert [1, 2] == [checkpoints.load(upto=number)[0] for number in (1, 2)]
+
+
+def large(number: int) -> State:
+    """A state whose file is worth being kept to be written over."""
+    return State({"w": torch.full((WORTH // 4 + number,), float(number))})
+
+
+def test_a_generation_is_written_over_an_older_one(
+    tmp_path: Path, spool: Spool, checkpoints: Checkpoints
+) -> None:
+    """The very same file, a longer one cut; its neighbours are what they were."""
+    folder = tmp_path / "checkpoints"
+    numbers: dict[int, int] = {}
+    for number in (9, 8, 10, 11):
+        checkpoints.save(number, large(number))
+        numbers[number] = (folder / f"round-{number:06d}.safetensors").stat().st_ino
+    assert numbers[11] == numbers[8]
+    found = {number: checkpoints.load(upto=number) for number in (10, 11)}
+    assert {10: 10, 11: 11} == {number: state[0] for number, state in found.items() if state}
+    for number, loaded in found.items():
+        assert loaded is not None
+        assert torch.equal(large(number)["w"], loaded[1]["w"])
+
+
+def test_what_a_state_looks_into_is_not_written_over(tmp_path: Path, checkpoints: Checkpoints) -> None:
+    """Neither by a view of a part of it; once nobody looks, it may be."""
+    folder = tmp_path / "checkpoints"
+    checkpoints.save(1, large(1))
+    part = checkpoints.read(1)["w"][5:9]
+    kept = checkpoints.read(1)
+    del kept
+    for number in (2, 3, 4):
+        checkpoints.save(number, large(number))
+    assert [1.0] * 4 == part.tolist()
+    number = (folder / "round-000003.safetensors").stat().st_ino
+    checkpoints.save(5, large(5))
+    checkpoints.save(6, large(6))
+    assert number == (folder / "round-000006.safetensors").stat().st_ino
 
 
 def test_damage_of_both_is_an_error(tmp_path: Path, checkpoints: Checkpoints) -> None:
