@@ -49,7 +49,9 @@ class Dialled:
     left: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
 
-    async def ask(self, call: str, request: Message, answer: type[Message], *, seconds: float) -> Message:
+    async def ask(
+        self, call: str, request: Message, answer: type[Message], *, seconds: float, listed: int = 0
+    ) -> Message:
         self.asked.append(call.rpartition("/")[2])
         if self.hangs is not None:
             self.hangs.set()
