@@ -31,6 +31,7 @@ TRANSPORT = {
     "pfl_client.onboarding.enrolment",
     "pfl_client.connection.message_values",
     "pfl_client.connection.grpc_link",
+    "pfl_common.wire.carrying",
     "pfl_common.wire.parts",
     "pfl_common.wire.convert",
     "pfl_common.wire",
