@@ -213,8 +213,11 @@ def play_second_run(watched: Watched) -> None:
     wait_for_rounds(watched, 2)
     decline(watched, SITES[1])
     wait_for_rounds(watched, 1)
+    # A trainer that was ended is started again with its next task.
+    site = watched.sites[SITES[1]]
+    watched.machine.wait_for(lambda: bool(children(site)), site, SITES[1])
     # Its trainer and not the site: whenever the trainer is stopped, it is this or the next task that gets no further.
-    (trainer,) = children(watched.sites[SITES[1]])
+    (trainer,) = children(site)
     os.kill(trainer, signal.SIGSTOP)
     try:
         watched.wait_until('pfl_losses_total{reason="lease",stage="working"} >= 1')
