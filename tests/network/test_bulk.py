@@ -227,10 +227,11 @@ async def test_a_stream_ends_whole_and_begins_where_told(federation: Federation,
     """A stream from a wrong offset, or that ends early, gets no receipt; the next offer says how to go on."""
     offer = upload("hospital_a", b"update")
     (tmp_path / "up").write_bytes(b"upd")
+    (tmp_path / "nothing").touch()  # a refusal that meets a frame on its way may be lost
     async with federation.link("hospital_a") as link:
         await link._offer(offer)
         with pytest.raises(Refused, match=r"^wrong_offset"):
-            await link.carrier._store_rest(offer.key, tmp_path / "up", 2)
+            await link.carrier._store_rest(offer.key, tmp_path / "nothing", 2)
         with pytest.raises(Refused, match=r"^too_short"):
             await link.carrier._store_rest(offer.key, tmp_path / "up", 0)
         assert 3 == await link._offer(offer)

@@ -158,13 +158,15 @@ async def test_sites_are_kept_apart(federation: Federation, tmp_path: Path) -> N
     """A site gets only its own tasks, and cannot send under another's name or into another's upload."""
     federation.desk.assign("hospital_a", train(federation.desk.lay(b"for a")))
     (tmp_path / "up").write_bytes(b"update")
+    (tmp_path / "nothing").touch()  # a refusal that meets a frame on its way may be lost
     offer = upload("hospital_a", b"update")
     async with federation.link("hospital_a") as a, federation.link("hospital_b") as b:
         await a._offer(offer)
         with pytest.raises(Refused, match=r"^header"):
             await b.submit(offer, tmp_path / "up")
         with pytest.raises(Refused, match=r"^not_offered"):
-            await b.carrier._store_rest(offer.key, tmp_path / "up", 0)
+            await b.carrier._store_rest(offer.key, tmp_path / "nothing", 0)
+        assert 0 == await a._offer(offer)
         short = Patience(wait_seconds=0.05)
         async with federation.link("hospital_b", patience=short) as hasty_b:
             assert await hasty_b.next_task(()) is None

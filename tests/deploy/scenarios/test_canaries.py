@@ -87,6 +87,31 @@ class Seen:
         return {piece for piece in pieces if len(set(piece)) > WINDOW // 2}
 
 
+def overhear(machine: Machine, data: Path, state: Path) -> tuple[dict[str, str], bytes]:
+    """A site's run to its end with every byte of its lines kept: what metrics and status told, and the bytes."""
+    machine.call("pfl", "invite", "hospital_a", "--out", machine.home)
+    join = machine.home / "hospital_a.join"
+    invited = read_join_file(join, now=datetime.now(UTC))
+    ports = [
+        int(address.rpartition(":")[2])
+        for address in (invited.addresses.control, invited.addresses.enrolment)
+    ]
+    with RecordingProxy(ports[0]) as control, RecordingProxy(ports[1]) as enrolment:
+        near = Addresses(f"localhost:{control.port}", f"localhost:{enrolment.port}")
+        write_join_file(replace(invited, addresses=near), join, replace=True)
+        policy = machine.home / "policy.toml"
+        words = ("--join", join, "--state", state / "sites", "--policy", policy, "--stay")
+        site = machine.client(data, *words)
+        over = lambda: "the run is over" in machine.said("hospital_a")  # noqa: E731  # said once
+        machine.wait_for(over, site, "hospital_a")
+        (own,) = set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", machine.said("hospital_a")))
+        page = re.findall(r"http://[^\s/]+:\d+", machine.said("server"))[-1]
+        told = {"site metrics": machine.read(own), "coordinator metrics": machine.read(f"{page}/metrics")}
+        told["status"] = machine.read(f"{page}/status.json")
+        machine.stop(site)
+        return told, bytes(control.seen + enrolment.seen)
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """A coordinator, a site with a policy whose line is listened to, and one that fails because of its data."""
@@ -98,41 +123,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         rules = ("--method", "fedper", "--sites", "1", "--rounds", "2", "--set", "aggregation=uniform")
         network = ("--backbone", "mlp", "--classes", f"{LABEL},{OTHER}", "--state", state / "coordinator")
         server = machine.server(*rules, *network, "--site-metrics", "--fewest-reporters", "5")
-        found = machine.discovery() or {}
-        machine.call("pfl", "invite", "hospital_a", "--out", machine.home)
-        join = machine.home / "hospital_a.join"
-        invited = read_join_file(join, now=datetime.now(UTC))
-        ports = [
-            int(address.rpartition(":")[2])
-            for address in (invited.addresses.control, invited.addresses.enrolment)
-        ]
-        with RecordingProxy(ports[0]) as control, RecordingProxy(ports[1]) as enrolment:
-            near = Addresses(f"localhost:{control.port}", f"localhost:{enrolment.port}")
-            write_join_file(replace(invited, addresses=near), join, replace=True)
-            words = (
-                "--join",
-                join,
-                "--state",
-                state / "sites",
-                "--policy",
-                machine.home / "policy.toml",
-                "--stay",
-            )
-            site = machine.client(data, *words)
-            over = lambda: "the run is over" in machine.said("hospital_a")  # noqa: E731  # said once
-            machine.wait_for(over, site, "hospital_a")
-            (own,) = set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", machine.said("hospital_a")))
-            page = re.findall(r"http://[^\s/]+:\d+", machine.said("server"))[-1]
-            told = {"site metrics": machine.read(own), "coordinator metrics": machine.read(f"{page}/metrics")}
-            told["status"] = machine.read(f"{page}/status.json")
-            machine.stop(site)
-            packets = bytes(control.seen + enrolment.seen)
+        assert machine.discovery()
+        told, packets = overhear(machine, data, state)
         failing = machine.client(
             write_pictures(machine.home / "hospital_b", bad=9), "--state", state / "sites"
         )
         assert 3 == machine.finish(failing, log="hospital_b")
         machine.stop(server)
-        assert found
         yield Seen(machine, state, told, packets)
     finally:
         machine.end_all()

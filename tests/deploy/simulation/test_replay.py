@@ -95,9 +95,9 @@ def fingerprint(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
 
 
-def test_a_run_of_losses_is_played_again(federation: Federation, tmp_path: Path) -> None:
+def play_losses(federation: Federation) -> tuple[int, int]:
     """Drawn drop-outs, a site lost before it trained and once after, a late joiner, the coordinator killed with
-    receipts out and started again, an early end.
+    receipts out and started again, an early end; gives the rounds of the two losses.
     """
     machine = federation.machine
     machine.wish(C, "unsaved", rounds_that_can_do_without(C, of=(A, B, C), after=1))
@@ -120,7 +120,13 @@ def test_a_run_of_losses_is_played_again(federation: Federation, tmp_path: Path)
     wait_until_counted(federation, C, after=trained)
     assert 0 == machine.call("pfl", "stop").returncode
     assert [0] * 4 == federation.end()
+    return untrained, trained
 
+
+def test_a_run_of_losses_is_played_again(federation: Federation, tmp_path: Path) -> None:
+    """The same sites counted in the same rounds, the same bytes, and nothing written below the run that is replayed."""
+    machine = federation.machine
+    untrained, trained = play_losses(federation)
     # Looked at, it has written down all it has counted, and nobody calls it any more: from here on it writes nothing.
     machine.read(f"{machine.discovery()['http']}/metrics")
     before = fingerprint(federation.run)
