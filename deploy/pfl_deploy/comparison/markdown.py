@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pfl_common.methods import count_charged
 from pfl_deploy.comparison.course import Courses
 from pfl_deploy.comparison.paired import Paired
-from pfl_deploy.comparison.plan import say
+from pfl_deploy.comparison.plan import OWN_CONDITIONS, say
 from pfl_deploy.comparison.result import REPORTED, Compared, Row
 from pfl_deploy.report import formatting
 
@@ -82,8 +82,8 @@ def _against(found: Compared, row: Row, part: str) -> str:
         return f"not comparable: {'; '.join(row.differences.hindering)}"
     if part not in row.against:
         return ""
-    projector = [words for words in row.differences.own if words.startswith("encoder_projector")]
-    return _difference(row.against[part]) + "".join(f"; {words}" for words in projector)
+    conditions = [words for words in row.differences.own if words.startswith(OWN_CONDITIONS)]
+    return _difference(row.against[part]) + "".join(f"; {words}" for words in conditions)
 
 
 def _difference(paired: Paired) -> str:

@@ -38,6 +38,8 @@ class Contestant:
     method: str
     preset: str = ""
     encoder_projector: bool | None = None
+    encoding: str | None = None
+    """How its numbers cross; None: as in all runs."""
     set: dict[str, Json] = field(default_factory=dict)
     try_: dict[str, Annotated[list[Json], Field(min_length=1)]] = field(default_factory=dict)
 
@@ -178,10 +180,10 @@ class Trial:
 
     def server(self, common: Mapping[str, Json]) -> dict[str, Any]:
         """The settings of its run."""
-        own = self.contestant.encoder_projector
+        own = {name: getattr(self.contestant, name) for name in OWN_CONDITIONS}
         return {
             **common,
-            **({} if own is None else {"encoder_projector": own}),
+            **{name: value for name, value in own.items() if value is not None},
             "method": self.contestant.method,
             "rounds": self.rounds,
             "seed": self.seed,
@@ -244,7 +246,9 @@ def _contestant(name: str, table: Mapping[str, Json]) -> Contestant:
     return made
 
 
-_OPTIONAL = ("method", "preset", "encoder_projector", "set", "try")
+OWN_CONDITIONS = ("encoder_projector", "encoding")
+"""Conditions of a run in which a contestant may differ on purpose, to see what they bring."""
+_OPTIONAL = ("method", "preset", *OWN_CONDITIONS, "set", "try")
 
 
 def _check_common(common: Mapping[str, Json]) -> None:

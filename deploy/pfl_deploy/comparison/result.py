@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any  # plain values on their way to JSON
 
-from pfl_common.spec.run import Json
+from pfl_common.spec.run import Json, RunSpec
 from pfl_deploy.comparison.checks import Checked
 from pfl_deploy.comparison.choosing import Choice, Tried
 from pfl_deploy.comparison.course import SHARE, Courses, follow, gather
@@ -177,12 +177,19 @@ def _differ(row: Row, base: Row, checked: Checked) -> Differences:
     mine, other = (_settled(one, checked) for one in (row, base))
     found = differ_in_settings(mine, other, chosen=alike)
     found = replace(found, hindering=tuple(_say_grids(words, ours, theirs) for words in found.hindering))
-    models = [checked.specs[one.name].model for one in (ours, theirs)]
-    if models[0].encoder_projector == models[1].encoder_projector:
-        return found
-    # A plan says so on purpose, to see what a projector brings: it is named and hinders nothing.
-    words = [say_value(model.encoder_projector) for model in models]
-    return Differences(found.hindering, (*found.own, f"encoder_projector {words[0]}, there {words[1]}"))
+    conditions = [_read_conditions(checked.specs[one.name]) for one in (ours, theirs)]
+    own = [f"{name} {ours}, there {there}" for name, ours, there in _list_differing(*conditions)]
+    # A plan says so on purpose, to see what a projector or an encoding brings: it is named and hinders nothing.
+    return Differences(found.hindering, (*found.own, *own))
+
+
+def _read_conditions(spec: RunSpec) -> dict[str, str]:
+    """What a contestant may have of its own beside its method, as it is told."""
+    return {"encoder_projector": say_value(spec.model.encoder_projector), "encoding": spec.encoding}
+
+
+def _list_differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    return [(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
 
 
 def _say_grids(words: str, ours: Contestant, theirs: Contestant) -> str:

@@ -80,6 +80,20 @@ def test_steps_chosen_from_other_values_are_not_comparable(tmp_path: Path, data:
     assert "not comparable: lr chosen from 0.1, 0.3, there from 0.1, 0.2" in row
 
 
+def test_an_encoding_of_its_own_is_named_and_compared(tmp_path: Path, data: Path) -> None:
+    """Its runs are asked for with it, those of the others without; the difference is told, and what differs."""
+    crossed: dict[str, set[str]] = {"local": set(), "fedavg": set()}
+
+    def rule(server: Mapping[str, Any]) -> Outcome:
+        crossed[server["method"]].add(server.get("encoding", "none named"))
+        return by_rule(server)
+
+    text = PLAN.replace('method = "fedavg"', 'method = "fedavg"\nencoding = "bf16"')
+    row = as_markdown(Played(write_plan(tmp_path, text), data, rule).found).splitlines()[3]
+    assert {"local": {"none named"}, "fedavg": {"bf16"}} == crossed
+    assert "| +5.0 (+5.0 to +5.0); encoding bf16, there float32 |" in row
+
+
 def diverging(server: Mapping[str, Any]) -> Outcome:
     """Steps from 0.3 on do not train with FedAvg."""
     if server["method"] == "fedavg" and server["set"]["lr"] >= 0.3:

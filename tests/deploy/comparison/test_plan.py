@@ -80,7 +80,7 @@ def test_what_all_share_and_each_changes(tmp_path: Path) -> None:
 def test_the_comparisons_we_hand_out_can_be_read() -> None:
     """Each file beside the product."""
     folder = Path(__file__).parents[3] / "deploy" / "comparisons"
-    files = sorted(folder.glob("*.toml"))
+    files = sorted(folder.rglob("*.toml"))
     assert files
     for file in files:
         assert Comparison.read(file).contestants

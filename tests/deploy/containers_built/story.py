@@ -20,6 +20,8 @@ from tests.deploy.containers_built.images import TARGETS, TOP, Builder, Failed
 
 SITES = ("mnist", "optdigits")
 ROUNDS = 2
+NETWORK = "torchvision:resnet18"
+"""One of torchvision's: it is in the images only if they train it."""
 NEEDED = {"buildah": "buildah", "debootstrap": "debootstrap"}
 NOT_RUN = (
     "the CUDA variant; compose.yaml, which needs an engine; Prometheus, Alertmanager and Grafana in containers;"
@@ -82,7 +84,7 @@ def federation(builder: Builder, built: dict[str, str], running: list[Box]) -> N
     coordinator.make()
     running.append(coordinator)
     words = ("--method", "dualfed", "--sites", str(len(SITES)), "--rounds", str(ROUNDS))
-    words += ("--port", str(control), "--enrol-port", str(enrol))
+    words += ("--backbone", NETWORK, "--port", str(control), "--enrol-port", str(enrol))
     start_coordinator(coordinator, state, words)
     for name, port in zip(SITES, sites_http, strict=True):
         running.append(start_site(builder, built["site"], invited(coordinator, letters, name), port))
