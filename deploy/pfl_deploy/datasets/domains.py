@@ -84,8 +84,16 @@ class Workshop:
         """One folder per domain below `out`; the domains are all made before the first is written."""
         for name in names:
             _check_enough(name, self.sizes)
+        # Before minutes of drawing, and for all domains at once: one installation is enough.
+        fonts.find_faces(self._families(names), self.stock.fonts)
         made = {name: self.make(name) for name in names}
         return [write_folder(out / name, data, form=form) for name, data in made.items()]
+
+    def _families(self, names: Sequence[str]) -> list[fonts.Family]:
+        """The typefaces of all these domains."""
+        casts = [_CASTS[name] for name in names if name in _CASTS]
+        shifted = [family for cast in casts for family in cast.shifted] if self.sizes.of("shifted") else []
+        return [family for cast in casts for family in cast.train] + shifted
 
     def generator(self, domain: str, split: str) -> np.random.Generator:
         """Chance for one split of one domain: no other split or domain changes it."""
@@ -245,7 +253,8 @@ def _enlarged(digits: Labelled) -> Labelled:
     return Labelled(frames, digits.y)
 
 
-def _drawn(shop: Workshop, name: str, draw: _Draw, cast: fonts.Cast) -> ClientData:
+def _drawn(shop: Workshop, name: str, draw: _Draw) -> ClientData:
+    cast = _CASTS[name]
     usual = fonts.find_faces(cast.train, shop.stock.fonts)
     other = fonts.find_faces(cast.shifted, shop.stock.fonts) if shop.sizes.of("shifted") else []
     parts = {}
@@ -267,11 +276,13 @@ def _regions(photographs: Sequence[Picture], split: str) -> list[Picture]:
     return [p[cut:] if split == "shifted" else p[:cut] for p, cut in zip(photographs, cuts, strict=True)]
 
 
+_CASTS = {"synth": fonts.SYNTH, "street": fonts.STREET, "hand": fonts.HAND}
+"""The typefaces of the domains that are drawn."""
 _MAKERS: dict[str, Callable[[Workshop], ClientData]] = {
     "mnist": _mnist,
     "mnist_m": _mnist_m,
     "optdigits": _optdigits,
-    "synth": lambda shop: _drawn(shop, "synth", drawing.synth, fonts.SYNTH),
-    "street": lambda shop: _drawn(shop, "street", drawing.street, fonts.STREET),
-    "hand": lambda shop: _drawn(shop, "hand", drawing.hand, fonts.HAND),
+    "synth": lambda shop: _drawn(shop, "synth", drawing.synth),
+    "street": lambda shop: _drawn(shop, "street", drawing.street),
+    "hand": lambda shop: _drawn(shop, "hand", drawing.hand),
 }

@@ -96,7 +96,7 @@ def find_faces(families: Sequence[Family], folders: Iterable[Path]) -> list[Path
         raise DataError(
             f"{len(missing)} of {len(wanted)} fonts are not installed: {', '.join(missing)}",
             expected="every font of the list, or the pictures would differ from one machine to the next",
-            advice=f"install them ({_how(absent)}), or leave this domain out",
+            advice=f"install them ({_how(absent)}), or leave out the domains drawn with them",
         )
     return [installed[name] for family in families for name in family.files]
 

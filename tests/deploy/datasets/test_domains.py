@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -14,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pfl_common.errors import SettingError
-from pfl_deploy.datasets import domains, drawing, sources
+from pfl_common.errors import DataError, SettingError
+from pfl_deploy.datasets import domains, drawing, fonts, sources
 from pfl_deploy.datasets.domains import (
     SHIFTED,
     SIX,
@@ -234,6 +235,16 @@ def test_sizes_that_make_no_sense_are_errors(sizes):
     """A site needs something to train on and something to test on."""
     with pytest.raises(SettingError, match="at least 1"):
         Sizes(*sizes)
+
+
+def test_typefaces_that_lack_are_told_for_all_domains_at_once(tmp_path):
+    """Before anything is drawn, in one command that can be pasted."""
+    bare = Workshop(sizes=Sizes(4, 0, 4), stock=dataclasses.replace(sources.Stock(), fonts=(tmp_path,)))
+    with pytest.raises(DataError) as error:
+        bare.write(tmp_path / "digits", names=("synth", "street", "hand"))
+    for cast in (fonts.STREET, fonts.HAND):
+        assert all(family.package in str(error.value) for family in (*cast.train, *cast.shifted))
+    assert not (tmp_path / "digits").exists()
 
 
 def test_there_are_six():
