@@ -33,12 +33,8 @@ from pfl_server.settings import ServerSettings
 
 app = program.make_app()
 MethodName = Annotated[str | None, typer.Option(help="Which method trains.", autocompletion=complete_methods)]
-PlayedRules = Annotated[
-    Typed,
-    RuleOptions(
-        ("rounds", "seed", "participation", "drop", "precision", "encoding", "validation", "keep", "patience")
-    ),
-]
+_RUN = ("rounds", "seed", "participation", "drop", "precision")
+PlayedRules = Annotated[Typed, RuleOptions((*_RUN, "encoding", "downlink", "validation", "keep", "patience"))]
 OtherRules = Annotated[Typed, RuleOptions()]
 ThreadsRule = Annotated[Typed, RuleOptions(("threads",))]
 BackboneName = Annotated[

@@ -10,6 +10,7 @@ from pathlib import Path
 from pfl_client.envelopes import Envelopes, Letter
 from pfl_client.run_folder.audit import Audit
 from pfl_client.run_folder.best_round_kept import BestRound
+from pfl_client.run_folder.download_header import check_header, crosses_as_delta, find_manifest
 from pfl_client.run_folder.downloads import REUSED_LIMIT, Downloads
 from pfl_client.run_folder.earlier_run import find_earlier
 from pfl_client.run_folder.first_model import FirstModel
@@ -27,7 +28,7 @@ from pfl_common.evaluation import takes_told
 from pfl_common.files import atomic
 from pfl_common.files.recycler import Blanks
 from pfl_common.spec.manifest import Manifest
-from pfl_common.spec.messages import Assignment, Mark, Offer, Receipt, header_down, header_up
+from pfl_common.spec.messages import Assignment, Mark, Offer, Receipt, header_up
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task, parcel_key
 
 MOST_ATTEMPTS = 10_000
@@ -103,16 +104,9 @@ class RunFolder:
         """Who vouches for a download, checked before its first byte: it must be for this task and this site."""
         task, said = assignment.task, assignment.header
         self._check_task(task)
-        known = parcel_key(task.kind, task.phase, "down") in self.spec.manifests
-        header = header_down(self.spec, task, state=said.state) if known else None
-        if header is None or said != replace(header, groups=said.groups):
-            raise Tampered(
-                f"the download of {assignment.key} comes under another header than its task's",
-                expected="the header that run, round, attempt and phase give",
-                advice="tell the operator: something between coordinator and site mixes parcels up",
-            )
+        check_header(self.spec, assignment)
         letter = self.downloads.accept(said, assignment.blob, assignment.seal)
-        self.downloads.check_size(assignment.blob, self.spec.manifest(task.kind, task.phase, "down"))
+        self.downloads.check_size(assignment.blob, find_manifest(self.spec, task, said))
         # Another task is asked for: what went up for the last one has been counted, or never will be.
         self._outbox.sweep({assignment.key})
         self.downloads.keep_word(assignment)
@@ -129,18 +123,20 @@ class RunFolder:
 
     def job(self, assignment: Assignment, down: Parcel) -> Job:
         """The trainer's input for the task."""
-        task = assignment.task
+        task, header = assignment.task, assignment.header
         is_last = task.kind is Kind.FINISH
         written = self._serving.best_draft if is_last else None
         return Job(
             task=task,
             down=down,
-            groups=assignment.header.groups,
+            groups=header.groups,
             kept=self._kept(task),
             keep_as=self.vault.draft,
             serve_as=self._serving.draft if is_last else None,
             parcel_as=self.downloads.place_for_update(self._upward(task)),
             best=None if self._best is None else self._best.so_far(task.since, write_as=written),
+            as_delta=crosses_as_delta(self.spec, task, header),
+            sent=header.sent,
         )
 
     def _upward(self, task: Task) -> Manifest:

@@ -79,9 +79,10 @@ class Space:
         return needed + sealed + self._downloads.needed_for_update(up)
 
     def _rest(self, task: Task) -> int:
-        """What may not cross of an encoded update and is kept with the state."""
+        """What is kept with the state: what may not cross of an encoded update, and what changes are changes of."""
         if task.kind is not Kind.TRAIN:
             return 0
         manifest = self._spec.manifest(task.kind, task.phase, "up")
-        kept = (entry for entry in manifest if (form := read_form(entry.dtype)) and form.keeps_rest)
+        kept = [entry for entry in manifest if (form := read_form(entry.dtype)) and form.keeps_rest]
+        kept += [entry for entry in self._spec.delta(task.phase) if read_form(entry.dtype)]
         return sum(prod(entry.shape) * WIDTHS[PLAIN] for entry in kept)

@@ -1,13 +1,15 @@
 """Parcels as the trainer reads and writes them: a download from memory or a mapped file, an update into either.
 
 An update whose run encodes what crosses is written as its changes. What did not cross of them is kept beside the site's
-own state, in the same generation of the vault, under names that no tensor of a model can have.
+own state, in the same generation of the vault, under names that no tensor of a model can have. So is what the site was
+sent, where the next download may be the change of it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,14 @@ from torch import Tensor
 
 from pfl_client.trainer_process.api import Job, Parcel
 from pfl_client.trainer_process.large_parcels import goes_as_file
+from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common.learning.method import LocalData
 from pfl_common.spec.encoding import parse_encoding
-from pfl_common.spec.manifest import Manifest
-from pfl_common.spec.run import RunSpec, Task
+from pfl_common.spec.manifest import Manifest, changing_names
+from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_common.tensors import codec, mapped
 from pfl_common.tensors.encoded import Changes
+from pfl_common.tensors.sent_state import SENT, digest_of
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import SUM
 
@@ -29,18 +33,55 @@ REST = "~rest"
 """The branch, in a generation's file, of what did not cross of the site's last change."""
 
 
-def read_parcel(parcel: Parcel, manifest: Manifest, groups: tuple[str, ...]) -> State:
-    """A download's tensors."""
+@dataclass(frozen=True)
+class Beside:
+    """What lies in a generation beside the site's own state."""
+
+    rest: State = field(default_factory=State)
+    """What did not cross of its last change."""
+    sent: State = field(default_factory=State)
+    """What it was sent of the encoded tensors, where downloads cross as changes."""
+
+
+def read_down(spec: RunSpec, job: Job, before: State) -> tuple[State, State]:
+    """A task's download, and what of it the site holds for the next one. `before` is what it held so far."""
+    task, delta = job.task, spec.delta(job.task.phase)
+    if job.as_delta and before.keys() != set(changing_names(delta)):
+        raise _astray(job, f"this site's state of round {task.since} holds nothing of that round's download")
+    manifest = delta if job.as_delta else spec.manifest(task.kind, task.phase, "down")
+    down = read_parcel(job.down, manifest, job.groups, before)
+    if task.kind is not Kind.TRAIN or not delta:
+        return down, State()
+    held = down.only(changing_names(delta))
+    if digest_of(held, delta, spec.digests) != job.sent:
+        raise _astray(job, "it leads to other numbers than the coordinator has signed")
+    return down, held
+
+
+def _astray(job: Job, why: str) -> Tampered:
+    """The site's next download is whole: nothing has to be mended for that."""
+    kind = "change" if job.as_delta else "download"
+    return Tampered(
+        f"the {kind} that came for {job.task.key} cannot be used: {why}",
+        expected="what the other sites are sent, to the last bit",
+        advice="tell the operator if it comes again: the next download does not build on what this site holds",
+    )
+
+
+def read_parcel(
+    parcel: Parcel, manifest: Manifest, groups: tuple[str, ...], base: State | None = None
+) -> State:
+    """A download's tensors; changes are added to their base."""
     # Torch wants memory it may write to: the bytes if they are ours, a copy of them, or a file mapped so that it stays.
     if not isinstance(parcel, Path):
         view = memoryview(parcel)
         if not view.readonly:
-            return codec.decode(view, manifest, groups)
+            return codec.decode(view, manifest, groups, base)
         room = _Room(fresh(len(view)))
         room.write(view)
-        return codec.decode(room.content, manifest, groups)
+        return codec.decode(room.content, manifest, groups, base)
     empty = parcel.stat().st_size == 0
-    return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups)
+    return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups, base)
 
 
 def fresh(size: int) -> memoryview:
@@ -49,16 +90,16 @@ def fresh(size: int) -> memoryview:
     return memory
 
 
-def take_apart(held: Mapping[str, Tensor]) -> tuple[State, State]:
-    """A generation's own state, and what did not cross of the last change."""
+def take_apart(held: Mapping[str, Tensor]) -> tuple[State, Beside]:
+    """A generation's own state, and what lies beside it."""
     every = State(held)
-    rest = every.under(REST)
-    return (every.only(every.keys() - rest.within(REST).keys()) if rest else every), rest
+    own = (name for name in every if name.partition(".")[0] not in (REST, SENT))
+    return every.only(own), Beside(every.under(REST), every.under(SENT))
 
 
-def put_together(kept: State, changes: Changes) -> State:
+def put_together(kept: State, beside: Beside) -> State:
     """A generation as it is written."""
-    return kept | State(changes.rest).within(REST) if changes.rest else kept
+    return kept | beside.rest.within(REST) | beside.sent.within(SENT)
 
 
 def open_changes(spec: RunSpec, data: LocalData, task: Task, *, down: State, rest: State) -> Changes:

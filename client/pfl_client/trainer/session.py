@@ -26,10 +26,12 @@ from pfl_client.trainer.memory_retries import Parts, find_why_whole, train_withi
 from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer.outgoing import check_outgoing
 from pfl_client.trainer.parcels import (
+    Beside,
     fresh,
     loses,
     open_changes,
     put_together,
+    read_down,
     read_parcel,
     take_apart,
     write_update,
@@ -183,9 +185,9 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
     seconds: dict[str, float] = {}
     spec = opened.spec
     with _timed("load", seconds):
-        participant, rest = _prepare(opened, job, progress)
+        participant, beside = _prepare(opened, job, progress)
         participant.arithmetic.parts = parts
-        down = read_parcel(job.down, spec.manifest(job.task.kind, job.task.phase, "down"), job.groups)
+        down, sent = read_down(spec, job, beside.sent)
         down = down.apply(lambda value: value.to(opened.device.name))
     with _timed("train", seconds):
         task = replace(job.task, late=job.alone or opened.data.site not in spec.roster)
@@ -200,10 +202,11 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
         opened.device.synchronise()
         _check_converging(participant, job.task)
     with _timed("encode", seconds):
-        changes = open_changes(spec, opened.data, task, down=down, rest=rest)
+        changes = open_changes(spec, opened.data, task, down=down, rest=beside.rest)
         up, groups = _encode(outcome, participant, opened, job, changes)
         if job.task.kind is not Kind.EVALUATE and not job.alone:
-            write_state(put_together(outcome.kept, changes), job.keep_as)
+            beside = Beside(State(changes.rest), sent)
+            write_state(put_together(outcome.kept, beside), job.keep_as)
         if outcome.serving is not None and job.serve_as is not None:
             write_state(outcome.serving, job.serve_as, opened.describe())
             if best is not None:
@@ -253,16 +256,16 @@ def _first(spec: RunSpec, init: Path, device: str) -> Participant:
     return participant
 
 
-def _prepare(opened: _Opened, job: Job, progress: Progress) -> tuple[Participant, State]:
-    """A participant made anew: a warm trainer must not know more than one that was just started. Beside it what did
-    not cross of the site's last change.
+def _prepare(opened: _Opened, job: Job, progress: Progress) -> tuple[Participant, Beside]:
+    """A participant made anew: a warm trainer must not know more than one that was just started. With it what lies
+    beside the site's own state.
     """
     participant = opened.participant()
-    own, rest = take_apart({} if job.kept is None else load_file(job.kept))
+    own, beside = take_apart({} if job.kept is None else load_file(job.kept))
     load_into(participant, own)
     # A plain function: evaluating copies the participant, and with a method its whole object would be copied.
     participant.progress = lambda samples: progress(samples)
-    return participant, rest
+    return participant, beside
 
 
 def _check_sendable(state: State, participant: Participant, opened: _Opened, task: Task) -> None:

@@ -98,6 +98,10 @@ class Job:
     """For a run that keeps the model of the best round."""
     alone: bool = False
     """The site takes part in no round: it fits its own part to the shared state, and predicts with the result."""
+    as_delta: bool = False
+    """Whether the download is the change of what the vault generation says that this site was sent."""
+    sent: str = ""
+    """The hash of what the site was sent once it has this download; empty where downloads cross as values."""
 
 
 @dataclass(frozen=True)

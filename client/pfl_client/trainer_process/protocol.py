@@ -73,6 +73,8 @@ class Work:
     parcel_as: Path | None = None
     best: BestSoFar | None = None
     alone: bool = False
+    as_delta: bool = False
+    sent: str = ""
     says: Literal["work"] = "work"
 
 
@@ -154,6 +156,7 @@ _ERRORS: dict[str, type[errors.UserError]] = {
         task_errors.WrongShape,
         task_errors.DiskFull,
         task_errors.PersonalTensor,
+        task_errors.Tampered,
     )
 }
 
@@ -245,6 +248,8 @@ def ask_for(job: Job) -> tuple[Work, Buffer]:
         parcel_as=job.parcel_as,
         best=job.best,
         alone=job.alone,
+        as_delta=job.as_delta,
+        sent=job.sent,
     )
     return letter, body
 
@@ -261,6 +266,8 @@ def read_job(letter: Work, body: Buffer) -> Job:
         parcel_as=letter.parcel_as,
         best=letter.best,
         alone=letter.alone,
+        as_delta=letter.as_delta,
+        sent=letter.sent,
     )
 
 

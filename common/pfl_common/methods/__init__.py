@@ -85,6 +85,13 @@ class Method:
             package=package,
         )
 
+    @property
+    def sends_alike(self) -> bool:
+        """Whether every site is sent the same in a round: what it was sent in the round before is then known of all."""
+        server = self.server
+        alike = issubclass(server, Averaging) and server.send is Averaging.send
+        return alike and server.welcome is Averaging.welcome and not self.per_client
+
     def settle(self, given: Mapping[str, Json | str]) -> Settings:
         """The method's settings from what the user gave."""
         return settle(self.config, given, what=self.name)

@@ -6,10 +6,18 @@ download of the same phase, and NAME in the downloads to train and to measure. W
 weights, counts, masks, whole numbers, statistics of batch norms, tensors of fewer than `FEWEST` numbers, what a method
 shows, the first model, and the last download, from which the site makes the model it predicts with.
 
+**Down to train**, `int8` and `topk` cross as values (bf16) or, with the rule `downlink = "delta"`, as the change since
+the round before. In round t sites are sent s_t: s_1 is the shared state x_1, and s_t = s_(t-1) + Q(x_t - s_(t-1)) with
+the form Q in which updates cross too, rounded to the nearest. What did not cross is a part of the next difference, so
+nothing of it has to be kept. A site that was in the round before holds s_(t-1) in its vault and is sent Q alone, under
+the manifest `train/PHASE/delta`; any other is sent s_t whole, as float32. Both come to the same bits, whose hash the
+header says (`sent`). Where there is nothing to follow, because the run fell back to an older state or another phase
+begins, s_t is x_t and everybody is sent it whole. Coordinator and sites: `tensors.sent_state`.
+
 **Where it is said.** In the run's manifests, as the form of each tensor (`encoded_form`). Every size follows from them:
 the space a site checks for, the quota of an upload, the spool, the reports. Nothing of it is told by a peer.
 
-**What is encoded of an update** is its change: what the site has after training less what it decoded of the download.
+**What is encoded of an update** is its change: what the site has after training less what it made of the download.
 The coordinator adds the change to the state that the round began from, which it has whole. So its state keeps all its
 digits however the download was rounded, and nobody has to remember what a site could decode. A method must compare
 updates with the state as it is (`Averaging.compared`); one that does not, or that needs sums that are exact, says so
@@ -34,7 +42,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from pfl_common.spec.encoded_form import LARGEST_SHARE, PLAIN, Form, read_form
-from pfl_common.spec.manifest import Entry, Manifest
+from pfl_common.spec.manifest import DELTA, Entry, Manifest, decode_manifest, delta_key
 
 if TYPE_CHECKING:
     from pfl_common.spec.run import RunSpec
@@ -73,6 +81,22 @@ class Encoding:
         """The form of a download's values."""
         return None if self.kind == "float32" else Form("bf16", is_change=False)
 
+    @property
+    def delta(self) -> Form | None:
+        """The form of a download's changes; None where that would save nothing."""
+        return self.up if self.kind in ("int8", "topk") else None
+
+    def form_of(self, key: str, *, delta: bool) -> Form | None:
+        """The form of what is encoded in the parcel of this name; `delta` says whether downloads cross as changes."""
+        kind, _, rest = key.partition("/")
+        way = rest.rpartition("/")[2]
+        if way == "up":
+            return self.up
+        if way == DELTA:
+            return self.delta if delta else None
+        whole = delta and kind == "train"
+        return self.down if kind in _ENCODED_DOWN and not whole else None
+
 
 def parse_encoding(text: str) -> Encoding:
     """Read an encoding; ValueError if it is none."""
@@ -97,21 +121,25 @@ def _read_share(text: str) -> float:
 
 
 def encode_manifests(
-    manifests: Mapping[str, Manifest], encoding: Encoding, values: Mapping[str, Collection[str]]
+    manifests: Mapping[str, Manifest],
+    encoding: Encoding,
+    values: Mapping[str, Collection[str]],
+    *,
+    delta: bool = False,
 ) -> dict[str, Manifest]:
     """A run's manifests with the form of each tensor; `values` are, by phase, the names that hold nothing but numbers
-    of a model.
+    of a model. With `delta` downloads to train cross as changes.
     """
     found = dict(manifests)
-    for key, manifest in manifests.items():
-        kind, _, rest = key.partition("/")
-        phase, _, direction = rest.partition("/")
+    for phase in values if delta else ():
+        if _shared(manifests, phase) & set(values[phase]):
+            found[delta_key(phase)] = manifests[f"train/{phase}/down"]
+    for key, manifest in found.items():
+        phase, _, way = key.partition("/")[2].partition("/")
         names = _shared(manifests, phase) & set(values.get(phase, ()))
-        if direction == "up":
-            names, form = {_SUM + name for name in names}, encoding.up
-        else:
-            form = encoding.down if kind in _ENCODED_DOWN else None
-        if form is not None:
+        if way == "up":
+            names = {_SUM + name for name in names}
+        if (form := encoding.form_of(key, delta=delta)) is not None:
             found[key] = tuple(replace(e, dtype=form.text) if e.name in names else e for e in manifest)
     return found
 
@@ -138,14 +166,23 @@ def find_unsound(spec: RunSpec) -> str:
         encoding = parse_encoding(spec.encoding)
     except ValueError:
         return f"the encoding {spec.encoding!r:.60}"
+    delta = spec.downlink == "delta"
+    if spec.downlink == "auto" or (delta and encoding.delta is None):
+        return f"the downlink {spec.downlink} under encoding {spec.encoding}"
     for key, manifest in spec.manifests.items():
-        kind, _, rest = key.partition("/")
-        phase, _, direction = rest.partition("/")
-        wanted = encoding.up if direction == "up" else encoding.down if kind in _ENCODED_DOWN else None
+        phase, _, way = key.partition("/")[2].partition("/")
+        wanted = encoding.form_of(key, delta=delta)
         sent = {entry.name for entry in spec.manifests.get(f"train/{phase}/down", ()) if not entry.group}
         for entry in manifest:
             form = read_form(entry.dtype)
-            known = entry.name.removeprefix(_SUM) in sent and (direction == "down" or _is_sum(entry))
+            known = entry.name.removeprefix(_SUM) in sent and (way != "up" or _is_sum(entry))
             if form is not None and not (form == wanted and known):
                 return f"{entry.name!r:.80} as {entry.dtype} in {key!r:.80}, under encoding {spec.encoding}"
+        if way == DELTA and not _is_delta_of(spec.manifests.get(f"train/{phase}/down", ()), manifest):
+            return f"{key!r:.80}, which is not the download of its phase with some of it as changes"
     return ""
+
+
+def _is_delta_of(down: Manifest, delta: Manifest) -> bool:
+    """Whether a manifest has the tensors of a download, at least one of them as a change."""
+    return decode_manifest(delta) == down != delta

@@ -53,6 +53,22 @@ class Entry:
 Manifest: TypeAlias = tuple[Entry, ...]
 
 
+DELTA = "delta"
+"""In the name of a parcel, in the place of its direction: a download to train, as the change since the round before."""
+
+
+def delta_key(phase: str) -> str:
+    """The name under which the manifest of such a download is pinned."""
+    return f"train/{phase}/{DELTA}"
+
+
+@remembered
+def changing_names(manifest: Manifest) -> tuple[str, ...]:
+    """Names of the tensors that cross as changes, in their order."""
+    forms = ((entry.name, read_form(entry.dtype)) for entry in manifest)
+    return tuple(name for name, form in forms if form is not None and form.is_change)
+
+
 @remembered
 def full_size(manifest: Manifest) -> int:
     """Bytes of a parcel with all of these tensors, those of every optional group included."""

@@ -281,9 +281,11 @@ def header_of_init(spec: RunSpec) -> Header:
     )
 
 
-def header_down(spec: RunSpec, task: Task, *, state: str = "") -> Header:
+def header_down(
+    spec: RunSpec, task: Task, *, state: str = "", sent: str = "", as_delta: bool = False
+) -> Header:
     """The header of a task's download; its groups are added when its content is known."""
-    manifest = spec.manifest(task.kind, task.phase, "down")
+    manifest = spec.delta(task.phase) if as_delta else spec.manifest(task.kind, task.phase, "down")
     return Header(
         run=spec.id,
         round=task.round,
@@ -295,6 +297,7 @@ def header_down(spec: RunSpec, task: Task, *, state: str = "") -> Header:
         manifest=manifest_hash(manifest),
         state=state,
         digests=spec.digests,
+        sent=sent,
     )
 
 

@@ -52,6 +52,8 @@ Robust: TypeAlias = Literal["none", "median", "trimmed", "krum", "multi-krum", "
 """What takes the place of the mean, so that some updates may lie: `pfl_common/tensors/robust_rules.py`."""
 BEARS_A_SHARE = frozenset({"trimmed", "krum", "multi-krum"})
 """Rules that have to be told how many updates may lie."""
+Downlink: TypeAlias = Literal["auto", "bf16", "delta"]
+"""How an encoded download to train crosses; `auto` is settled when the run begins."""
 Quorum: TypeAlias = Annotated[float | Literal["majority"], BeforeValidator(_read_quorum)]
 """How many of the expected updates close a round: a share of them, or `majority`."""
 
@@ -82,6 +84,8 @@ _VALIDATION = (
     "Share of training samples to validate on; 0 none.",
     Field(ge=0, le=0.5, allow_inf_nan=False),
 )
+
+_DOWNLINK = ("How encoded downloads cross: auto, bf16, delta.",)
 
 _STRAGGLER = (
     "Medians a slow site may take; 0 no bound.",
@@ -164,6 +168,10 @@ class RoundRules:
         "float32", "How numbers cross: float32, bf16, int8, topk.", AfterValidator(_check_encoding)
     )
     """`int8:stochastic` rounds by chance, `topk:0.02` sends the largest 2 % of the changes: see `spec.encoding`."""
+    downlink: Downlink = rule("bf16", *_DOWNLINK)
+    """Under `int8` and `topk`: as values (bf16), or as the change since the round before (delta), see `spec.encoding`.
+    As values in a specification that does not say it: it was written before there was a choice.
+    """
     validation: float = rule(0.0, *_VALIDATION)
     """Of each class, at sites without a validation part of their own: which samples, and of which sites none, see
     `pfl_client/data/hold_out.py`. None in a specification that does not say it: it was written before there was one.
@@ -200,6 +208,8 @@ class AskedRules(RoundRules):
     """Such a site trains all the same."""
     validation: float = rule(0.15, *_VALIDATION)
     """Asked for unless somebody says otherwise."""
+    downlink: Downlink = rule("auto", *_DOWNLINK)
+    """What takes fewer bytes: sites that are seldom asked have no round before to be sent the change of."""
     straggler: float = rule(3.0, *_STRAGGLER)
     """Asked for too: a site whose speed is not known yet is given ten times as long, thirty medians."""
 

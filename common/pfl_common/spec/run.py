@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from pfl_common.spec.augmentation import Steps
 from pfl_common.spec.beginning import Beginning
 from pfl_common.spec.digests import FIRST, Digests
-from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.manifest import Manifest, delta_key
 from pfl_common.spec.packages import Package, Part
 from pfl_common.spec.participation import Participation
 from pfl_common.spec.rules import AskedRules, RoundRules, leave_out_unsaid
@@ -176,6 +176,10 @@ class RunSpec(RoundRules):
         """The ordered tensors of one kind of parcel."""
         return self.manifests[parcel_key(kind, phase, direction)]
 
+    def delta(self, phase: str) -> Manifest:
+        """The tensors of a download to train that crosses as a change; none where all cross as they are."""
+        return self.manifests.get(delta_key(phase), ())
+
     @property
     def asked(self) -> AskedRules:
         """The run's rules as one would type them."""
@@ -286,13 +290,15 @@ class Header:
     state: str = ""
     digests: Digests = FIRST
     """The hash that names the sealed bytes of a download; not written where it is that of older runs."""
+    sent: str = ""
+    """In a run whose downloads cross as changes: the hash of what the site holds of the encoded tensors once it has
+    this download (`tensors.sent_state`). Not written in other runs.
+    """
 
     def to_json(self) -> str:
         """The canonical text: its hash binds every part of a sealed parcel."""
         # No field holds another object: asdict would copy each deeply, which takes longer than all the rest.
-        said = vars(self)
-        if self.digests == FIRST:
-            said = {name: value for name, value in said.items() if name != "digests"}
+        said = {name: value for name, value in vars(self).items() if _UNSAID.get(name) != value}
         return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -301,5 +307,7 @@ class Header:
         return _HEADER.validate_json(text)
 
 
+_UNSAID = {"digests": FIRST, "sent": ""}
+"""Values of a header's later fields that are left out of its text: that of an older run stays what it was."""
 _SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)
 _HEADER: TypeAdapter[Header] = TypeAdapter(Header)

@@ -31,7 +31,7 @@ from pfl_common.spec.data_description import (
 )
 from pfl_common.spec.encoded_form import read_form
 from pfl_common.spec.encoding import find_unsound
-from pfl_common.spec.manifest import WIDTHS, Manifest
+from pfl_common.spec.manifest import WIDTHS, Manifest, delta_key
 from pfl_common.spec.participation import SITE_NAME
 from pfl_common.spec.rules import find_out_of_bounds
 from pfl_common.spec.run import Json, Kind, Model, RunSpec, parcel_key
@@ -210,7 +210,7 @@ def _check_manifests(spec: RunSpec) -> None:
     for key, manifest in manifests.items():
         phase = _read_key(key)
         known = key == "init" or phase
-        _expect(known, f"a parcel called {key!r:.80}", "a kind of task, a phase, and down or up")
+        _expect(known, f"a parcel called {key!r:.80}", "a kind of task, a phase, and down, up or delta")
         _check_parcel(key, manifest)
         both = (
             key != parcel_key(Kind.TRAIN, phase, "down") or parcel_key(Kind.TRAIN, phase, "up") in manifests
@@ -226,8 +226,8 @@ def _read_key(key: str) -> str:
     """The phase in a parcel's name; empty if it is none."""
     kind, _, rest = key.partition("/")
     phase, _, way = rest.partition("/")
-    known = kind in tuple(Kind) and way in ("down", "up") and _PHASE.fullmatch(phase)
-    return phase if known else ""
+    known = way in ("down", "up") or key == delta_key(phase)
+    return phase if known and kind in tuple(Kind) and _PHASE.fullmatch(phase) else ""
 
 
 def _check_parcel(key: str, manifest: Manifest) -> None:

@@ -6,7 +6,7 @@ says of itself is ever trusted. The optional groups that are present are listed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -75,11 +75,18 @@ def _write(entry: Entry, value: Tensor, out: Sink, changes: Changes | None) -> N
         changes.write(entry, form, value, out)
 
 
-def decode(buffer: bytearray | memoryview | np.memmap, manifest: Manifest, groups: Iterable[str]) -> State:
-    """Read a parcel; tensors that cross as they are look into the buffer, so a mapped file is never copied whole."""
+def decode(
+    buffer: bytearray | memoryview | np.memmap,
+    manifest: Manifest,
+    groups: Iterable[str],
+    base: Mapping[str, Tensor] | None = None,
+) -> State:
+    """Read a parcel; tensors that cross as they are look into the buffer, so a mapped file is never copied whole.
+    `base` is what changes are added to.
+    """
     places = lay_out(manifest, groups)
     fit(len(buffer), places)
-    return State({name: _view(buffer, place) for name, place in places.items()})
+    return State({name: _view(buffer, place, (base or {}).get(name)) for name, place in places.items()})
 
 
 def read(source: Source, manifest: Manifest, groups: Iterable[str], prefix: str) -> State:
@@ -90,14 +97,14 @@ def read(source: Source, manifest: Manifest, groups: Iterable[str], prefix: str)
     return State({name.removeprefix(start): layout.read(source, place) for name, place in wanted.items()})
 
 
-def _view(buffer: bytearray | memoryview | np.memmap, place: Place) -> Tensor:
+def _view(buffer: bytearray | memoryview | np.memmap, place: Place, base: Tensor | None) -> Tensor:
     if not place.count:
         return torch.zeros(place.entry.shape, dtype=place.dtype)
     raw = torch.frombuffer(buffer, dtype=torch.uint8, count=place.size, offset=place.offset)
     if (form := read_form(place.entry.dtype)) is not None:
-        if form.is_change:
-            raise ValueError(f"{place.entry.name!r} is a change: it is read as a source of plain numbers")
-        return read_values(form, raw, place.entry)
+        if form.is_change and base is None:
+            raise ValueError(f"{place.entry.name!r} crosses as a change, and it is not said of what")
+        return read_values(form, raw, place.entry, base if form.is_change else None)
     # A tensor must start at a multiple of its item size; a parcel packs without gaps, so a few need a copy.
     aligned = raw if raw.data_ptr() % place.dtype.itemsize == 0 else raw.clone()
     return aligned.view(place.dtype).reshape(place.entry.shape)

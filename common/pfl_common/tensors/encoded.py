@@ -37,11 +37,14 @@ class Changes:
         sent: State,
         before: State,
         chance: Callable[[str], torch.Generator] | None = None,
+        *,
+        keeps_rest: bool = True,
     ) -> None:
         """By the names of the parcel: what the site was sent, and what did not cross of its last change. With
-        `chance`, by a tensor's name, numbers are rounded up or down by it.
+        `chance`, by a tensor's name, numbers are rounded up or down by it. A download's rest is not kept: it is in the
+        next difference again.
         """
-        self.sent, self._before, self._chance = sent, before, chance
+        self.sent, self._before, self._chance, self._keeps_rest = sent, before, chance, keeps_rest
         self.rest: dict[str, Tensor] = {}
         """What did not cross this time, by the names of the parcel."""
 
@@ -51,7 +54,7 @@ class Changes:
         if form.keeps_rest and entry.name in self._before:
             change += self._before[entry.name].reshape(-1)
         chance = self._chance(entry.name) if self._chance and form.keeps_rest else None
-        rest = torch.empty_like(change) if form.keeps_rest else None
+        rest = torch.empty_like(change) if form.keeps_rest and self._keeps_rest else None
         for start in range(0, len(change), CHUNK):
             block = change[start : start + CHUNK]
             raw = pack(form, block, chance)
@@ -69,14 +72,17 @@ def write_values(form: Form, value: Tensor, out: Sink) -> None:
         out.write(pack(form, numbers[start : start + CHUNK]).numpy().data)
 
 
-def read_values(form: Form, raw: Tensor, entry: Entry) -> Tensor:
-    """A whole tensor from its bytes, in a form that is no change."""
+def read_values(form: Form, raw: Tensor, entry: Entry, base: Tensor | None = None) -> Tensor:
+    """A whole tensor from its bytes; changes are added to their `base`."""
     value = torch.empty(entry.shape)
-    numbers = value.view(-1)
+    numbers, before = value.view(-1), None if base is None else base.reshape(-1)
     for start in range(0, len(numbers), CHUNK):
-        count = min(CHUNK, len(numbers) - start)
-        begin = form.size(start)
-        numbers[start : start + count] = unpack(form, raw[begin : begin + form.size(count)], count)
+        stop = min(start + CHUNK, len(numbers))
+        with _named(entry.name):
+            part = unpack(
+                form, raw[form.size(start) : form.size(start) + form.size(stop - start)], stop - start
+            )
+        numbers[start:stop] = part if before is None else part.add_(before[start:stop])
     return value
 
 

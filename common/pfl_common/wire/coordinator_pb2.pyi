@@ -128,7 +128,7 @@ class Task(_message.Message):
     def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., attempt: _Optional[int] = ..., phase: _Optional[str] = ..., since: _Optional[int] = ..., drop: _Optional[bool] = ..., before: _Optional[int] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("run", "round", "attempt", "kind", "phase", "direction", "sender", "manifest", "groups", "state", "digests")
+    __slots__ = ("run", "round", "attempt", "kind", "phase", "direction", "sender", "manifest", "groups", "state", "digests", "sent")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +140,7 @@ class Header(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
     run: str
     round: int
     attempt: int
@@ -151,7 +152,8 @@ class Header(_message.Message):
     groups: _containers.RepeatedScalarFieldContainer[str]
     state: str
     digests: str
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., phase: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., sender: _Optional[str] = ..., manifest: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., digests: _Optional[str] = ...) -> None: ...
+    sent: str
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., phase: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., sender: _Optional[str] = ..., manifest: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., digests: _Optional[str] = ..., sent: _Optional[str] = ...) -> None: ...
 
 class Seal(_message.Message):
     __slots__ = ("wrap", "signature")

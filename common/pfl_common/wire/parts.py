@@ -92,6 +92,7 @@ def say_header(header: Header) -> pb.Header:
         groups=header.groups,
         state=header.state,
         digests="" if header.digests == FIRST else header.digests,
+        sent=header.sent,
     )
 
 
@@ -109,6 +110,7 @@ def hear_header(said: pb.Header) -> Header:
         groups=_hear_groups(said.groups),
         state=said.state,
         digests=choose(said.digests, DIGESTS) if said.digests else FIRST,
+        sent=said.sent,
     )
 
 

@@ -73,6 +73,10 @@ class Losses:
         """Sites that were lost when they were asked last, and why."""
         return dict(self._reasons)
 
+    def lost_to(self, reason: str) -> frozenset[ClientId]:
+        """Those of them that were lost for this reason."""
+        return frozenset(site for site, why in self._reasons.items() if why == reason)
+
     def aside(self) -> frozenset[ClientId]:
         """Sites that no quorum counts on."""
         return frozenset(site for site, score in self._score.items() if score >= LOST)

@@ -51,14 +51,6 @@ class Script(Protocol):
         """After which round the state stood that a round began from."""
 
 
-@dataclass(frozen=True)
-class Base:
-    """The shared state that a round begins from, and after which round it stood."""
-
-    after: int
-    state: State
-
-
 OUTCOMES = ("committed", "abandoned")
 
 

@@ -15,12 +15,11 @@ import structlog
 from pfl_common.learning.method import Closed
 from pfl_common.spec.messages import Assignment
 from pfl_common.spec.run import ClientId, Kind, Task
-from pfl_common.tensors.state import State
 from pfl_common.tensors.summing import Sum
 from pfl_server.decisions.divergence import Outcome
 from pfl_server.decisions.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round
 from pfl_server.decisions.sampling import Draw
-from pfl_server.run.attempt import Base, Fleet, Opened
+from pfl_server.run.attempt import Fleet, Opened
 from pfl_server.run.divergence_guard import Guard
 from pfl_server.run.fall_back import FallBack
 from pfl_server.run.lease_watch import LeaseWatch
@@ -31,6 +30,7 @@ from pfl_server.sites.assignment import SiteLost
 from pfl_server.sites.downloads import Ahead
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.journal import Attempt
+from pfl_server.store.round_base import Base
 from pfl_server.store.run_store import Books
 from pfl_server.store.tallies import open_tally
 from pfl_server.telemetry.counters import Spell
@@ -66,13 +66,15 @@ class Plan:
     """They are asked and not waited for."""
     doubted: frozenset[ClientId]
     """They were lost when they were asked last."""
+    whole: frozenset[ClientId] = frozenset()
+    """They could not use their last download: the next one is no change of what they were sent before."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of an attempt: the state after it, or None if it was abandoned, and why updates were lost."""
+    """The end of an attempt: what the next round begins from, None if it was abandoned, and why updates were lost."""
 
-    state: State | None
+    base: Base | None
     losses: Mapping[ClientId, str]
     words: str
     """What the operator has to know of a training that diverges."""
@@ -103,6 +105,7 @@ class AttemptPlay:
         self._books.compare_with(base.state)
         opened = self.open(task, base, round_, at=found.opened)
         opened.skipped, opened.doubted = plan.skipped, plan.doubted
+        opened.downloads.whole = plan.whole
         self._observer.opened(opened, draw.cohort)
         if not draw.cohort:
             # Only a script says so: the sites that were asked had been lost before training.
@@ -125,7 +128,7 @@ class AttemptPlay:
     def open(self, task: Task, base: Base, round_: Round, *, at: float | None = None) -> Opened:
         """Begin to ask for tasks of one kind: what is handed out and what comes back belong to it."""
         books, self._observer.watch.awaited = self._books, round_.awaited
-        downloads = self._ahead.downloads(task, books.digest_after(base.after))
+        downloads = self._ahead.downloads(task, books.digest_after(base.after), base)
         clock, now = asyncio.get_running_loop().time, time()
         # Not in the future, whatever was done to this machine's clock.
         at = now if at is None else min(at, now)
@@ -141,7 +144,7 @@ class AttemptPlay:
             folding=Spell(clock),
         )
 
-    async def _settle(self, opened: Opened, draw: Draw) -> State | None:
+    async def _settle(self, opened: Opened, draw: Draw) -> Base | None:
         """Follow the round's orders to its end; None when it was abandoned."""
         while True:
             for order in opened.round.handle(await opened.events.get()):
@@ -158,7 +161,7 @@ class AttemptPlay:
                         return None
             self._observer.watch.awaited = opened.round.awaited
 
-    async def _conclude(self, opened: Opened, draw: Draw, counted: Sequence[ClientId]) -> State | None:
+    async def _conclude(self, opened: Opened, draw: Draw, counted: Sequence[ClientId]) -> Base | None:
         """Close a round that has enough updates, unless a look at all of them together says otherwise."""
         match await self._checks.outlying_updates.look(opened, counted, draw):
             case Close(taken):
@@ -172,7 +175,7 @@ class AttemptPlay:
 
         async def prepare(asked: Task) -> Assignment:
             with opened.sealing.going_on():
-                return await opened.downloads.assignment(opened.state, site, asked)
+                return await opened.downloads.assignment(site, asked)
 
         try:
             update = await self._fleet.ask(site, task, prepare)
@@ -197,13 +200,15 @@ class AttemptPlay:
             self._evaluations.add(job)
             job.add_done_callback(self._evaluations.discard)
 
-    async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> State:
+    async def _close(self, opened: Opened, counted: Sequence[ClientId]) -> Base:
         task, clock = opened.task, asyncio.get_running_loop().time
         with opened.folding.going_on():
-            closed, told = await self._room.have(asyncio.to_thread, self._make_state, opened, counted)
+            made, told = await self._room.have(asyncio.to_thread, self._make_state, opened, counted)
+        sent = await self._room.have(opened.downloads.sent, task)
         following = None if task.round == task.rounds else self._books.task(Kind.TRAIN, task.round + 1, 1)
         began = clock()
-        closed = await self._room.have(self._ahead.settle, task.round, closed, following)
+        closed = Base(task.round, made, sent.values)
+        closed = await self._room.have(self._ahead.settle, closed, following)
         self._observer.took("commit", clock() - began)
         losses, course = opened.round.losses, replace(self._observer.course(opened), diagnostics=told)
         commit = self._books.journal.commit.soon

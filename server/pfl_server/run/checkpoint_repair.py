@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from pfl_common.errors import StateError
 from pfl_common.spec.run import Kind
-from pfl_common.tensors.state import State
-from pfl_server.run.attempt import Base
 from pfl_server.store.disk_wait import Room
+from pfl_server.store.round_base import Base, find_sent
 from pfl_server.store.run_store import Books
 from pfl_server.store.tallies import open_tally
 
@@ -28,17 +27,17 @@ async def load_after(books: Books, room: Room, after: int) -> Base:
         for dropped in range(back_to + 1, number):
             books.checkpoints.drop(dropped)
     found = books.checkpoints.load(upto=after)
-    number, state = found if found else (0, books.first)
+    base = books.read(found[0]) if found else Base(0, books.first)
     missing, at = list[int](), after
-    while at > number:
+    while at > base.after:
         missing.append(at)
         at = backs.get(at, at - 1)
     for lost in reversed(missing):
-        state = await _remake(books, room, lost, committed[lost], before=state)
-    return Base(after, state)
+        base = await _remake(books, room, lost, committed[lost], before=base)
+    return base
 
 
-async def _remake(books: Books, room: Room, number: int, attempt: int, *, before: State) -> State:
+async def _remake(books: Books, room: Room, number: int, attempt: int, *, before: Base) -> Base:
     """A checkpoint was damaged: make it again from the one before and the counted updates."""
     receipts = await room.have(books.journal.receipts.soon, number, attempt)
     counted = await room.have(books.journal.counted.soon, number, attempt)
@@ -47,10 +46,12 @@ async def _remake(books: Books, room: Room, number: int, attempt: int, *, before
             f"the checkpoint of round {number} is damaged and so are updates it was made of",
             advice="restore the run's folder from a backup, or begin another run: --new-run with another --seed",
         )
-    books.compare_with(before)
-    tally = open_tally(books, before)
+    task = books.task(Kind.TRAIN, number, attempt)
+    sent = find_sent(books.spec, task, before)
+    if not counted:
+        return Base(number, before.state, sent.values)
+    books.compare_with(before.state)
+    tally = open_tally(books, before.state)
     for site in counted:
         tally.add(site, receipts[site][1])
-    if not counted:
-        return before
-    return books.half.close(before, tally.arrivals(), books.task(Kind.TRAIN, number, attempt)).state
+    return Base(number, books.half.close(before.state, tally.arrivals(), task).state, sent.values)

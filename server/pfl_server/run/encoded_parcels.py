@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import TypeAlias
 
 from pfl_common import methods
 from pfl_common.errors import SettingError
@@ -13,47 +14,90 @@ from pfl_common.learning.partition import running_statistics
 from pfl_common.learning.quantities import list_quantities
 from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.encoding import encode_manifests, parse_encoding
-from pfl_common.spec.manifest import Manifest, decode_manifest, full_size
+from pfl_common.spec.manifest import DELTA, Manifest, decode_manifest, full_size
+from pfl_common.spec.rules import Downlink
 from pfl_common.spec.run import RunSpec
 from pfl_common.tensors.update import SUM
+
+Manifests: TypeAlias = Mapping[str, Manifest]
 
 
 def pin_encoding(spec: RunSpec) -> RunSpec:
     """The specification with its manifests as they cross; refused where nothing that travels can be encoded."""
-    encoding = parse_encoding(spec.encoding)
+    encoding, as_it_is = parse_encoding(spec.encoding), replace(spec, downlink="bf16")
     if encoding.is_plain:
-        return spec
-    with without_numbers():
-        participant = methods.build_participant(spec)
-    method = methods.load(spec.method)
-    phases = [phase for phase, _ in method.phases(method.settle(spec.settings), spec.rounds)]
-    values = {phase: _list_values(participant, spec, phase) for phase in phases}
+        return as_it_is
+    values = _list_shared(spec)
     manifests = encode_manifests(spec.manifests, encoding, values)
-    encoded = any(decode_manifest(manifest) is not manifest for manifest in manifests.values())
-    # Of local nothing crosses: it stands beside the others of a comparison as it is.
-    if any(values.values()) and not encoded:
+    if all(decode_manifest(manifest) is manifest for manifest in manifests.values()):
+        # Of local nothing crosses: it stands beside the others of a comparison as it is.
+        if not any(values.values()):
+            return as_it_is
         raise SettingError(
             f"--encoding {spec.encoding} with {spec.method}: all that it shares are small tensors or such that must be "
             "exact",
             expected="a network or a method with larger tensors to share",
             advice="leave --encoding out",
         )
-    chosen = {**spec.chosen, "encoding": _say(spec, manifests)} if encoded else spec.chosen
-    return replace(spec, manifests=manifests, chosen=chosen)
+    changes = {} if encoding.delta is None else encode_manifests(spec.manifests, encoding, values, delta=True)
+    downlink, why = _choose_downlink(spec, manifests, changes)
+    pinned = replace(spec, manifests=changes if downlink == "delta" else manifests, downlink=downlink)
+    return replace(pinned, chosen={**spec.chosen, "encoding": _say(spec, pinned.manifests, why)})
 
 
-def _say(spec: RunSpec, manifests: Mapping[str, Manifest]) -> str:
+def _choose_downlink(spec: RunSpec, values: Manifests, changes: Manifests) -> tuple[Downlink, str]:
+    """How downloads to train cross; and why as values, where changes were possible or nobody has chosen."""
+    if not changes or spec.downlink == "bf16":
+        return "bf16", ""
+    if not methods.load(spec.method).sends_alike:
+        return "bf16", f"{spec.method} sends different sites different tensors"
+    if spec.downlink == "delta":
+        return "delta", ""
+    key = next(key for key in changes if key not in values)
+    delta, whole, usual = (full_size(found) for found in (changes[key], *_downs(key, changes, values)))
+    asked = spec.participation
+    share = 1.0 if asked.fixed else (asked.low + asked.high) / 2
+    if share * delta + (1 - share) * whole < usual:
+        return "delta", ""
+    return (
+        "bf16",
+        f"a site is asked in {share:.0%} of the rounds, and changes are for those of the round before",
+    )
+
+
+def _downs(delta: str, *manifests: Manifests) -> list[Manifest]:
+    """The download of a phase that is sent whole."""
+    return [found[delta.removesuffix(DELTA) + "down"] for found in manifests]
+
+
+def _say(spec: RunSpec, manifests: Manifests, why: str) -> str:
     """What a round carries, beside float32."""
-    words = []
-    for way, what in (("up", "update"), ("down", "download")):
+    words, plain = [], spec.manifests
+    down = next((key for key in manifests if key not in plain), "")
+    ways = [("up", "an update"), ("down", "a download")]
+    for way, what in ways:
         key = next(key for key in manifests if key.startswith("train/") and key.endswith(f"/{way}"))
-        size, plain = full_size(manifests[key]), full_size(spec.manifests[key])
-        words.append(f"{what} of {size / 1e6:.3g} MB instead of {plain / 1e6:.3g}")
-    return f"{spec.encoding}: an {words[0]}, a {words[1]}; the first model and the last download cross as they are"
+        found = manifests[down] if way == "down" and down else manifests[key]
+        words.append(
+            f"{what} of {full_size(found) / 1e6:.3g} MB instead of {full_size(plain[key]) / 1e6:.3g}"
+        )
+    if down:
+        words.append("which is the change for a site that was in the round before, and whole for any other")
+    about = f"; downloads cross as values: {why}" if why else ""
+    said = ", ".join(words)
+    return f"{spec.encoding}: {said}; the first model and the last download cross as they are{about}"
+
+
+def _list_shared(spec: RunSpec) -> dict[str, AbstractSet[str]]:
+    """By phase, the names of summed tensors that hold a model's numbers and no statistics."""
+    with without_numbers():
+        participant = methods.build_participant(spec)
+    method = methods.load(spec.method)
+    phases = [phase for phase, _ in method.phases(method.settle(spec.settings), spec.rounds)]
+    return {phase: _list_values(participant, spec, phase) for phase in phases}
 
 
 def _list_values(participant: Participant, spec: RunSpec, phase: str) -> AbstractSet[str]:
-    """Names of summed tensors that hold a model's numbers and no statistics."""
     found = list_quantities(participant, spec, phase).items()
     names = {name.removeprefix(f"{SUM}.") for name, what in found if what == "value"}
     return names - running_statistics(participant)

@@ -12,9 +12,9 @@ import structlog
 
 from pfl_common.spec.run import ClientId, Kind, Task
 from pfl_server.decisions.divergence import Outcome, name_sites
-from pfl_server.run.attempt import Base
 from pfl_server.run.checkpoint_repair import load_after
 from pfl_server.store.disk_wait import Room
+from pfl_server.store.round_base import Base
 from pfl_server.store.run_store import Books
 from pfl_server.telemetry.event_log import Events
 

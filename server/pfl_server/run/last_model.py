@@ -7,9 +7,9 @@ import asyncio
 from pfl_common.spec.messages import Over
 from pfl_common.spec.run import ClientId, Kind
 from pfl_server.decisions.round import Round
-from pfl_server.run.attempt import Base
 from pfl_server.run.attempt_play import AttemptPlay, RunParts
 from pfl_server.run.lease_watch import LeaseWatch
+from pfl_server.store.round_base import Base
 
 
 class LastModel:

@@ -15,12 +15,12 @@ from time import time
 from pfl_common.app.backoff import BackOff
 from pfl_common.errors import RunFailed
 from pfl_common.spec.run import ClientId
-from pfl_common.tensors.state import State
 from pfl_server.decisions import sampling
 from pfl_server.decisions.sampling import Draw
 from pfl_server.decisions.stragglers import LASTING, REST, Losses, leave_out
-from pfl_server.run.attempt import Base, Script
+from pfl_server.run.attempt import Script
 from pfl_server.run.attempt_play import AttemptPlay, Ended, Plan, RunParts
+from pfl_server.store.round_base import Base
 
 ATTEMPTS = 20
 """Abandoned attempts at one round before the run is given up: nothing hangs for ever."""
@@ -33,6 +33,8 @@ FIRST_PAUSE_TICKS, LONGEST_PAUSE_TICKS = 2, 120
 MOST_UNSAID = 3
 """So many attempts are abandoned before the operator is told on every page."""
 MOST_NAMED = 5
+TAMPERED = "tampered"
+"""Declined so by a site whose download does not lead where the coordinator signed."""
 
 
 class RoundRetries:
@@ -63,9 +65,9 @@ class RoundRetries:
         """Sites that are set aside."""
         return self._losses.aside()
 
-    async def play(self, number: int, base: Base) -> State | None:
-        """One round, in as many attempts as it takes; None when the run was stopped before one succeeded: then
-        `self.base` is the state that it would have begun from.
+    async def play(self, number: int, base: Base) -> Base | None:
+        """One round, in as many attempts as it takes; gives what the next begins from. None when the run was stopped
+        before one succeeded: then `self.base` is what it would have begun from.
         """
         self.base = base
         await self._follow_script(number)
@@ -81,8 +83,8 @@ class RoundRetries:
             if drawn is None:
                 return None
             ended = await self._attempt(number, *drawn)
-            if ended.state is not None:
-                return ended.state
+            if ended.base is not None:
+                return ended.base
             if self._fall_back.after(number) != self.base.after:
                 self.base = await self._fall_back.load(number)
             tried += 1
@@ -99,7 +101,8 @@ class RoundRetries:
         out = leave_out(found.draw, self._losses.aside())
         clock = asyncio.get_running_loop().time
         tried = self._losses.tried(set(self._fleet.present()), clock())
-        plan = Plan(self._quorum(found.draw, out), out - tried, self._losses.doubted() - tried)
+        doubted, whole = self._losses.doubted() - tried, self._losses.lost_to(TAMPERED)
+        plan = Plan(self._quorum(found.draw, out), out - tried, doubted, whole)
         ended = await self._attempts.play(found, self.base, plan)
         held = {site: seconds for site, seconds in ended.held.items() if site not in plan.skipped}
         for site in self._losses.take(found.draw.cohort, ended.losses, held=held, now=clock()):

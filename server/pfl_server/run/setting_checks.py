@@ -70,7 +70,8 @@ def _why_not(method: Method) -> str:
 
 
 def check_encoding(rules: RoundRules, method: Method, chosen: Settings) -> None:
-    """Refuse an encoding for a method that needs what crosses to the last digit."""
+    """Refuse an encoding for a method that needs what crosses to the last digit, and words without an effect."""
+    _check_downlink(rules, method)
     if parse_encoding(rules.encoding).is_plain or not (why := method.no_encoding(chosen)):
         return
     every = map(methods.load, methods.list_names())
@@ -80,6 +81,23 @@ def check_encoding(rules: RoundRules, method: Method, chosen: Settings) -> None:
         expected=f"--encoding float32, or a method that shares numbers which may be rounded: {', '.join(fit)}",
         advice="leave --encoding out, or choose another method",
     )
+
+
+def _check_downlink(rules: RoundRules, method: Method) -> None:
+    """Refuse to send changes where none can be sent, and to choose where there is nothing to choose."""
+    words, advice = f"--downlink {rules.downlink}", "leave --downlink out"
+    if rules.downlink != "auto" and parse_encoding(rules.encoding).delta is None:
+        raise SettingError(
+            f"{words} with --encoding {rules.encoding}, whose downloads cross in one way only",
+            expected="--downlink beside --encoding int8 or topk",
+            advice=advice,
+        )
+    if rules.downlink == "delta" and not method.sends_alike:
+        raise SettingError(
+            f"{words} with the method {method.name}, which sends different sites different tensors",
+            expected="a method that sends every site the same",
+            advice=advice,
+        )
 
 
 def add_method_settings(values: dict[str, Any], preset: str | None, pairs: Iterable[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pfl_common.errors import RunFailed
 from pfl_common.spec.messages import Over, RunStatus
 from pfl_common.spec.run import Kind
 from pfl_server.run import score_sums
-from pfl_server.run.attempt import Base, Fleet, Script
+from pfl_server.run.attempt import Fleet, Script
 from pfl_server.run.attempt_play import AttemptPlay, Checks, RunParts
 from pfl_server.run.checkpoint_repair import load_newest
 from pfl_server.run.divergence_guard import Guard
@@ -25,6 +25,7 @@ from pfl_server.run.outlying_updates import OutlyingUpdates
 from pfl_server.run.round_retries import RoundRetries
 from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.store.disk_wait import Room
+from pfl_server.store.round_base import Base
 from pfl_server.store.run_store import Books
 from pfl_server.telemetry.event_log import Record
 
@@ -83,7 +84,7 @@ class Training:
                 if closed is None:
                     base = self._rounds.base
                     break
-                number, base = number + 1, Base(number + 1, closed)
+                number, base = number + 1, closed
                 await self._early.look(number)
             if self._stop.is_set():
                 await self._rounds.abandon_open()

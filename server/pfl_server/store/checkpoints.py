@@ -14,10 +14,13 @@ from mmap import mmap
 from pathlib import Path
 from weakref import WeakSet
 
+from torch import Tensor
+
 from pfl_common.errors import StateError
 from pfl_common.files import atomic
 from pfl_common.spec.digests import DIGESTS, FIRST, Digests, digest_of_file
 from pfl_common.tensors import safetensors_file
+from pfl_common.tensors.sent_state import SENT
 from pfl_common.tensors.state import State
 from pfl_server.store.spool import Spool
 
@@ -50,9 +53,17 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def save(
-        self, number: int, state: State, told: Callable[[str], None] = lambda digest: None
+        self,
+        number: int,
+        state: State,
+        told: Callable[[str], None] = lambda digest: None,
+        *,
+        sent: State | None = None,
     ) -> Checkpoint:
-        """Write a generation whole, then its note, then let older ones go. Its digest is told before it lasts."""
+        """Write a generation whole, then its note, then let older ones go. Its digest is told before it lasts. What was
+        `sent` in its round lies beside the state.
+        """
+        state = state | sent.within(SENT) if sent else state
         file = self._file(number)
         note, (draft, words) = (
             file.with_suffix(".json"),
@@ -77,11 +88,19 @@ class Checkpoints:
 
     def read(self, number: int) -> State:
         """The state of a generation, as it was saved; its tensors look into the file."""
+        kept = json.loads(self._file(number).with_suffix(".json").read_text())["kept"]
+        own = {n: value for n, value in self._look_into(number).items() if not n.startswith(f"{SENT}.")}
+        return State(own, kept={key: self._spool.open(name) for key, name in kept.items()})
+
+    def read_sent(self, number: int) -> State:
+        """What was sent in the round of a generation, in the same way."""
+        return State(self._look_into(number)).under(SENT)
+
+    def _look_into(self, number: int) -> dict[str, Tensor]:
         file = self._file(number)
-        kept = json.loads(file.with_suffix(".json").read_text())["kept"]
         values, memory = safetensors_file.read_mapped(file)
         self._looked_into.setdefault(file.stat().st_ino, WeakSet()).add(memory)
-        return State(values, kept={key: self._spool.open(name) for key, name in kept.items()})
+        return values
 
     def generations(self) -> list[Checkpoint]:
         """The checkpoints there are, newest first."""

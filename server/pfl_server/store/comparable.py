@@ -22,6 +22,7 @@ NOT_COMPARED = {
     "chosen": "words for people; what was chosen is a part of the model",
     "repeatable": "follows from the number of threads and the precision",
     "keep": "which models sites keep changes no training",
+    "downlink": "which downloads can cross as changes is the method's own; the encoding is compared",
     "digests": "by which hash files are known changes none of their bytes",
     "patience": "what counts is how many rounds were trained, which is compared",
     "versions": "another release or machine rounds otherwise; a baseline from before an upgrade stays one",

@@ -24,6 +24,7 @@ from pfl_server.store import beginning_files
 from pfl_server.store.checkpoints import Checkpoints
 from pfl_server.store.journal import Journal
 from pfl_server.store.kept_weights import read_kept
+from pfl_server.store.round_base import Base
 from pfl_server.store.shelf import Shelf
 from pfl_server.store.spool import Spool
 from pfl_server.store.update_terms import UpdateTerms, list_by_phase
@@ -55,11 +56,16 @@ class Books:
         config, rounds = self.method.settle(self.spec.settings), self.spec.rounds
         return Task(kind, number, rounds, attempt, self.method.phase(config, number, rounds))
 
-    def settle(self, number: int, state: State, told: Callable[[str], None] = lambda digest: None) -> State:
-        """Make the state after a round last; a large one is then looked at in its file and not held in memory."""
-        self.checkpoints.save(number, state, told)
-        large = sum(tensor.nbytes for tensor in state.values()) > mapped.LARGE
-        return self.checkpoints.read(number) if large else state
+    def settle(self, base: Base, told: Callable[[str], None] = lambda digest: None) -> Base:
+        """Make what follows a round last; what is large is then looked at in its file and not held in memory."""
+        self.checkpoints.save(base.after, base.state, told, sent=base.sent)
+        large = sum(tensor.nbytes for tensor in base.state.values()) > mapped.LARGE
+        return self.read(base.after) if large else base
+
+    def read(self, number: int) -> Base:
+        """What follows a round that has a checkpoint."""
+        sent = self.checkpoints.read_sent(number) if self.spec.downlink == "delta" else State()
+        return Base(number, self.checkpoints.read(number), sent)
 
     def compare_with(self, state: State | None) -> None:
         """From now on updates are those of sites that were sent this state; None: there are none, and it is let go."""

@@ -17,6 +17,7 @@ from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.messages import Blob
 from pfl_common.spec.run import ClientId, Header
 from pfl_common.tensors import codec
+from pfl_common.tensors.encoded import Changes
 from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes, Posted
 
@@ -41,10 +42,19 @@ class Shelf:
             if (said := _read(note)) is not None:
                 self._address(said.blob.digest, _site_of(note))
 
-    def put(
-        self, state: State, header: Header, manifest: Manifest, *, who: str = "*", site: ClientId = ""
+    def put(  # noqa: PLR0913  # what a parcel holds, and for whom it is
+        self,
+        state: State,
+        header: Header,
+        manifest: Manifest,
+        *,
+        who: str = "*",
+        site: ClientId = "",
+        changes: Changes | None = None,
     ) -> Posted:
-        """Close a parcel into a file, or find the one closed before a restart; with a `site`, for it alone."""
+        """Close a parcel into a file, or find the one closed before a restart; with a `site`, for it alone. What
+        crosses as a change is written by `changes`.
+        """
         groups = tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
         header = replace(header, groups=groups)
         note = self.folder / f"{_name(header, who)}.json"
@@ -53,7 +63,9 @@ class Shelf:
             return found
         # Two threads may be closing equal bytes, which have one name: each has a place of its own.
         with tempfile.TemporaryDirectory(dir=self._drafts) as own:
-            posted = self.envelopes.post(header, lambda out: codec.encode(state, manifest, out), Path(own))
+            posted = self.envelopes.post(
+                header, lambda out: codec.encode(state, manifest, out, changes), Path(own)
+            )
             draft = Path(own, "note")
             draft.write_text(json.dumps(_plain(posted) | ({"site": site} if site else {}), sort_keys=True))
             with self._placing:

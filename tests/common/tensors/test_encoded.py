@@ -195,7 +195,7 @@ def test_a_change_from_nothing() -> None:
     with pytest.raises(ValueError, match="it is not said from what"):
         codec.encode(draw(1), manifest("int8-change"), io.BytesIO())
     content, _ = write(draw(2), "int8-change", draw(1))
-    with pytest.raises(ValueError, match="read as a source of plain numbers"):
+    with pytest.raises(ValueError, match="it is not said of what"):
         codec.decode(bytearray(content), manifest("int8-change"), ())
 
 

@@ -57,7 +57,8 @@ class Record:
     """Of each site's data, as it said them; empty of those that an older release registered."""
     attempts: tuple[Tried, ...]
     scores: Mapping[str, Scores]
-    handed: Mapping[str, tuple[ClientId, ...]]
+    handed: Mapping[str, Mapping[ClientId, int]]
+    """By task and site, after which committed round of its own a site began it."""
 
     @property
     def committed(self) -> tuple[Tried, ...]:
@@ -137,7 +138,7 @@ def _read_copy(run: Path, copy: Path) -> Record:
             {site: one.get("data", "") for site, one in described.items()},
             tuple(_tried(row, journal, courses) for row in journal.rounds()),
             journal.scores(),
-            {key: tuple(sites) for key, sites in journal.handed().items()},
+            journal.handed(),
         )
     finally:
         journal.close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pfl_common.errors import SettingError
 from pfl_common.sealing import sealed_size
 from pfl_common.spec.manifest import Manifest, full_size
-from pfl_common.spec.run import Kind, RunSpec, Task
+from pfl_common.spec.run import Kind, RunSpec, Task, parcel_key
 from pfl_deploy.report.sources.coordinator import Record, Tried
 
 
@@ -91,12 +91,14 @@ def exchanged(record: Record) -> dict[int, float]:
 
     Without seals and without the first model: as papers count, and with what the method's own paper charges.
     """
-    phase, charge, times = _phases(record.spec), _charge(record.spec), _count_transfers(record)
+    phase, charge = _phases(record.spec), _charge(record.spec)
     found, total = dict[int, float](), 0
-    for number in sorted(times):
-        each = count_content(record.spec, phase(number), charge=charge)
-        total += times[number].down * each.down + times[number].up * each.up
-        found[number] = total / len(record.sites)
+    for tried in sorted(record.attempts, key=lambda tried: tried.round):
+        in_phase = phase(tried.round)
+        update = full_size(record.spec.manifest(Kind.TRAIN, in_phase, "up"))
+        total += sum(full_size(down) + charge for down in _list_downloads(record, tried, in_phase))
+        total += tried.received * (update + charge)
+        found[tried.round] = total / len(record.sites)
     return found
 
 
@@ -126,10 +128,10 @@ def _pin(record: Record) -> dict[int, Crossed]:
     phase = _phases(record.spec)
     rounds: dict[int, Crossed] = {}
     for tried in record.attempts:
-        down, up = _sizes(record.spec, phase(tried.round))
-        tasks = _tasks(record, tried)
-        # A site that only measures takes the same download as those that train.
-        now = Crossed(tasks * down, tried.received * up)
+        in_phase = phase(tried.round)
+        update = sealed_size_of(record.spec.manifest(Kind.TRAIN, in_phase, "up"))
+        down = sum(map(sealed_size_of, _list_downloads(record, tried, in_phase)))
+        now = Crossed(down, tried.received * update)
         rounds[tried.round] = _plus(rounds.get(tried.round), now)
     if rounds:
         first = len(record.sites) * sealed_size_of(record.spec.init_manifest)
@@ -138,9 +140,11 @@ def _pin(record: Record) -> dict[int, Crossed]:
 
 
 def _count_transfers(record: Record) -> dict[int, Crossed]:
+    phase = _phases(record.spec)
     rounds: dict[int, Crossed] = {}
     for tried in record.attempts:
-        now = Crossed(_tasks(record, tried), tried.received)
+        tasks = len(_list_downloads(record, tried, phase(tried.round)))
+        now = Crossed(tasks, tried.received)
         rounds[tried.round] = _plus(rounds.get(tried.round), now)
     return rounds
 
@@ -155,15 +159,17 @@ def _charge(spec: RunSpec) -> int:
         return 0
 
 
-def _tasks(record: Record, tried: Tried) -> int:
-    """The number of sites that got the round's parcel; an older release recorded only which sites were asked."""
-    keys = [Task(kind, tried.round, 0, tried.attempt).key for kind in (Kind.TRAIN, Kind.EVALUATE)]
-    return sum(len(record.handed[key]) for key in keys if key in record.handed) or len(tried.cohort)
-
-
-def _sizes(spec: RunSpec, phase: str) -> tuple[int, int]:
-    down, up = spec.manifest(Kind.TRAIN, phase, "down"), spec.manifest(Kind.TRAIN, phase, "up")
-    return sealed_size_of(down), sealed_size_of(up)
+def _list_downloads(record: Record, tried: Tried, phase: str) -> list[Manifest]:
+    """What each site got that was asked in an attempt; an older release recorded only which sites were asked. Where
+    downloads cross as changes, those that were in the round before get one, unless the run fell back meanwhile.
+    """
+    spec, found = record.spec, list[Manifest]()
+    for kind in (Kind.TRAIN, Kind.EVALUATE):
+        whole = spec.manifests.get(parcel_key(kind, phase, "down"), ())
+        change = spec.delta(phase) if kind is Kind.TRAIN and tried.round > 1 else ()
+        handed = record.handed.get(Task(kind, tried.round, 0, tried.attempt).key, {})
+        found += [change if change and since == tried.round - 1 else whole for since in handed.values()]
+    return found or [spec.manifest(Kind.TRAIN, phase, "down")] * len(tried.cohort)
 
 
 def _phases(spec: RunSpec) -> Callable[[int], str]:
