@@ -14,12 +14,14 @@ from safetensors.torch import load_file, save_file
 from pfl_client.trainer.parcels import REST, open_changes
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import Done, Job
+from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common.learning.method import LocalData, Samples
 from pfl_common.spec.encoded_form import Form
-from pfl_common.spec.manifest import Entry, decode_manifest, full_size
+from pfl_common.spec.manifest import Entry, changing_names, decode_manifest, full_size
 from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors import codec
-from pfl_common.tensors.encoded import open_plain
+from pfl_common.tensors.encoded import Changes, open_plain
+from pfl_common.tensors.sent_state import SENT, digest_of, follow
 from pfl_common.tensors.state import State
 from pfl_server.run.encoded_parcels import pin_encoding
 from tests.client.support.runs import Desk
@@ -179,6 +181,92 @@ def test_what_is_left_over_is_of_no_model(lay: Callable[[str], Desk]) -> None:
     last = desk.job(Kind.FINISH, 3, kept=first.keep_as, since=1, serve_as=desk.path / "serving")
     work(desk, last)
     assert set(desk.first) == set(load_file(desk.path / "serving"))
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Desk:
+    """A desk with a run whose downloads cross as changes."""
+    desk = Desk(tmp_path, "fedper")
+    desk.spec = pin_encoding(replace(desk.spec, encoding="int8", downlink="delta"))
+    assert "delta" == desk.spec.downlink
+    return desk
+
+
+def send_first(desk: Desk) -> tuple[Job, State]:
+    """Round 1: everybody is sent the state as it is."""
+    manifest, held = desk.spec.delta("train"), desk.state.only(changing_names(desk.spec.delta("train")))
+    return replace(desk.job(), sent=digest_of(held, manifest, desk.spec.digests)), held
+
+
+def send_next(desk: Desk, kept: Path, before: State) -> tuple[Job, State]:
+    """Round 2, as the change."""
+    manifest, out = desk.spec.delta("train"), io.BytesIO()
+    state = desk.state.apply(lambda value: value + 0.01 * torch.ones_like(value))
+    codec.encode(state, manifest, out, Changes(before, State(), keeps_rest=False))
+    held = follow(before, state, manifest)
+    job = replace(desk.job(number=2, kept=kept, since=1), down=out.getvalue(), as_delta=True)
+    return replace(job, sent=digest_of(held, manifest, desk.spec.digests)), held
+
+
+def sent_of(job: Job) -> State:
+    """What a generation holds of what the site was sent."""
+    return State(load_file(job.keep_as)).under(SENT)
+
+
+def test_a_change_is_added_to_what_the_site_holds(delta: Desk) -> None:
+    """It lies in the generation, beside what did not cross; what is trained from is the same as if it came whole."""
+    first, held = send_first(delta)
+    work(delta, first)
+    assert all(torch.equal(held[name], value) for name, value in sent_of(first).items())
+    assert rest_of(first)
+    job, held = send_next(delta, first.keep_as, held)
+    done = work(delta, job)
+    kept = job.keep_as.read_bytes()
+    assert all(torch.equal(held[name], value) for name, value in sent_of(job).items())
+    assert held.keys() == sent_of(job).keys()
+    manifest = delta.spec.manifests["train/train/down"]
+    state = delta.state.apply(lambda value: value + 0.01 * torch.ones_like(value)) | held
+    out = io.BytesIO()
+    codec.encode(state, manifest, out)
+    whole = work(delta, replace(job, down=out.getvalue(), as_delta=False))
+    assert (done.up, kept) == (whole.up, job.keep_as.read_bytes())
+    assert len(out.getvalue()) > 3.5 * len(job.down)  # type: ignore[arg-type]  # bytes
+
+
+def test_a_change_of_what_the_site_does_not_hold(delta: Desk) -> None:
+    """Nothing is trained on: a generation without it, other numbers in it, and another hash are said in words."""
+    first, held = send_first(delta)
+    work(delta, first)
+    job, _ = send_next(delta, first.keep_as, held)
+    changed, bare, moved = load_file(first.keep_as), delta.path / "bare", delta.path / "moved"
+    save_file({n: v for n, v in changed.items() if not n.startswith(SENT)}, bare)
+    save_file({n: v + 1e-3 if n.startswith(SENT) else v for n, v in changed.items()}, moved)
+    spoilt = {
+        "holds nothing of that round's download": replace(job, kept=bare),
+        "it leads to other numbers than the coordinator has signed": replace(job, kept=moved),
+        "leads to other numbers": replace(job, sent="0" * 64),
+    }
+    for words, wrong in spoilt.items():
+        with pytest.raises(Tampered, match=words) as tampered:
+            work(delta, wrong)
+        assert "tampered" == tampered.value.reason
+        assert not wrong.keep_as.exists()
+
+
+def test_a_whole_download_of_other_numbers(delta: Desk) -> None:
+    """What all sites are sent is the same to the last bit, or this one does not train."""
+    first, _ = send_first(delta)
+    with pytest.raises(Tampered, match="the download that came for 000001-1-train cannot be used"):
+        work(delta, replace(first, sent="0" * 64))
+
+
+def test_a_run_whose_downloads_are_values_holds_nothing(lay: Callable[[str], Desk]) -> None:
+    """Its generations stay what they were."""
+    desk = lay("int8")
+    job = desk.job()
+    work(desk, job)
+    assert {} == dict(sent_of(job))
+    assert rest_of(job)
 
 
 def test_a_large_update_goes_as_a_file(lay: Callable[[str], Desk], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pfl_common.spec.encoding import Encoding, encode_manifests, find_unsound, parse_encoding
-from pfl_common.spec.manifest import Entry, Manifest
+from pfl_common.spec.manifest import Entry, Manifest, changing_names
 from pfl_common.spec.run import Model, RunSpec
 
 DOWN: Manifest = (
@@ -34,17 +34,17 @@ PLAIN = {
 VALUES = {"train": {"far", "mask", "other", "small", "w"}}
 
 
-def pin(text: str) -> RunSpec:
-    """A run with this encoding."""
-    manifests = encode_manifests(PLAIN, parse_encoding(text), VALUES)
-    model = Model("tiny", (2,), ("a", "b"))
-    return RunSpec("run-1", "fedavg", {}, model, ("a",), rounds=2, seed=0, manifests=manifests, encoding=text)
+def pin(text: str, *, delta: bool = False) -> RunSpec:
+    """A run with this encoding, and with downloads that cross as changes."""
+    manifests = encode_manifests(PLAIN, parse_encoding(text), VALUES, delta=delta)
+    spec = RunSpec("run-1", "fedavg", {}, Model("tiny", (2,), ("a", "b")), ("a",), rounds=2, seed=0)
+    return replace(spec, manifests=manifests, encoding=text, downlink="delta" if delta else "bf16")
 
 
 def forms(spec: RunSpec) -> dict[str, dict[str, str]]:
     """By parcel, the tensors that do not cross as they are."""
     return {
-        key: {e.name: e.dtype for e in manifest if e not in PLAIN[key]}
+        key: {e.name: e.dtype for e in manifest if e not in PLAIN.get(key, DOWN)}
         for key, manifest in spec.manifests.items()
     }
 
@@ -85,6 +85,38 @@ def test_what_is_encoded(text: str) -> None:
     } == forms(pin(text))
 
 
+CHANGES = ("int8", "int8:stochastic", "topk:0.01")
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_downloads_as_changes(text: str) -> None:
+    """To train either as a change, in the form of updates, or whole; to measure as values, and the last as it is."""
+    spec, up = pin(text, delta=True), UP_AS[text.removesuffix(":stochastic")]
+    assert {
+        "init": {},
+        "train/train/down": {},
+        "train/train/delta": {"w": up},
+        "train/train/up": {"sum.w": up},
+        "evaluate/train/down": {"w": "bf16"},
+        "finish/train/down": {},
+    } == forms(spec)
+    assert "" == find_unsound(RunSpec.from_json(spec.to_json()))
+    assert (("w",), ()) == (changing_names(spec.delta("train")), spec.delta("other"))
+
+
+def test_a_phase_that_shares_nothing_large_has_no_changes() -> None:
+    """Its downloads are what they are; the other phase has its own."""
+    manifests = PLAIN | {"train/last/down": DOWN[:1], "train/last/up": UP[-1:]}
+    found = encode_manifests(manifests, Encoding("int8"), {**VALUES, "last": set()}, delta=True)
+    assert {"train/train/delta"} == found.keys() - manifests.keys()
+
+
+def test_downloads_as_values_are_not_spoken_of() -> None:
+    """A specification of before there was a choice keeps its text."""
+    assert "downlink" not in pin("int8").to_json()
+    assert '"downlink":"delta"' in pin("int8", delta=True).to_json()
+
+
 def test_float32_changes_nothing() -> None:
     """Neither a manifest nor the text that names the run."""
     spec = pin("float32")
@@ -123,6 +155,30 @@ UNSOUND: dict[str, Callable[[RunSpec], RunSpec]] = {
     "what never came down": change("train/train/up", "sum.other", "int8-change"),
     "what comes down sometimes": change("train/train/up", "sum.far", "int8-change"),
 }
+
+
+def without(key: str) -> Callable[[RunSpec], RunSpec]:
+    """One parcel less."""
+    return lambda spec: replace(spec, manifests={k: m for k, m in spec.manifests.items() if k != key})
+
+
+UNSOUND_CHANGES: dict[str, Callable[[RunSpec], RunSpec]] = {
+    "not settled": lambda spec: replace(spec, downlink="auto"),
+    "as values": lambda spec: replace(spec, downlink="bf16"),
+    "under bf16": lambda spec: replace(spec, encoding="bf16"),
+    "another share": change("train/train/delta", "w", "topk-change/0.5"),
+    "a value": change("train/train/delta", "w", "bf16"),
+    "no change": change("train/train/delta", "w", "float32"),
+    "another tensor": change("train/train/delta", "mask", "uint8"),
+    "the whole encoded": change("train/train/down", "w", "bf16"),
+    "no whole": without("train/train/down"),
+}
+
+
+@pytest.mark.parametrize("spoil", UNSOUND_CHANGES.values(), ids=UNSOUND_CHANGES.keys())
+def test_unsound_changes(spoil: Callable[[RunSpec], RunSpec]) -> None:
+    """A change that is not the download of its phase, in the run's form, is named."""
+    assert find_unsound(spoil(pin("int8", delta=True)))
 
 
 @pytest.mark.parametrize("spoil", UNSOUND.values(), ids=UNSOUND.keys())

@@ -75,6 +75,15 @@ def test_the_hash_of_files_is_written_where_it_is_another_than_at_first() -> Non
     assert SPEC.hash != spec.hash
 
 
+def test_what_a_site_was_sent_is_written_where_it_is_said() -> None:
+    """In the header of a download; that of a run without changes keeps its text."""
+    header = replace(HEADER, sent="ab" * 32)
+
+    assert '"sent"' not in HEADER.to_json()
+    assert header == Header.from_json(header.to_json())
+    assert f'"sent":"{"ab" * 32}"' in header.to_json()
+
+
 def test_a_run_without_a_table_does_not_speak_of_one() -> None:
     """So older runs keep their text; with one every field of its columns is in the text, and comes back."""
     assert '"table"' not in SPEC.to_json()

@@ -82,6 +82,7 @@ OUTSIDE: Mapping[str, tuple[object, ...]] = {
     "precision": ("int1",),
     "keep": ("all",),
     "encoding": ("int4", "topk:0.9", "int8:up"),
+    "downlink": ("int8", ""),
 }
 
 

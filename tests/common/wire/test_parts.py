@@ -22,7 +22,7 @@ def test_a_task_and_a_header_come_back() -> None:
 
 def test_the_hash_of_a_download_comes_along() -> None:
     """Older programs say none; a word that is not known is none of ours."""
-    down = replace(HEADER, direction="down", digests="blake3")
+    down = replace(HEADER, direction="down", digests="blake3", sent="ab")
     assert down == parts.hear_header(parts.say_header(down))
     assert ("", "blake3") == (parts.say_header(HEADER).digests, parts.say_header(down).digests)
     said = parts.say_header(down)

@@ -60,7 +60,7 @@ def test_every_method_is_encoded_or_refused(tmp_path: Path, method: str) -> None
 def test_statistics_stay_as_they_are(tmp_path: Path) -> None:
     """Of batch norms that are shared, means and variances cross whole, both ways, and what is learnt does not."""
     spec = pin(tmp_path, "fedavg", "int8", backbone="resnet10", set={"bn_policy": "share_all"})
-    for key, branch in (("train/train/up", "sum."), ("train/train/down", "")):
+    for key, branch in (("train/train/up", "sum."), ("train/train/delta", ""), ("evaluate/train/down", "")):
         forms = {
             e.name: e.dtype for e in spec.manifests[key] if e.name.startswith(branch) and e.shape >= (64,)
         }
@@ -82,18 +82,80 @@ SIZES = {"float32": (1.0, 1.0), "bf16": (0.5, 0.5), "int8": (0.26, 0.5), "topk":
 @pytest.mark.parametrize("encoding", SIZES)
 def test_sizes(tmp_path: Path, encoding: str) -> None:
     """The pinned bytes of an update and of a download beside float32; the last download is whole."""
-    plain, spec = pin(tmp_path, "fedavg", "float32"), pin(tmp_path, "fedavg", encoding)
+    plain = pin(tmp_path, "fedavg", "float32")
 
     def beside(key: str) -> float:
         return full_size(spec.manifests[key]) / full_size(plain.manifests[key])
 
     up, down = SIZES[encoding]
+    spec = pin(tmp_path, "fedavg", encoding, downlink="auto" if encoding in ("float32", "bf16") else "bf16")
     assert up == pytest.approx(beside("train/train/up"), abs=0.015)
     assert down == pytest.approx(beside("train/train/down"), abs=0.015)
     assert down == pytest.approx(beside("evaluate/train/down"), abs=0.015)
     assert 1 == beside("finish/train/down") == beside("init")
     said = spec.chosen.get("encoding", "")
     assert said.startswith(f"{encoding}: an update of ") == (encoding != "float32")
+
+
+def test_downloads_as_changes_of_every_method(tmp_path: Path) -> None:
+    """Of those that send every site the same; others keep values, and say why; asked for by name they are refused."""
+    found = {}
+    for method in set(methods.names()) - REFUSED.keys() - {"local"}:
+        spec = pin(tmp_path, method, "int8")
+        check_spec(spec)
+        found[method] = spec.downlink
+        said = spec.chosen["encoding"]
+        assert ("is the change for a site that was in the round before" in said) == (spec.downlink == "delta")
+    assert {"lgfedavg"} == {method for method, downlink in found.items() if downlink == "bf16"}
+    spec = pin(tmp_path, "lgfedavg", "topk")
+    assert "cross as values: lgfedavg sends different sites different tensors" in spec.chosen["encoding"]
+    asked = ServerSettings(method="lgfedavg", state=tmp_path, encoding="int8", downlink="delta")
+    with pytest.raises(SettingError, match="--downlink delta with the method lgfedavg"):
+        check_words(asked)
+
+
+def test_the_sizes_of_changes(tmp_path: Path) -> None:
+    """A change is as small as an update, the whole as large as float32."""
+    plain = pin(tmp_path, "fedavg", "float32").manifests["train/train/down"]
+    for encoding, size in {"int8": 0.26, "topk": 0.06}.items():
+        spec = pin(tmp_path, "fedavg", encoding)
+        assert size == pytest.approx(full_size(spec.delta("train")) / full_size(plain), abs=0.015)
+        assert plain == spec.manifests["train/train/down"]
+        assert 0.5 == pytest.approx(
+            full_size(spec.manifests["evaluate/train/down"]) / full_size(plain), abs=0.015
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "downlink"),
+    [
+        ({}, "delta"),
+        ({"participation": "a,b"}, "delta"),
+        ({"participation": "0.8"}, "delta"),
+        ({"participation": "0.5"}, "bf16"),
+        ({"participation": "0.5", "downlink": "delta"}, "delta"),
+        ({"downlink": "bf16"}, "bf16"),
+        ({"encoding": "bf16"}, "bf16"),
+        ({"encoding": "float32"}, "bf16"),
+    ],
+)
+def test_what_takes_fewer_bytes(tmp_path: Path, words: dict[str, str], downlink: str) -> None:
+    """Sites that are seldom asked would mostly be sent the whole."""
+    given = {"encoding": "int8"} | words
+    spec = pin(tmp_path, "fedavg", **given)
+    assert (downlink, downlink == "delta") == (spec.downlink, bool(spec.delta("train")))
+    seldom = "a site is asked in 50% of the rounds" in spec.chosen.get("encoding", "")
+    assert seldom == (words == {"participation": "0.5"})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "downlink"), [("float32", "delta"), ("bf16", "delta"), ("float32", "bf16"), ("bf16", "bf16")]
+)
+def test_nothing_to_choose(tmp_path: Path, encoding: str, downlink: str) -> None:
+    """A word without an effect is refused."""
+    settings = ServerSettings(method="fedavg", state=tmp_path, encoding=encoding, downlink=downlink)
+    with pytest.raises(SettingError, match=f"--downlink {downlink} with --encoding {encoding}"):
+        check_words(settings)
 
 
 def test_a_calibration_needs_its_sums(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pfl_common.spec.messages import Assignment, Seal
 from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State
 from pfl_server.sites.downloads import Downloads
+from pfl_server.store.round_base import Base
 from tests.common.sealing.members import Members
 from tests.server.support import federation, troubled_cards
 from tests.server.support.scene import TASK, refusal
@@ -49,12 +50,13 @@ class Depot:
     def __post_init__(self) -> None:
         books, self.half = self.scene.books, Half()
         method = replace(books.method, per_client=self.per_client)
-        self.downloads = Downloads(replace(books, half=self.half, method=method), "state")
+        of = replace(books, half=self.half, method=method)
+        self.downloads = Downloads(of, "state", Base(2, books.first))
 
     async def fetch(self, site: str, number: int = 3) -> tuple[Assignment, bytes]:
         """What a site gets."""
         task = Task(Kind.TRAIN, number, 9, since=2)
-        assignment = await self.downloads.assignment(self.scene.books.first, site, task)
+        assignment = await self.downloads.assignment(site, task)
         return assignment, self.scene.fleet.blob(site, assignment.blob.digest).read_bytes()
 
 

@@ -15,19 +15,23 @@ import pytest
 import torch
 
 from pfl_common.errors import Refused
-from pfl_common.spec.manifest import Entry
+from pfl_common.models import catalogue
+from pfl_common.spec.manifest import Entry, changing_names
 from pfl_common.spec.messages import Blob, header_down
 from pfl_common.spec.run import Header, Kind, Task
 from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.envelopes import Posted
+from pfl_server.run.encoded_parcels import pin_encoding
 from pfl_server.sites import downloads as downloads_module
 from pfl_server.sites.downloads import AT_ONCE, Ahead, Downloads
 from pfl_server.store import shelf as shelf_module
+from pfl_server.store.round_base import Base
 from pfl_server.store.run_store import Books
 from pfl_server.store.shelf import Shelf
 from tests.server.support.federation import build_spec, open_run
+from tests.server.support.learners import build_small, make_spec
 from tests.server.support.lives import play
 
 STATE = State({"w": torch.arange(3.0)})
@@ -104,9 +108,9 @@ def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     """Two threads that encode the same state do not write into one another's file."""
     both, encode = threading.Barrier(2, timeout=10), codec.encode
 
-    def meet(state: State, manifest: tuple[Entry, ...], out: object) -> tuple[str, ...]:
+    def meet(state: State, manifest: tuple[Entry, ...], out: object, changes: None) -> tuple[str, ...]:
         both.wait()
-        groups = encode(state, manifest, out)
+        groups = encode(state, manifest, out, changes)
         both.wait()
         return groups
 
@@ -136,14 +140,80 @@ async def test_a_parcel_is_made_once_for_all_it_fits(
     spec = books.spec
     first = State({e.name: torch.zeros(e.shape) for e in spec.manifest(Kind.TRAIN, "train", "down")})
     books = replace(books, half=half, method=replace(books.method, per_client=per_client))
-    downloads = Downloads(books, "hash")
+    downloads = Downloads(books, "hash", Base(2, first))
     for site, since in [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("a", 1)]:
         task = Task(Kind.TRAIN, 3, 9, attempt=2, since=since)
-        assignment = await downloads.assignment(first, site, task)
+        assignment = await downloads.assignment(site, task)
         assert (task, header_down(spec, task, state="hash")) == (assignment.task, assignment.header)
     made = [("welcome" if who == "welcome" else f"{who if per_client else '*'}{n}") for who, n in half.sent]
     assert sorted(expected) == sorted(made)
     books.journal.close()
+
+
+@pytest.fixture
+def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Books:
+    """A run of small networks whose downloads cross as changes."""
+    monkeypatch.setitem(catalogue._BACKBONES, "small", build_small)
+    spec = pin_encoding(replace(make_spec(), encoding="int8", downlink="delta"))
+    return open_run(tmp_path, spec)
+
+
+async def read_parcels(downloads: Downloads, books: Books, sinces: dict[str, int]) -> dict[str, bytes]:
+    """What each site is sent in round 3; all headers say the same of what they hold then."""
+    found, said = {}, set()
+    for site, since in sinces.items():
+        assignment = await downloads.assignment(site, Task(Kind.TRAIN, 3, 5, since=since))
+        found[site] = books.shelf.path(assignment.blob.digest).read_bytes()
+        said.add(assignment.header.sent)
+    assert 1 == len(said)
+    return found
+
+
+async def test_a_change_for_those_that_were_in_the_round_before(changes: Books) -> None:
+    """And the whole for a newcomer, for one that was away, and for one that could not use its last download; each of
+    the two is made once, and both lead to the same numbers.
+    """
+    delta, whole = changes.spec.delta("train"), changes.spec.manifest(Kind.TRAIN, "train", "down")
+    names = changing_names(delta)
+    before = changes.first.only(names)
+    state = changes.first.apply(lambda value: value + 1 if value.is_floating_point() else value)
+    downloads = Downloads(changes, "hash", Base(2, state, before))
+    downloads.whole = frozenset("d")
+    found = await read_parcels(downloads, changes, {"a": 2, "b": 2, "c": 1, "d": 2, "e": 0})
+    assert found["a"] == found["b"] != found["c"] == found["d"] == found["e"]
+    assert 2 == len(downloads._made)
+    one = codec.decode(bytearray(found["a"]), delta, (), before)
+    other = codec.decode(bytearray(found["c"]), whole, ())
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    assert not any(torch.equal(one[name], before[name]) for name in names)
+    changes.journal.close()
+
+
+async def test_no_change_after_a_fall(changes: Books) -> None:
+    """Those that were in the round before are sent the older state whole, as it is."""
+    downloads = Downloads(changes, "hash", Base(1, changes.first, changes.first))
+    found = await read_parcels(downloads, changes, {"a": 2, "b": 0})
+    assert found["a"] == found["b"]
+    whole = codec.decode(bytearray(found["a"]), changes.spec.manifest(Kind.TRAIN, "train", "down"), ())
+    assert all(torch.equal(changes.first[name], value) for name, value in whole.items())
+    changes.journal.close()
+
+
+async def test_a_disk_that_was_full_is_asked_again(changes: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sites are sent could not be laid down: the next asking tries anew."""
+    troubles, find = [OSError("full")], downloads_module.find_sent
+
+    def fail_once(*words: object) -> object:
+        if troubles:
+            raise troubles.pop()
+        return find(*words)
+
+    monkeypatch.setattr(downloads_module, "find_sent", fail_once)
+    downloads, task = Downloads(changes, "hash", Base(0, changes.first)), Task(Kind.TRAIN, 1, 5)
+    with pytest.raises(OSError, match="full"):
+        await downloads.assignment("a", task)
+    assert (await downloads.assignment("a", task)).header.sent
+    changes.journal.close()
 
 
 async def test_few_replies_are_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,8 +234,11 @@ async def test_few_replies_are_made_at_a_time(tmp_path: Path, monkeypatch: pytes
     half, books = Half(), open_run(tmp_path, build_spec())
     first = State({e.name: torch.zeros(e.shape) for e in books.spec.manifest(Kind.TRAIN, "train", "down")})
     books = replace(books, half=half, method=replace(books.method, per_client=True))
-    downloads, task = Downloads(books, "hash"), Task(Kind.TRAIN, 3, 9, attempt=2, since=2)
-    await asyncio.gather(*(downloads.assignment(first, f"s{number}", task) for number in range(10)))
+    downloads, task = (
+        Downloads(books, "hash", Base(2, first)),
+        Task(Kind.TRAIN, 3, 9, attempt=2, since=2),
+    )
+    await asyncio.gather(*(downloads.assignment(f"s{number}", task) for number in range(10)))
     assert (10, AT_ONCE) == (len(half.sent), most)
     books.journal.close()
 
@@ -212,11 +285,11 @@ def books(tmp_path: Path) -> Books:
 async def test_what_was_prepared_is_handed_out(books: Books) -> None:
     """The download of the next round is made once, under the very digest of the state that was saved."""
     ahead = Ahead(books)
-    state = await ahead.settle(1, books.first, NEXT)
+    base = await ahead.settle(Base(1, books.first), NEXT)
     digest = books.digest_after(1)
     await asyncio.sleep(0)
-    downloads = ahead.downloads(NEXT, digest)
-    assigned = await downloads.assignment(state, "a", replace(NEXT, since=1))
+    downloads = ahead.downloads(NEXT, digest, base)
+    assigned = await downloads.assignment("a", replace(NEXT, since=1))
     assert header_down(books.spec, NEXT, state=digest) == assigned.header
     assert 1 == len(downloads._made), "it was there already, under the same name"
     books.journal.close()
@@ -226,21 +299,21 @@ async def test_what_was_prepared_is_handed_out(books: Books) -> None:
 async def test_what_does_not_fit_is_not_used(books: Books, change: dict[str, object]) -> None:
     """Another attempt, another round, the end of the run: made anew; so is a download of another state."""
     ahead = Ahead(books)
-    await ahead.settle(1, books.first, NEXT)
+    base = await ahead.settle(Base(1, books.first), NEXT)
     await asyncio.sleep(0)
-    assert {} == ahead.downloads(replace(NEXT, **change), books.digest_after(1))._made
-    await ahead.settle(1, books.first, NEXT)
+    assert {} == ahead.downloads(replace(NEXT, **change), books.digest_after(1), base)._made
+    base = await ahead.settle(Base(1, books.first), NEXT)
     await asyncio.sleep(0)
-    assert {} == ahead.downloads(NEXT, "of another state")._made
+    assert {} == ahead.downloads(NEXT, "of another state", base)._made
     books.journal.close()
 
 
 async def test_replies_of_each_sites_own_are_not_prepared(books: Books) -> None:
     """What differs from site to site is made when the site asks."""
     ahead = Ahead(replace(books, method=replace(books.method, per_client=True)))
-    await ahead.settle(1, books.first, NEXT)
+    base = await ahead.settle(Base(1, books.first), NEXT)
     await asyncio.sleep(0)
-    assert {} == ahead.downloads(NEXT, books.digest_after(1))._made
+    assert {} == ahead.downloads(NEXT, books.digest_after(1), base)._made
     books.journal.close()
 
 

@@ -321,7 +321,7 @@ async def test_a_lease_is_not_charged_for_a_reply_that_takes_long(scene: Scene) 
 
     async def prepare(asked: Task) -> Assignment:
         await made.wait()
-        return await scene.downloads.assignment(scene.books.first, "a", asked)
+        return await scene.downloads.assignment("a", asked)
 
     scene.jobs.append(asyncio.create_task(scene.fleet.ask("a", TASK, prepare)))
     taking = asyncio.create_task(scene.take())

@@ -59,6 +59,17 @@ def test_two_generations_are_kept(tmp_path: Path, checkpoints: Checkpoints) -> N
     assert (3, [3.0, 3.0, 3.0]) == (number, loaded["w"].tolist())
 
 
+def test_what_was_sent_lies_beside_the_state(checkpoints: Checkpoints) -> None:
+    """Under the same hash, and in no state that is read; a run without it reads nothing."""
+    plain = checkpoints.save(1, state(1)).digest
+    both = checkpoints.save(2, state(1), sent=State({"w": torch.zeros(3)})).digest
+    assert plain != both != checkpoints.save(3, state(1), sent=State({"w": torch.ones(3)})).digest
+    assert ({"w"}, [1.0, 1.0, 1.0]) == (set(checkpoints.read(2)), checkpoints.read(2)["w"].tolist())
+    assert {"w": [0.0, 0.0, 0.0]} == {n: v.tolist() for n, v in checkpoints.read_sent(2).items()}
+    assert checkpoints.save(4, state(1)).digest == plain
+    assert {} == dict(checkpoints.read_sent(4))
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "note", "note_remove"])
 def test_damage_of_the_newest_falls_back(tmp_path: Path, checkpoints: Checkpoints, damage: str) -> None:
     """A flipped byte, a short file, a lost file, a lost or unreadable note: the one before it is loaded."""

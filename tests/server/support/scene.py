@@ -15,6 +15,7 @@ from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_server.sites.downloads import Downloads
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.service import Incoming
+from pfl_server.store.round_base import Base
 from pfl_server.store.run_store import Books
 from tests.server.support.federation import build_header, make_update, open_run, write_parcel
 
@@ -43,7 +44,7 @@ class Scene:
         self.books: Books = open_run(self.folder, self.spec)
         books = self.books
         self.fleet = ClockFleet(books, resumed=resumed)
-        self.downloads = Downloads(books, books.digest_after(0))
+        self.downloads = Downloads(books, books.digest_after(0), Base(0, books.first))
 
     async def restart(self) -> None:
         """Kill the coordinator: whatever was in memory is gone."""
@@ -65,7 +66,7 @@ class Scene:
         """What training does: give a site a task."""
 
         async def prepare(asked: Task) -> Assignment:
-            return await self.downloads.assignment(self.books.first, site, asked)
+            return await self.downloads.assignment(site, asked)
 
         self.jobs.append(asyncio.create_task(self.fleet.ask(site, task, prepare)))
         return self.jobs[-1]
