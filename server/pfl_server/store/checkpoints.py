@@ -57,7 +57,6 @@ class Checkpoints:
         number: int,
         state: State,
         told: Callable[[str], None] = lambda digest: None,
-        *,
         sent: State | None = None,
     ) -> Checkpoint:
         """Write a generation whole, then its note, then let older ones go. Its digest is told before it lasts. What was

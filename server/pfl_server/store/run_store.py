@@ -58,7 +58,7 @@ class Books:
 
     def settle(self, base: Base, told: Callable[[str], None] = lambda digest: None) -> Base:
         """Make what follows a round last; what is large is then looked at in its file and not held in memory."""
-        self.checkpoints.save(base.after, base.state, told, sent=base.sent)
+        self.checkpoints.save(base.after, base.state, told, base.sent)
         large = sum(tensor.nbytes for tensor in base.state.values()) > mapped.LARGE
         return self.read(base.after) if large else base
 

@@ -47,7 +47,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 def build_settings(state: Path, **words: object) -> ServerSettings:
     """A small run."""
-    given = {"method": "fedper", "backbone": "resnet8", "rounds": 4, "sites": 3, "quorum": 1.0}
+    given = {"method": "fedper", "backbone": "mlp", "rounds": 4, "sites": 3, "quorum": 1.0}
     given |= {"encoding": "int8", "downlink": "delta", "state": state / "coordinator"}
     return settle(ServerSettings, given | words, what="test")
 
