@@ -53,39 +53,44 @@ def _choose_downlink(spec: RunSpec, values: Manifests, changes: Manifests) -> tu
         return "bf16", f"{spec.method} sends different sites different tensors"
     if spec.downlink == "delta":
         return "delta", ""
-    key = next(key for key in changes if key not in values)
-    delta, whole, usual = (full_size(found) for found in (changes[key], *_downs(key, changes, values)))
-    asked = spec.participation
-    share = 1.0 if asked.fixed else (asked.low + asked.high) / 2
-    if share * delta + (1 - share) * whole < usual:
+    share = _share_asked(spec)
+    if _is_less(spec.rounds * share, share, values, changes):
         return "delta", ""
-    return (
-        "bf16",
-        f"a site is asked in {share:.0%} of the rounds, and changes are for those of the round before",
-    )
+    why = "and changes are for those that were in the round before"
+    return "bf16", f"a site is asked in {share:.0%} of {spec.rounds} rounds, {why}"
 
 
-def _downs(delta: str, *manifests: Manifests) -> list[Manifest]:
-    """The download of a phase that is sent whole."""
-    return [found[delta.removesuffix(DELTA) + "down"] for found in manifests]
+def _share_asked(spec: RunSpec) -> float:
+    """In which share of the rounds a site is asked, of those that are asked at all."""
+    asked = spec.participation
+    return 1.0 if asked.fixed else (asked.low + asked.high) / 2
+
+
+def _is_less(times: float, share: float, values: Manifests, changes: Manifests) -> bool:
+    """Whether a site that is asked so many times is sent fewer bytes as changes: the first time it is sent the whole,
+    and later whenever it was not in the round before.
+    """
+    key = next(key for key in changes if key not in values)
+    down = key.removesuffix(DELTA) + "down"
+    delta, whole, usual = (full_size(found) for found in (changes[key], changes[down], values[down]))
+    later = share * delta + (1 - share) * whole
+    return whole + max(0.0, times - 1) * later < max(1.0, times) * usual
 
 
 def _say(spec: RunSpec, manifests: Manifests, why: str) -> str:
     """What a round carries, beside float32."""
-    words, plain = [], spec.manifests
-    down = next((key for key in manifests if key not in plain), "")
-    ways = [("up", "an update"), ("down", "a download")]
-    for way, what in ways:
-        key = next(key for key in manifests if key.startswith("train/") and key.endswith(f"/{way}"))
-        found = manifests[down] if way == "down" and down else manifests[key]
-        words.append(
-            f"{what} of {full_size(found) / 1e6:.3g} MB instead of {full_size(plain[key]) / 1e6:.3g}"
-        )
-    if down:
+    plain = spec.manifests
+    up = next(key for key in manifests if key.startswith("train/") and key.endswith("/up"))
+    down, delta = (up.removesuffix("up") + way for way in ("down", DELTA))
+    sent = full_size(manifests[up]), full_size(manifests.get(delta, manifests[down]))
+    words = [
+        f"{what} of {size / 1e6:.3g} MB instead of {full_size(plain[key]) / 1e6:.3g}"
+        for what, key, size in zip(("an update", "a download"), (up, down), sent, strict=True)
+    ]
+    if delta in manifests:
         words.append("which is the change for a site that was in the round before, and whole for any other")
-    about = f"; downloads cross as values: {why}" if why else ""
-    said = ", ".join(words)
-    return f"{spec.encoding}: {said}; the first model and the last download cross as they are{about}"
+    said = f"{spec.encoding}: {', '.join(words)}; the first model and the last download cross as they are"
+    return f"{said}; downloads cross as values: {why}" if why else said
 
 
 def _list_shared(spec: RunSpec) -> dict[str, AbstractSet[str]]:

@@ -25,8 +25,8 @@ A, B = "hospital_a", "hospital_b"
 ROUNDS, HIT = 3, 2
 KINDS = ("dualfed", "fedfomo")
 """One method of each kind: sums and personal modules; single updates, replies and slots."""
-ENCODED = {"dualfed": ("--encoding", "int8:stochastic")}
-"""What does not cross of a change is a part of what a site keeps, and is lost or kept with it."""
+ENCODED = {"dualfed": ("--encoding", "int8:stochastic", "--downlink", "delta")}
+"""What does not cross of a change is a part of what a site keeps, and lost or kept with it; so is what it was sent."""
 POINTS = {A: ("unsaved", "outbox", "received"), B: ("unsaved", "outbox"), "server": ("receipted",)}
 
 

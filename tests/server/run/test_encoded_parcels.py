@@ -134,18 +134,20 @@ def test_the_sizes_of_changes(tmp_path: Path) -> None:
         ({"participation": "0.8"}, "delta"),
         ({"participation": "0.5"}, "bf16"),
         ({"participation": "0.5", "downlink": "delta"}, "delta"),
+        ({"rounds": 3}, "bf16"),
         ({"downlink": "bf16"}, "bf16"),
         ({"encoding": "bf16"}, "bf16"),
         ({"encoding": "float32"}, "bf16"),
     ],
 )
-def test_what_takes_fewer_bytes(tmp_path: Path, words: dict[str, str], downlink: str) -> None:
-    """Sites that are seldom asked would mostly be sent the whole."""
-    given = {"encoding": "int8"} | words
+def test_what_takes_fewer_bytes(tmp_path: Path, words: dict[str, object], downlink: str) -> None:
+    """Sites that are seldom asked would mostly be sent the whole, and in a few rounds the first counts most."""
+    given = {"encoding": "int8", "rounds": 30} | words
     spec = pin(tmp_path, "fedavg", **given)
     assert (downlink, downlink == "delta") == (spec.downlink, bool(spec.delta("train")))
-    seldom = "a site is asked in 50% of the rounds" in spec.chosen.get("encoding", "")
-    assert seldom == (words == {"participation": "0.5"})
+    why = spec.chosen.get("encoding", "").partition("a site is asked in ")[2].partition(",")[0]
+    expected = {"{'participation': '0.5'}": "50% of 30 rounds", "{'rounds': 3}": "100% of 3 rounds"}
+    assert expected.get(str(words), "") == why
 
 
 @pytest.mark.parametrize(
