@@ -49,15 +49,22 @@ def _choose_downlink(spec: RunSpec, values: Manifests, changes: Manifests) -> tu
     """How downloads to train cross; and why as values, where changes were possible or nobody has chosen."""
     if not changes or spec.downlink == "bf16":
         return "bf16", ""
-    if not methods.load(spec.method).sends_alike:
-        return "bf16", f"{spec.method} sends different sites different tensors"
-    if spec.downlink == "delta":
-        return "delta", ""
+    alike = methods.load(spec.method).sends_alike
+    why = "" if alike else f"{spec.method} sends different sites different tensors"
+    if spec.downlink == "auto":
+        why = why or _why_values(spec, values, changes)
+    return ("bf16", why) if why else ("delta", "")
+
+
+def _why_values(spec: RunSpec, values: Manifests, changes: Manifests) -> str:
+    """Why changes would cost accuracy, or bytes; empty if they do not."""
+    if parse_encoding(spec.encoding).kind == "topk":
+        return "what topk leaves out of a change would be missing at every site alike, which costs accuracy"
     share = _share_asked(spec)
     if _is_less(spec.rounds * share, share, values, changes):
-        return "delta", ""
-    why = "and changes are for those that were in the round before"
-    return "bf16", f"a site is asked in {share:.0%} of {spec.rounds} rounds, {why}"
+        return ""
+    when = f"a site is asked in {share:.0%} of {spec.rounds} rounds"
+    return f"{when}, and changes are for those that were in the round before"
 
 
 def _share_asked(spec: RunSpec) -> float:

@@ -118,7 +118,7 @@ def test_the_sizes_of_changes(tmp_path: Path) -> None:
     """A change is as small as an update, the whole as large as float32."""
     plain = pin(tmp_path, "fedavg", "float32").manifests["train/train/down"]
     for encoding, size in {"int8": 0.26, "topk": 0.06}.items():
-        spec = pin(tmp_path, "fedavg", encoding)
+        spec = pin(tmp_path, "fedavg", encoding, downlink="delta")
         assert size == pytest.approx(full_size(spec.delta("train")) / full_size(plain), abs=0.015)
         assert plain == spec.manifests["train/train/down"]
         assert 0.5 == pytest.approx(
@@ -135,13 +135,20 @@ def test_the_sizes_of_changes(tmp_path: Path) -> None:
         ({"participation": "0.5"}, "bf16"),
         ({"participation": "0.5", "downlink": "delta"}, "delta"),
         ({"rounds": 3}, "bf16"),
+        ({"encoding": "int8:stochastic"}, "delta"),
+        ({"encoding": "topk"}, "bf16"),
+        ({"encoding": "topk", "downlink": "delta"}, "delta"),
         ({"downlink": "bf16"}, "bf16"),
         ({"encoding": "bf16"}, "bf16"),
         ({"encoding": "float32"}, "bf16"),
     ],
 )
-def test_what_takes_fewer_bytes(tmp_path: Path, words: dict[str, object], downlink: str) -> None:
-    """Sites that are seldom asked would mostly be sent the whole, and in a few rounds the first counts most."""
+def test_what_is_taken_unless_somebody_chooses(
+    tmp_path: Path, words: dict[str, object], downlink: str
+) -> None:
+    """Sites that are seldom asked would mostly be sent the whole, in a few rounds the first counts most, and of topk's
+    changes too few come down.
+    """
     given = {"encoding": "int8", "rounds": 30} | words
     spec = pin(tmp_path, "fedavg", **given)
     assert (downlink, downlink == "delta") == (spec.downlink, bool(spec.delta("train")))
