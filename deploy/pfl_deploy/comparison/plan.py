@@ -21,6 +21,7 @@ from pfl_common import methods
 from pfl_common.app.config import settle
 from pfl_common.errors import SettingError, nearest
 from pfl_common.learning.method import STRICT
+from pfl_common.spec.rules import Downlink
 from pfl_deploy.report.averages import Average, BestMode, Reading
 from pfl_server.settings import HERE_ONLY, ServerSettings
 
@@ -40,6 +41,8 @@ class Contestant:
     encoder_projector: bool | None = None
     encoding: str | None = None
     """How its numbers cross; None: as in all runs."""
+    downlink: Downlink | None = None
+    """How its downloads cross under that encoding; None: as in all runs."""
     set: dict[str, Json] = field(default_factory=dict)
     try_: dict[str, Annotated[list[Json], Field(min_length=1)]] = field(default_factory=dict)
 
@@ -246,7 +249,7 @@ def _contestant(name: str, table: Mapping[str, Json]) -> Contestant:
     return made
 
 
-OWN_CONDITIONS = ("encoder_projector", "encoding")
+OWN_CONDITIONS = ("encoder_projector", "encoding", "downlink")
 """Conditions of a run in which a contestant may differ on purpose, to see what they bring."""
 _OPTIONAL = ("method", "preset", *OWN_CONDITIONS, "set", "try")
 

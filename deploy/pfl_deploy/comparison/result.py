@@ -185,7 +185,8 @@ def _differ(row: Row, base: Row, checked: Checked) -> Differences:
 
 def _read_conditions(spec: RunSpec) -> dict[str, str]:
     """What a contestant may have of its own beside its method, as it is told."""
-    return {"encoder_projector": say_value(spec.model.encoder_projector), "encoding": spec.encoding}
+    encoding = spec.encoding + " with changes down" * (spec.downlink == "delta")
+    return {"encoder_projector": say_value(spec.model.encoder_projector), "encoding": encoding}
 
 
 def _list_differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -94,6 +94,21 @@ def test_an_encoding_of_its_own_is_named_and_compared(tmp_path: Path, data: Path
     assert "| +5.0 (+5.0 to +5.0); encoding bf16, there float32 |" in row
 
 
+def test_a_downlink_of_its_own_is_named(tmp_path: Path, data: Path) -> None:
+    """Asked for with the encoding that it belongs to."""
+    crossed = set()
+
+    def rule(server: Mapping[str, Any]) -> Outcome:
+        crossed.add((server["method"], server.get("downlink", "none named")))
+        return by_rule(server)
+
+    words = 'method = "fedavg"\nencoding = "int8"\ndownlink = "delta"'
+    text = PLAN.replace('method = "fedavg"', words)
+    row = as_markdown(Played(write_plan(tmp_path, text), data, rule).found).splitlines()[3]
+    assert {("local", "none named"), ("fedavg", "delta")} == crossed
+    assert "encoding int8 with changes down, there float32 |" in row
+
+
 def diverging(server: Mapping[str, Any]) -> Outcome:
     """Steps from 0.3 on do not train with FedAvg."""
     if server["method"] == "fedavg" and server["set"]["lr"] >= 0.3:
