@@ -6,10 +6,10 @@ download of the same phase, and NAME in the downloads to train and to measure. W
 weights, counts, masks, whole numbers, statistics of batch norms, tensors of fewer than `FEWEST` numbers, what a method
 shows, the first model, and the last download, from which the site makes the model it predicts with.
 
-**Down to train**, `int8` and `topk` cross as values (bf16) or, with the rule `downlink = "delta"`, as the change since
-the round before. In round t sites are sent s_t: s_1 is the shared state x_1, and s_t = s_(t-1) + Q(x_t - s_(t-1)) with
-the form Q in which updates cross too, rounded to the nearest. What did not cross is a part of the next difference, so
-nothing of it has to be kept. A site that was in the round before holds s_(t-1) in its vault and is sent Q alone, under
+**Down to train**, runs under `int8` and `topk` send values (bf16) or, with the rule `downlink = "delta"`, the change
+since the round before. In round t sites are sent s_t: s_1 is the shared state x_1, and s_t = s_(t-1) + Q(x_t - s_(t-1))
+with Q as int8, rounded to the nearest. What did not cross is a part of the next difference, so nothing of it has to be
+kept. A site that was in the round before holds s_(t-1) in its vault and is sent Q alone, under
 the manifest `train/PHASE/delta`; any other is sent s_t whole, as float32. Both come to the same bits, whose hash the
 header says (`sent`). Where there is nothing to follow, because the run fell back to an older state or another phase
 begins, s_t is x_t and everybody is sent it whole. Coordinator and sites: `tensors.sent_state`.
@@ -83,8 +83,10 @@ class Encoding:
 
     @property
     def delta(self) -> Form | None:
-        """The form of a download's changes; None where that would save nothing."""
-        return self.up if self.kind in ("int8", "topk") else None
+        """The form of a download's changes; None where that would save nothing. Under topk too it is int8: what a few
+        of the changes leave out would be missing at all sites alike.
+        """
+        return Form("int8") if self.kind in ("int8", "topk") else None
 
     def form_of(self, key: str, *, delta: bool) -> Form | None:
         """The form of what is encoded in the parcel of this name; `delta` says whether downloads cross as changes."""

@@ -209,9 +209,7 @@ class AskedRules(RoundRules):
     validation: float = rule(0.15, *_VALIDATION)
     """Asked for unless somebody says otherwise."""
     downlink: Downlink = rule("auto", *_DOWNLINK)
-    """Changes under `int8` where they take fewer bytes: sites that are seldom asked were not in the round before.
-    Values under `topk`, whose changes down cost accuracy.
-    """
+    """Changes where they are fewer bytes: sites that are seldom asked were mostly not in the round before."""
     straggler: float = rule(3.0, *_STRAGGLER)
     """Asked for too: a site whose speed is not known yet is given ten times as long, thirty medians."""
 

@@ -57,9 +57,7 @@ def _choose_downlink(spec: RunSpec, values: Manifests, changes: Manifests) -> tu
 
 
 def _why_values(spec: RunSpec, values: Manifests, changes: Manifests) -> str:
-    """Why changes would cost accuracy, or bytes; empty if they do not."""
-    if parse_encoding(spec.encoding).kind == "topk":
-        return "what topk leaves out of a change would be missing at every site alike, which costs accuracy"
+    """Why changes would be no fewer bytes; empty if they are."""
     share = _share_asked(spec)
     if _is_less(spec.rounds * share, share, values, changes):
         return ""

@@ -90,12 +90,12 @@ CHANGES = ("int8", "int8:stochastic", "topk:0.01")
 
 @pytest.mark.parametrize("text", CHANGES)
 def test_downloads_as_changes(text: str) -> None:
-    """To train either as a change, in the form of updates, or whole; to measure as values, and the last as it is."""
+    """To train either as a change, in int8 under topk too, or whole; to measure as values, and the last as it is."""
     spec, up = pin(text, delta=True), UP_AS[text.removesuffix(":stochastic")]
     assert {
         "init": {},
         "train/train/down": {},
-        "train/train/delta": {"w": up},
+        "train/train/delta": {"w": "int8-change"},
         "train/train/up": {"sum.w": up},
         "evaluate/train/down": {"w": "bf16"},
         "finish/train/down": {},
@@ -166,7 +166,7 @@ UNSOUND_CHANGES: dict[str, Callable[[RunSpec], RunSpec]] = {
     "not settled": lambda spec: replace(spec, downlink="auto"),
     "as values": lambda spec: replace(spec, downlink="bf16"),
     "under bf16": lambda spec: replace(spec, encoding="bf16"),
-    "another share": change("train/train/delta", "w", "topk-change/0.5"),
+    "another form": change("train/train/delta", "w", "topk-change/0.5"),
     "a value": change("train/train/delta", "w", "bf16"),
     "no change": change("train/train/delta", "w", "float32"),
     "another tensor": change("train/train/delta", "mask", "uint8"),
