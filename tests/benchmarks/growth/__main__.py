@@ -5,7 +5,8 @@ which each round asks fifty; each fitted by a line, with what the line leaves ov
 it. Run it on a machine that does nothing else: it says how busy the machine was before. 10,000 registered sites want 12
 GB of memory and half an hour: say `--most 10000`.
 
-`python -m tests.benchmarks.growth --page FILE` writes what a kept result means for many sites as deploy/growth.md.
+`python -m tests.benchmarks.growth --page [FILE]` writes what a kept result means for many sites as deploy/growth.md;
+`--out tests/benchmarks/growth/results/DATE.json` keeps one.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ console = Console(stderr=True)
 def main() -> int:
     """Play what is asked for, fit, print, write."""
     said = parse()
-    if said.page:
-        page.write(json.loads(said.page.read_text()))
+    if said.page is not None:
+        page.write(json.loads(page.find(said.page).read_text()))
         return 0
     if not said.shared_network:
         network.enter(MODULE, sys.argv[1:])
@@ -61,7 +62,13 @@ def parse() -> argparse.Namespace:
     words.add_argument(
         "--folder", type=Path, help="where states are kept meanwhile; a disk, for honest fsync"
     )
-    words.add_argument("--page", type=Path, help="write deploy/growth.md from this kept result")
+    words.add_argument(
+        "--page",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write deploy/growth.md from a kept result; the newest if none is named",
+    )
     words.add_argument("--shared-network", action="store_true", help="do not make a network namespace")
     return words.parse_args()
 
