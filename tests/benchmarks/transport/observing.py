@@ -18,6 +18,7 @@ Event: TypeAlias = dict[str, Any]
 
 TICK_SECONDS = 0.01
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+INTERFACES = Path("/proc/net/dev")
 SLOW_LINE = "line"
 """How the names of slow lines begin; see `slow_links`."""
 MEMORY_EVERY = 5
@@ -107,7 +108,7 @@ def read_carried() -> int:
     """Bytes that slow lines have carried both ways, of which this network is one end. Where there are none, those that
     `lo` received: each is also counted as sent, so one side is all of it.
     """
-    lines = Path("/proc/net/dev").read_text().splitlines()
+    lines = INTERFACES.read_text().splitlines()
     counts = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
     slow = [int(each[0]) + int(each[8]) for name, each in counts.items() if name.startswith(SLOW_LINE)]
     return sum(slow) if slow else int(counts["lo"][0])
