@@ -64,7 +64,7 @@ def test_a_restart_writes_no_list_twice(journal: Journal, file: Path) -> None:
 def test_a_list_that_was_not_written_is_written_again(journal: Journal) -> None:
     """An attempt that cannot be opened takes its list with it."""
     roster = ("a", "b")
-    with pytest.raises(sqlite3.InterfaceError):
+    with pytest.raises(sqlite3.ProgrammingError):
         journal.open_attempt(1, roster, DRAW, at=object())
     assert [] == written(journal)
     journal.open_attempt(1, roster, DRAW)
