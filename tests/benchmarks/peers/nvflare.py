@@ -31,9 +31,11 @@ builders:
 
 def put_up(stage: Stage, order: Order) -> None:
     """Provision the project, run everyone's start script, then hand in the job."""
-    kits = _provision(stage, order.case.sites, SERVER if order.host == LOOPBACK else order.host)
-    _keep_storage_inside(stage, kits / SERVER)
-    stage.start("server", COORDINATOR, [kits / SERVER / "startup" / "start.sh"])
+    # It listens at the address that its name stands for.
+    server = SERVER if order.host == LOOPBACK else order.host
+    kits = _provision(stage, order.case.sites, server)
+    _keep_storage_inside(stage, kits / server)
+    stage.start("server", COORDINATOR, [kits / server / "startup" / "start.sh"])
     stage.wait_until(partial(stage.log_says, "server", "Server started"), "the server to start")
     for number, site in enumerate(_name_sites(order.case.sites)):
         stage.start_site(number, site, [kits / site / "startup" / "start.sh"])
@@ -47,9 +49,8 @@ def _name_sites(sites: int) -> list[str]:
     return [f"site-{number}" for number in range(1, sites + 1)]
 
 
-def _provision(stage: Stage, sites: int, host: str) -> Path:
-    found_at = f"fed_learn_port: {PORT}, default_host: {host}, host_names: [{host}, {SERVER}]"
-    people = [f"  - {{name: {SERVER}, type: server, org: bench, {found_at}}}"]
+def _provision(stage: Stage, sites: int, server: str) -> Path:
+    people = [f"  - {{name: {server}, type: server, org: bench, fed_learn_port: {PORT}}}"]
     people += [f"  - {{name: {site}, type: client, org: bench}}" for site in _name_sites(sites)]
     people += [f"  - {{name: {ADMIN}, type: admin, org: bench, role: project_admin}}"]
     head = ["api_version: 3", f"name: {PROJECT}", "description: no-op", "participants:"]
