@@ -39,6 +39,8 @@ def write(result: Result, page: Path = PAGE) -> None:
         raise SystemExit("a quick result says nothing: run without --quick, with all parts")
     if missing := {"sites", "sizes", "registered"} - set(result["costs"]):
         raise SystemExit(f"the result lacks {', '.join(sorted(missing))}: run all parts")
+    if not result["drawn"]:
+        raise SystemExit("the result lacks drawing: run all parts")
     if len({cost["registered"] for cost in result["costs"]["registered"]}) < 2:
         raise SystemExit("the result has one number of registered sites: run with --most 1000 or more")
     page.write_text(make(result))
@@ -46,7 +48,7 @@ def write(result: Result, page: Path = PAGE) -> None:
 
 def make(result: Result) -> str:
     """The page's text."""
-    parts = (_begin(result), _registered(result["costs"]["registered"]), _active(result))
+    parts = (_begin(result), _registered(result["costs"]["registered"], result["drawn"]), _active(result))
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -78,15 +80,16 @@ def _fitted(line: Row) -> str:
     )
 
 
-def _registered(costs: Sequence[Row]) -> list[str]:
+def _registered(costs: Sequence[Row], drawn: Sequence[Row]) -> list[str]:
     """The rows beside the first of them, which asks all it has."""
     first = costs[0]
     return [
         "## Sites that are registered and not asked",
         "",
         *_prose(
-            "What a round does with each of them: a quarter of a microsecond to draw the cohort. Beside the rounds "
-            "each asks for work again every two minutes, and its line is kept by pings."
+            "A round draws from their list, which is most of what it does with it: "
+            f"{', '.join(map(_drawn, drawn))}. Beside the rounds each site asks for work again every two minutes, and "
+            "its line is kept by pings; the table has both."
         ),
         "",
         "| registered | asked | a round | coordinator's processor | its memory | processor beside the first |",
@@ -98,6 +101,10 @@ def _registered(costs: Sequence[Row]) -> list[str]:
             for cost in costs
         ),
     ]
+
+
+def _drawn(one: Row) -> str:
+    return f"{1000 * one['cpu_seconds']:.1f} ms of {one['registered']:,}"
 
 
 def _active(result: Result) -> list[str]:
