@@ -13,6 +13,7 @@ from pfl_client.settings import ClientSettings
 from pfl_common.app import program
 from pfl_common.app.config import layered, settle
 from pfl_common.app.help import showing
+from pfl_common.app.loading import loading
 from pfl_common.app.logs import configure_from
 
 app = program.make_app()
@@ -117,7 +118,8 @@ def serve(
 
 
 async def _take_part(settings: ClientSettings) -> int:
-    from pfl_client.process import Site  # grpc takes a moment: not for --help
+    with loading():
+        from pfl_client.process import Site  # grpc takes a moment: not for --help
 
     over = await Site(settings).serve()
     return 0 if over is None or over.status in ("finished", "stopped") else 5

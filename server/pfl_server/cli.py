@@ -24,6 +24,7 @@ from pfl_common.app.completion import (
 from pfl_common.app.config import dump, layered, settle
 from pfl_common.app.help import showing
 from pfl_common.app.library_logs import take_over
+from pfl_common.app.loading import loading
 from pfl_common.app.logs import configure_from
 from pfl_common.app.rule_options import GroupedOptions, RuleOptions, Typed, flatten, taking_rules
 from pfl_common.app.terminal import console
@@ -236,7 +237,8 @@ def _read_settings(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_method_settings(values: dict[str, Any], preset: str | None, pairs: Sequence[str]) -> dict[str, Any]:
-    from pfl_server.run.setting_checks import add_method_settings  # torch: not for --help
+    with loading():
+        from pfl_server.run.setting_checks import add_method_settings  # torch: not for --help
 
     return add_method_settings(values, preset, pairs)
 
@@ -271,7 +273,8 @@ def run_server(given: dict[str, Any]) -> None:
     chosen = check_words(settings)
     log = structlog.get_logger("pfl.server")
     log.info("settings", method=settings.method, **dump(chosen))
-    from pfl_server.process import Coordinator  # torch and grpc take a second: not for --help
+    with loading():
+        from pfl_server.process import Coordinator  # torch and grpc take a second: not for --help
 
     async def serve_all() -> int:
         return await Coordinator(settings).serve()

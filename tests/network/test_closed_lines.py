@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pfl_client.connection import channel
 from pfl_common.models import catalogue
 from pfl_common.spec.messages import SiteStatus
+from pfl_server.network import rpc
 from pfl_server.sites.fleet import Fleet
 from pfl_server.store.run_store import Books
 from tests.network.federation import Federation
@@ -69,3 +71,11 @@ async def until(event: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not event():  # noqa: ASYNC110  # the other end of a socket goes unannounced
             await asyncio.sleep(0.01)
+
+
+def test_pings_are_taken_as_often_as_they_are_sent() -> None:
+    """Also on a line that has no call: a server that thinks them too many ends the line after the third."""
+    sent, taken = dict(channel._OPTIONS), dict(rpc.OPTIONS)
+    assert (0, 1) == (sent["grpc.http2.max_pings_without_data"], sent["grpc.keepalive_permit_without_calls"])
+    assert 1 == taken["grpc.keepalive_permit_without_calls"]
+    assert sent["grpc.keepalive_time_ms"] > taken["grpc.http2.min_ping_interval_without_data_ms"]

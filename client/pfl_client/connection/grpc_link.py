@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from pfl_client.connection import certificate_renewal
 from pfl_client.connection.bulk import AGAIN, Carrier
-from pfl_client.connection.channel import Answer, Line, Patience, Tell, open_channel
+from pfl_client.connection.channel import DIRECT, Answer, Line, Patience, Tell, open_channel
 from pfl_client.connection.link import (
     INIT,
     Announce,
@@ -114,7 +114,7 @@ class GrpcLink:
         # A proxy that ends TLS has a certificate of its own: `roots` signed it, and no client certificate passes it.
         # Who is who is then known by the signatures alone.
         self._keyring, self._clock, self._roots = keyring, clock, roots
-        self._patience = patience or Patience()
+        self._patience = patience or (DIRECT if roots is None else Patience())
         self._line = self._dial(address)
         self.carrier = Carrier(self._line, self._patience)
         self._beside = dict[str, bytes]()

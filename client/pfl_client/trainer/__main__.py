@@ -3,7 +3,10 @@
 import os
 import sys
 
-from pfl_client.trainer.loop import main
+from pfl_common.app.loading import loading
+
+with loading():
+    from pfl_client.trainer.loop import main
 
 if __name__ == "__main__":
     # Before any thread is there: on Linux each has a niceness of its own, and takes it from who starts it.

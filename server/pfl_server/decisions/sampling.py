@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pfl_common.errors import RunFailed
 from pfl_common.randomness.seeded_draws import choose, uniform, whole
@@ -31,21 +32,28 @@ class Draw:
 
 def draw(rule: Participation, *, seed: int, number: int, candidates: Iterable[ClientId]) -> Draw:
     """Draw a round's cohort: the same seed, round and candidates (in any order) give the same answer."""
-    names = sorted(set(candidates))
+    names = _in_order(tuple(candidates))
     cohort = _fixed(rule, names) if rule.fixed else _drawn(rule, seed, number, names)
     drops = frozenset(site for site in cohort if uniform(seed, "drop", number, site) < rule.drop)
     return Draw(tuple(cohort), drops)
 
 
-def _drawn(rule: Participation, seed: int, number: int, names: list[ClientId]) -> list[ClientId]:
+@lru_cache(maxsize=4)
+def _in_order(candidates: tuple[ClientId, ...]) -> tuple[ClientId, ...]:
+    """Each once. Most rounds of a run have the same candidates."""
+    return tuple(sorted(set(candidates)))
+
+
+def _drawn(rule: Participation, seed: int, number: int, names: Sequence[ClientId]) -> list[ClientId]:
     # 0.29 * 100 is 28.999999999999996: the small term keeps floor from losing a site to rounding.
     low, high = (max(1, math.floor(ratio * len(names) + 1e-9)) for ratio in (rule.low, rule.high))
     size = low if low == high else whole(low, high, seed, "size", number)
     return choose(names, size, seed, "cohort", number)
 
 
-def _fixed(rule: Participation, names: list[ClientId]) -> list[ClientId]:
-    cohort = [name for name in names if name in rule.fixed]
+def _fixed(rule: Participation, names: Sequence[ClientId]) -> list[ClientId]:
+    named = frozenset(rule.fixed)
+    cohort = [name for name in names if name in named]
     if not cohort:
         raise RunFailed(f"none of the sites of --participation {', '.join(rule.fixed)} is in this run")
     return cohort

@@ -34,6 +34,7 @@ class Losses:
 
     def __init__(self) -> None:
         self._score: dict[ClientId, int] = {}
+        """None of a site that has made up for all: most have, and each round looks through the others."""
         self._reasons: dict[ClientId, str] = {}
         self._resting: dict[ClientId, float] = {}
         """Until when nobody waits for a site that is set aside."""
@@ -94,7 +95,9 @@ class Losses:
         return frozenset(self._reasons)
 
     def _deliver(self, site: ClientId) -> None:
-        self._score[site] = max(0, self._score.get(site, 0) - 1)
+        left = self._score.pop(site, 0) - 1
+        if left > 0:
+            self._score[site] = left
         self._reasons.pop(site, None)
         self._resting.pop(site, None)
 

@@ -36,6 +36,8 @@ OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # Also while a line has no call, as that of a site that waits for room on its disk.
+    ("grpc.keepalive_permit_without_calls", 1),
     # TLS looks at a certificate when a line is opened: once a day every line is opened anew.
     ("grpc.max_connection_age_ms", 24 * 3600 * 1000),
     # What has arrived and is not yet read lies in memory, and is lost with a broken line: of each upload half a MiB

@@ -36,10 +36,10 @@ BOUNDS = (
     ("grpc.max_concurrent_streams", 32),
     # The longest message there is, a site's description of its data; gRPC by itself would take 4 MiB.
     ("grpc.max_receive_message_length", max(convert.FRAME_BYTES, *limits.LARGEST.values())),
-    # A site asks for work again within a minute. A line without any call is somebody who only keeps a place.
+    # A site asks for work again at once. A line without any call is somebody who only keeps a place.
     ("grpc.max_connection_idle_ms", 300_000),
 )
-LONGEST_WAIT_SECONDS = 30.0
+LONGEST_WAIT_SECONDS = 120.0
 LONGEST_HOLD_SECONDS = 5.0
 LOOPBACK = "127.0.0.1"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +26,8 @@ class Fleet(Protocol):
     def roster(self) -> tuple[ClientId, ...]: ...
 
     def present(self) -> tuple[ClientId, ...]: ...
+
+    def present_among(self, sites: Iterable[ClientId]) -> frozenset[ClientId]: ...
 
     async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str: ...
 

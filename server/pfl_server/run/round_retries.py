@@ -100,7 +100,7 @@ class RoundRetries:
         found = await self._room.have(journal.attempt.soon, number, attempt)
         out = leave_out(found.draw, self._losses.aside())
         clock = asyncio.get_running_loop().time
-        tried = self._losses.tried(set(self._fleet.present()), clock())
+        tried = self._losses.tried(self._fleet.present_among(self._losses.aside()), clock())
         doubted, whole = self._losses.doubted() - tried, self._losses.lost_to(TAMPERED)
         plan = Plan(self._quorum(found.draw, out), out - tried, doubted, whole)
         ended = await self._attempts.play(found, self.base, plan)
@@ -123,8 +123,7 @@ class RoundRetries:
         result would be another one.
         """
         lasting = {site for site, reason in ended.losses.items() if reason in LASTING}
-        left = set(self._fleet.roster()) - lasting
-        if lasting and (self._all_here or not left):
+        if lasting and (self._all_here or lasting.issuperset(self._fleet.roster())):
             raise RunFailed(f"round {number} cannot be trained{self._tell_lost(lasting)}")
         if tried >= MOST_UNSAID:
             told = f"round {number} was abandoned {tried} times{self._tell_lost()}"
@@ -156,15 +155,14 @@ class RoundRetries:
         clock, spec, rule = asyncio.get_running_loop(), self._books.spec, self._books.spec.participation
         end = clock.time() + spec.round_seconds
         while not self._stop.is_set():
-            present = self._fleet.present()
-            candidates = self._candidates(present, again=again)
+            candidates = self._candidates(again=again)
             if spec.candidates == "present" and rule.fixed and not set(rule.fixed) & set(candidates):
                 candidates = ()  # those who are here are not asked, and those who are may come
             if candidates:
                 draw = sampling.draw(rule, seed=spec.seed, number=number, candidates=candidates)
                 out = leave_out(draw, self._losses.aside())
                 wanted = self._quorum(draw, out) if again else 0
-                here = set(draw.cohort) & set(present)
+                here = self._fleet.present_among(draw.cohort)
                 if here and len(here - draw.drops - out) >= wanted:
                     return candidates, draw
             if clock.time() > end:
@@ -174,14 +172,17 @@ class RoundRetries:
             await asyncio.sleep(self._tick)
         return None
 
-    def _candidates(self, present: tuple[ClientId, ...], *, again: bool) -> tuple[ClientId, ...]:
+    def _candidates(self, *, again: bool) -> tuple[ClientId, ...]:
         """From whom a cohort is drawn. After an abandoned attempt sites that are set aside are not, or a round that
         draws them could never be closed; but never so few that one site alone is left.
         """
-        every = present if self._books.spec.candidates == "present" else self._fleet.roster()
-        others = tuple(site for site in every if site not in self._losses.aside())
-        fixed = self._books.spec.participation.fixed
-        return others if again and len(others) > 1 and 2 * len(others) > len(every) and not fixed else every
+        spec, fleet = self._books.spec, self._fleet
+        every = fleet.present() if spec.candidates == "present" else fleet.roster()
+        if not again or spec.participation.fixed:
+            return every
+        aside = self._losses.aside()
+        others = tuple(site for site in every if site not in aside)
+        return others if len(others) > 1 and 2 * len(others) > len(every) else every
 
     async def abandon_open(self) -> None:
         """At the run's end, abandon the attempt that a killed coordinator left open: its receipts count no more."""

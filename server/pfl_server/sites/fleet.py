@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,13 +34,7 @@ from pfl_common.spec.rules import ALL
 from pfl_common.spec.run import ClientId, Description, Kind, Task
 from pfl_server.decisions.lease import Lease, Pace
 from pfl_server.decisions.model_choice import fits
-from pfl_server.decisions.task_events import (
-    Excused,
-    Fetched,
-    Lost,
-    Progressed,
-    Reported,
-)
+from pfl_server.decisions.task_events import Excused, Fetched, Lost, Progressed, Reported
 from pfl_server.decisions.withheld_descriptions import resolve
 from pfl_server.sites import remembered_rounds
 from pfl_server.sites.assignment import Assigned, Prepare, SiteLost, assign
@@ -106,6 +100,10 @@ class Fleet:
     def present(self) -> tuple[ClientId, ...]:
         """Sites heard within the time of a lease."""
         return self._members.present()
+
+    def present_among(self, sites: Iterable[ClientId]) -> frozenset[ClientId]:
+        """Those of some sites that are present: a round asks fifty, where ten thousand may be registered."""
+        return self._members.present_among(sites)
 
     async def ask(self, client: ClientId, task: Task, prepare: Prepare) -> str:
         """Give a site a task; gives the id of its update in the spool, or raises SiteLost."""

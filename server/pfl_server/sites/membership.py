@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -180,6 +180,7 @@ class Membership:
             for site, description in journal.sites().items()
         }
         self._ordered: tuple[Member, ...] = ()
+        self._names: tuple[ClientId, ...] | None = None
         for site, at in journal.goodbyes().items():
             # But not these: they left on purpose, and nobody waits for them.
             member = self._members[site]
@@ -219,13 +220,21 @@ class Membership:
         return iter(self._ordered)
 
     def names(self) -> tuple[ClientId, ...]:
-        """All registered sites that the operator has not taken out."""
-        return tuple(member.site for member in self if not member.removed)
+        """All registered sites that the operator has not taken out; the same tuple until that changes."""
+        if self._names is None:
+            self._names = tuple(member.site for member in self if not member.removed)
+        return self._names
 
     def present(self) -> tuple[ClientId, ...]:
         """Sites heard within the time of a lease."""
         limit = self._clock() - self._lease_seconds
         return tuple(member.site for member in self if member.is_present(limit))
+
+    def present_among(self, sites: Iterable[ClientId]) -> frozenset[ClientId]:
+        """Those of some sites that are among those."""
+        limit = self._clock() - self._lease_seconds
+        found = ((site, self._members.get(site)) for site in sites)
+        return frozenset(site for site, member in found if member is not None and member.is_present(limit))
 
     def is_present(self, member: Member) -> bool:
         """Whether one site is among those: asked for each site of a cohort, where all would be looked through."""
@@ -260,7 +269,11 @@ class Membership:
 
     def welcome(self, site: ClientId, warnings: tuple[str, ...], *, text: str = "") -> None:
         """A site has joined, for the first time or again."""
-        member = self._members.setdefault(site, Member(site, self._clock()))
+        member = self._members.get(site)
+        if member is None or member.removed:
+            self._names = None
+        if member is None:
+            member = self._members[site] = Member(site, self._clock())
         member.hear(self._clock())
         member.removed, member.goodbye = False, False
         member.warnings, member.text = shorten(warnings), text or member.text
@@ -288,6 +301,7 @@ class Membership:
         """The operator takes a site out: written down before it counts, since it must outlive a restart."""
         await self._journal.remove.soon(member.site, time())
         member.removed, member.seen, member.left_at = True, float("-inf"), self._clock()
+        self._names = None
         member.news.set()
 
     @contextmanager

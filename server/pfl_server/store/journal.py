@@ -19,6 +19,7 @@ from pfl_common.spec.messages import Receipt, Scores
 from pfl_common.spec.run import ClientId
 from pfl_server.decisions.sampling import Draw
 from pfl_server.settings import Durability
+from pfl_server.store.journal_attempts import read_attempts, write_candidates
 from pfl_server.store.journal_course import NOTE, read_courses, write_course
 from pfl_server.store.journal_migration import check_version, migrate
 from pfl_server.store.journal_thread import Page, Scribe, entry
@@ -30,7 +31,7 @@ SETTLE = """
 update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
 """
 ATTEMPT = """
-select candidates, cohort, drops, status, at from attempt left join opening using (round, attempt)
+select cohort, drops, status, at from attempt left join opening using (round, attempt)
 where round = ? and attempt = ?
 """
 REGISTER = (
@@ -44,11 +45,10 @@ SYNCHRONOUS = {"power": "full", "process": "off"}
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a round: its candidates, its cohort and its end."""
+    """One attempt at a round: its cohort and its end."""
 
     round: int
     attempt: int
-    candidates: tuple[ClientId, ...]
     draw: Draw
     status: str
     opened: float | None = None
@@ -63,6 +63,7 @@ class Journal:
         self.durability = durability
         db = _connect(file, durability)
         self._committed = dict(db.execute(COMMITTED).fetchall())
+        self._candidates: Sequence[ClientId] | None = None
         self.scribe = Scribe(db)
         self._closing = weakref.finalize(self, self.scribe.close)
 
@@ -160,11 +161,15 @@ class Journal:
             return int(last)
         page.write(
             "insert into attempt (round, attempt, candidates, cohort, drops, status)"
-            " values (?, ?, ?, ?, ?, 'open')",
+            " values (?, ?, '[]', ?, ?, 'open')",
             number,
             int(last) + 1,
-            *(json.dumps(sorted(part)) for part in (candidates, draw.cohort, draw.drops)),
+            *(json.dumps(sorted(part)) for part in (draw.cohort, draw.drops)),
         )
+        # Ten thousand names in each round's row would be most of a long run's journal.
+        if candidates is not self._candidates:
+            write_candidates(page, number, int(last) + 1, candidates)
+            page.afterwards(partial(setattr, self, "_candidates", candidates))
         if at is not None:
             page.write("insert into opening (round, attempt, at) values (?, ?, ?)", number, int(last) + 1, at)
         return int(last) + 1
@@ -172,9 +177,9 @@ class Journal:
     @entry
     def attempt(self, page: Page, number: int, attempt: int) -> Attempt:
         """An attempt as it was opened."""
-        ((candidates, cohort, drops, status, at),) = page.rows(ATTEMPT, number, attempt)
+        ((cohort, drops, status, at),) = page.rows(ATTEMPT, number, attempt)
         draw = Draw(tuple(json.loads(cohort)), frozenset(json.loads(drops)))
-        return Attempt(number, attempt, tuple(json.loads(candidates)), draw, status, at)
+        return Attempt(number, attempt, draw, status, at)
 
     @entry
     def commit(  # noqa: PLR0913  # all that is known of a closed round, in one transaction
@@ -347,9 +352,7 @@ class Journal:
     @entry
     def rounds(self, page: Page) -> list[dict[str, object]]:
         """Every attempt as plain values, for status, report and replay."""
-        names = ("round", "attempt", "candidates", "cohort", "drops", "status", "counted", "losses", "reason")
-        rows = page.rows(f"select {', '.join(names)} from attempt order by round, attempt")
-        return [_plain(dict(zip(names, row, strict=True))) for row in rows]
+        return read_attempts(page)
 
     @entry
     def course(self, page: Page) -> list[Course]:
@@ -391,8 +394,3 @@ def _connect(file: Path, durability: Durability) -> sqlite3.Connection:
         db.close()
         raise
     return db
-
-
-def _plain(row: dict[str, object]) -> dict[str, object]:
-    texts = ("candidates", "cohort", "drops", "counted", "losses")
-    return {name: json.loads(str(value)) if name in texts else value for name, value in row.items()}

@@ -58,8 +58,15 @@ _JUDGED = (
     "create table if not exists fallback (round integer primary key, back_to integer not null)",
 )
 _REMOVALS = ("create table if not exists removal (site text primary key, at real not null)",)
+# From which attempt on who could be drawn: an attempt's own list is empty since then, and was in each before.
+_CANDIDATES = (
+    """
+    create table if not exists candidates (
+        round integer, attempt integer, names text not null, primary key (round, attempt))
+    """,
+)
 
-STEPS: tuple[tuple[str, ...], ...] = (_FIRST, _JUDGED, _REMOVALS)
+STEPS: tuple[tuple[str, ...], ...] = (_FIRST, _JUDGED, _REMOVALS, _CANDIDATES)
 """Statements by step: those at place 0 lead from version 0 to 1, and so on."""
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
@@ -78,6 +85,7 @@ STRUCTURED: Mapping[str, Mapping[str, TypeAdapter[Any]]] = {
         "counted": _SITES,
         "losses": _REASONS,
     },
+    "candidates": {"names": _SITES},
     "report": {"scores": _SCORES},
     "score": {"scores": _SCORES},
     "course": {"seconds": _NUMBERS, "bytes": _COUNTS},

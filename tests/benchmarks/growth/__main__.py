@@ -2,10 +2,12 @@
 
 The coordinator's processor seconds for a round, with more sites, with larger models, and with more registered sites of
 which each round asks fifty; each fitted by a line, with what the line leaves over, and the round written by hand beside
-it. Run it on a machine that does nothing else: it says how busy the machine was before. 10,000 registered sites want 12
-GB of memory and half an hour: say `--most 10000`.
+it. `drawing` is what the coordinator alone does with a list of up to 100,000 sites. Run it on a machine that does
+nothing else: it says how busy the machine was before. 10,000 registered sites want 12 GB of memory and half an hour:
+say `--most 10000`.
 
-`python -m tests.benchmarks.growth --page FILE` writes what a kept result means for many sites as deploy/growth.md.
+`python -m tests.benchmarks.growth --page [FILE]` writes what a kept result means for many sites as deploy/growth.md;
+`--out tests/benchmarks/growth/results/DATE.json` keeps one.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.growth import page
+from tests.benchmarks.growth import drawing, page
+from tests.benchmarks.growth.drawing import Drawn
 from tests.benchmarks.growth.line import Line
 from tests.benchmarks.growth.play import MIB, Cost, Plan, full_plan, play, quick_plan
 from tests.benchmarks.transport import machine, network
 
 MODULE = "tests.benchmarks.growth"
 PARTS = ("sites", "sizes", "registered")
+DRAWING = "drawing"
 TARGETS = {"sites": ("ms a site", 4.0), "sizes": ("ms a MiB and site", 1.7)}
 console = Console(stderr=True)
 
@@ -34,17 +38,20 @@ console = Console(stderr=True)
 def main() -> int:
     """Play what is asked for, fit, print, write."""
     said = parse()
-    if said.page:
-        page.write(json.loads(said.page.read_text()))
+    if said.page is not None:
+        page.write(json.loads(page.find(said.page).read_text()))
         return 0
     if not said.shared_network:
         network.enter(MODULE, sys.argv[1:])
     facts = machine.describe()
     plan = quick_plan() if said.quick else full_plan(most=said.most)
-    costs = {part: measure(part, plan, said.folder) for part in said.part or PARTS}
+    asked = said.part or (*PARTS, DRAWING)
+    drawn = draw(said.folder, rounds=2 if said.quick else drawing.ROUNDS) if DRAWING in asked else []
+    costs = {part: measure(part, plan, said.folder) for part in PARTS if part in asked}
     content: dict[str, object] = {"machine": facts, "quick": said.quick}
     content["costs"] = {part: [cost.to_json() for cost in found] for part, found in costs.items()}
     content["lines"] = fit(costs)
+    content["drawn"] = [one.to_json() for one in drawn]
     show(costs, content)
     if said.out:
         said.out.write_text(json.dumps(content, indent=1) + "\n")
@@ -54,14 +61,20 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     """The command's words."""
     words = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__.partition("\n")[0])
-    words.add_argument("--part", action="append", choices=PARTS, help="only this one; repeatable")
+    words.add_argument("--part", action="append", choices=(*PARTS, DRAWING), help="only this one; repeatable")
     words.add_argument("--most", type=int, default=1_000, help="registered sites at most; 1,000")
     words.add_argument("--quick", action="store_true", help="a few tiny sites: shows that it runs")
     words.add_argument("--out", type=Path, help="write everything as JSON")
     words.add_argument(
         "--folder", type=Path, help="where states are kept meanwhile; a disk, for honest fsync"
     )
-    words.add_argument("--page", type=Path, help="write deploy/growth.md from this kept result")
+    words.add_argument(
+        "--page",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write deploy/growth.md from a kept result; the newest if none is named",
+    )
     words.add_argument("--shared-network", action="store_true", help="do not make a network namespace")
     return words.parse_args()
 
@@ -76,6 +89,12 @@ def measure(part: str, plan: Plan, folder: Path | None) -> list[Cost]:
             found.append(play(workload, Path(home), by_hand=part != "registered"))
         console.log(f"{1000 * found[-1].cpu_seconds:.1f} ms of the coordinator a round")
     return found
+
+
+def draw(folder: Path | None, *, rounds: int) -> list[Drawn]:
+    """The coordinator's own steps of a round, among more and more registered sites that are not there."""
+    with tempfile.TemporaryDirectory(prefix="pfl-growth-", dir=folder) as home:
+        return list(drawing.draw_all(Path(home), rounds=rounds))
 
 
 def fit(costs: dict[str, list[Cost]]) -> dict[str, dict[str, object]]:
@@ -109,6 +128,11 @@ def show(costs: dict[str, list[Cost]], content: dict[str, object]) -> None:
     for part, line in content["lines"].items():
         out.print(f"{part}: {say(line['ours'], line['unit'])} (target {line['target']})")
         out.print(f"  by hand: {say(line['by_hand'], line['unit'])}")
+    for one in content["drawn"]:
+        words = (
+            f"{1000 * one['cpu_seconds']:.2f} ms, {one['journal_bytes'] / 1000:.1f} kB of the journal a round"
+        )
+        out.print(f"drawing {drawing.COHORT} of {one['registered']:,}: {words}")
     Console(width=150).print(", ".join(f"{name} {value}" for name, value in content["machine"].items()))
 
 

@@ -13,17 +13,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks.peers import environments, report
-from tests.benchmarks.peers.namespace import enclosed
+from tests.benchmarks.peers import corner, environments, report
 from tests.benchmarks.peers.noop_model import shapes_of
 from tests.benchmarks.peers.workload import CASES, FEWEST_ROUNDS, PEERS, Case, Order
 
-TOP = Path(__file__).resolve().parents[3]
-LONGEST_MEASUREMENT = 3600.0
+INSIDE = "tests.benchmarks.peers.inside"
 
 
 def main() -> int:
@@ -34,13 +33,23 @@ def main() -> int:
     found = report.begin(asked.remark)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     for peer in asked.peer or PEERS:
-        environment = environments.prepare(peer, asked.envs.resolve())
+        try:
+            environment = environments.prepare(peer, asked.envs.resolve())
+        except environments.NotInstalled as why:
+            sys.stderr.write(f"{why}\n")
+            found["failed"][f"{peer} all"] = str(why)
+            _write(found, asked.out)
+            continue
         for case in asked.case or map(Case.read, CASES):
             console.print(f"{peer} {environments.version_of(peer)}: {case} …")
             _measure(found, Order(peer, case, asked.rounds, environment, Path()), asked.keep)
-            asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            _write(found, asked.out)
     console.print(report.tabulate(found))
     return 1 if found["failed"] else 0
+
+
+def _write(found: report.Report, out: Path) -> None:
+    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def _read_words() -> argparse.Namespace:
@@ -51,7 +60,9 @@ def _read_words() -> argparse.Namespace:
         "--case", action="append", type=_read_case, help=f"such as {', '.join(CASES)}; repeatable"
     )
     words.add_argument("--rounds", type=_read_rounds, default=6, help="with the first, which is left out")
-    words.add_argument("--envs", type=Path, default=_find_cache(), help="where the peers are installed")
+    words.add_argument(
+        "--envs", type=Path, default=environments.find_cache(), help="where the peers are installed"
+    )
     words.add_argument("--remark", default="", help="stands in the file, such as: busy machine")
     words.add_argument("--keep", type=Path, help="keep each peer's logs below this folder")
     return words.parse_args()
@@ -70,16 +81,11 @@ def _read_rounds(word: str) -> int:
     return int(word)
 
 
-def _find_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pfl-benchmarks" / "peers"
-
-
 def _measure(found: report.Report, order: Order, keep: Path | None) -> None:
     load = os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp(prefix="pfl-peers-"))
     try:
-        result = _run_inside(order, folder)
+        result = corner.run(INSIDE, replace(order, folder=folder))
         found["results"].append({**_describe(order, load), **result})
     except (subprocess.SubprocessError, OSError) as error:
         sys.stderr.write(f"{error}\n")
@@ -88,31 +94,6 @@ def _measure(found: report.Report, order: Order, keep: Path | None) -> None:
         if keep and (folder / "logs").is_dir():
             shutil.copytree(folder / "logs", keep / f"{order.peer}-{order.case}", dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)  # an ending process may still write
-
-
-def _run_inside(order: Order, folder: Path) -> report.Result:
-    """The child is ended by its id if it takes too long; the kernel then ends all it has started."""
-    told = {
-        "peer": order.peer,
-        "case": str(order.case),
-        "rounds": order.rounds,
-        "environment": str(order.environment),
-    }
-    (folder / "order.json").write_text(json.dumps(told), encoding="utf-8")
-    command = [sys.executable, "-m", "tests.benchmarks.peers.inside", str(folder / "order.json")]
-    done = subprocess.run(
-        enclosed(command),
-        cwd=TOP,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=LONGEST_MEASUREMENT,
-        check=False,
-    )
-    if done.returncode:
-        raise subprocess.SubprocessError(done.stderr)
-    result: report.Result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return result
 
 
 def _describe(order: Order, load: float) -> report.Subject:

@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 and the authority that signed it, as Flower's guide makes them by hand."""
+"""A certificate for this machine and the authority that signed it, as Flower's guide makes them by hand."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Certificates:
     key: Path
 
 
-def issue(folder: Path) -> Certificates:
-    """Make an authority and one server certificate."""
+def issue(folder: Path, host: str) -> Certificates:
+    """Make an authority and one server certificate, for an address beside this machine's own."""
     folder.mkdir()
     files = Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
     root_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -34,7 +34,8 @@ def issue(folder: Path) -> Certificates:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(root_key, hashes.SHA256())
     )
-    addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    own = [x509.IPAddress(ipaddress.ip_address(one)) for one in sorted({"127.0.0.1", host})]
+    addresses = [*own, x509.DNSName("localhost")]
     leaf = (
         _describe("localhost", key)
         .issuer_name(root.subject)

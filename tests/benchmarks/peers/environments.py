@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,16 @@ from pathlib import Path
 LISTS = Path(__file__).parent
 MAIN_PACKAGE = {"flower": "flwr", "nvflare": "nvflare"}
 LONGEST_INSTALLATION = 1200
+
+
+class NotInstalled(Exception):
+    """A peer cannot be installed on this machine; the message says what was tried and what came."""
+
+
+def find_cache() -> Path:
+    """Where environments are kept unless told otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pfl-benchmarks" / "peers"
 
 
 def prepare(peer: str, folder: Path) -> Path:
@@ -40,4 +51,18 @@ def _make(peer: str, environment: Path) -> None:
         [str(environment / "bin" / "pip"), "install", "--quiet", "-r", str(lock_of(peer))],
     )
     for step in steps:
-        subprocess.run(step, check=True, timeout=LONGEST_INSTALLATION, stdin=subprocess.DEVNULL)
+        try:
+            done = subprocess.run(
+                step,
+                timeout=LONGEST_INSTALLATION,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NotInstalled(f"{peer} cannot be installed: {error}") from None
+        if done.returncode:
+            told = (done.stderr or done.stdout).strip().splitlines()
+            words = f"`{' '.join(step)}` ended with {done.returncode}: {told[-1] if told else 'no words'}"
+            raise NotInstalled(f"{peer} cannot be installed: {words}")

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.peers import certificates, noop_model
-from tests.benchmarks.peers.gauges import COORDINATOR, SITE
+from tests.benchmarks.peers.gauges import COORDINATOR
 from tests.benchmarks.peers.stage import Stage
 from tests.benchmarks.peers.workload import Order
 
 APP = Path(__file__).parent / "apps" / "flower"
-ADDRESS = "127.0.0.1:8000"
+PORT = 8000
 FIRST_SITE_PORT = 9100
 SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -22,33 +22,35 @@ SETTINGS = {
 
 def put_up(stage: Stage, order: Order) -> None:
     """Start SuperLink and SuperNodes, then hand in the run."""
-    files = certificates.issue(stage.folder / "certificates")
+    files, address = certificates.issue(stage.folder / "certificates", order.host), f"{order.host}:{PORT}"
     app = shutil.copytree(APP, stage.folder / "app")
     shutil.copy(noop_model.__file__, app / "noop")
-    _connect(stage, files.authority)
-    _start_link(stage, files)
+    _connect(stage, files.authority, address)
+    _start_link(stage, files, order.host)
     for site in range(order.case.sites):
-        _start_node(stage, files.authority, site)
+        _start_node(stage, files.authority, address, site)
     said = stage.call("flwr-run", ["flwr", "run", app, "bench", "--run-config", _describe(stage, order)])
     run = said.split()[-1]
     stage.ask_on_failure("serverapp", ["flwr", "log", run, "bench", "--show"])
 
 
-def _connect(stage: Stage, authority: Path) -> None:
+def _connect(stage: Stage, authority: Path, address: str) -> None:
     """Tell the `flwr` command where the SuperLink is and whom to trust."""
     home = stage.folder / "home" / ".flwr"
     home.mkdir()
     lines = ["[superlink]", 'default = "bench"', "[superlink.bench]"]
-    lines += [f'address = "{ADDRESS}"', f'root-certificates = "{authority}"']
+    lines += [f'address = "{address}"', f'root-certificates = "{authority}"']
     (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _start_link(stage: Stage, files: certificates.Certificates) -> None:
+def _start_link(stage: Stage, files: certificates.Certificates, host: str) -> None:
     stage.start(
         "superlink",
         COORDINATOR,
         [
             "flower-superlink",
+            "--host",
+            host,
             "--ssl-ca-certfile",
             files.authority,
             "--ssl-certfile",
@@ -61,16 +63,16 @@ def _start_link(stage: Stage, files: certificates.Certificates) -> None:
     stage.wait_until(partial(stage.log_says, "superlink", "Uvicorn running on"), "the SuperLink to listen")
 
 
-def _start_node(stage: Stage, authority: Path, site: int) -> None:
-    stage.start(
+def _start_node(stage: Stage, authority: Path, address: str, site: int) -> None:
+    stage.start_site(
+        site,
         f"supernode-{site}",
-        SITE,
         [
             "flower-supernode",
             "--root-certificates",
             authority,
             "--superlink",
-            ADDRESS,
+            address,
             "--port",
             str(FIRST_SITE_PORT + site),
         ],

@@ -12,10 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.benchmarks.peers import flower, nvflare
-from tests.benchmarks.peers.gauges import COORDINATOR, SITE, Memory, Moment
+from tests.benchmarks.peers.gauges import COORDINATOR, SITE, Gauges, Memory, Moment
 from tests.benchmarks.peers.namespace import raise_loopback
 from tests.benchmarks.peers.report import WORTH_NAMING, Result, summarise
-from tests.benchmarks.peers.stage import PeerFailed, Stage
+from tests.benchmarks.peers.stage import PeerFailed, Stage, nothing_before
 from tests.benchmarks.peers.workload import Case, Order
 
 PUT_UP: dict[str, tuple[Callable[[Stage, Order], None], dict[str, str]]] = {
@@ -26,26 +26,38 @@ PUT_UP: dict[str, tuple[Callable[[Stage, Order], None], dict[str, str]]] = {
 
 def main(words: list[str]) -> None:
     """Carry out the order in the given file."""
-    told = json.loads(Path(words[0]).read_text(encoding="utf-8"))
-    folder = Path(words[0]).parent
-    order = Order(
+    order = read_order(Path(words[0]))
+    raise_loopback()
+    carry_out(order)
+
+
+def read_order(file: Path) -> Order:
+    """What is to be measured, in the folder where the order lies."""
+    told = json.loads(file.read_text(encoding="utf-8"))
+    return Order(
         peer=told["peer"],
         case=Case.read(told["case"]),
         rounds=told["rounds"],
         environment=Path(told["environment"]),
-        folder=folder,
+        folder=file.parent,
+        host=told["host"],
     )
-    raise_loopback()
+
+
+def carry_out(
+    order: Order, gauges: Gauges | None = None, before: Callable[[int], list[str]] = nothing_before
+) -> None:
+    """Measure and write the result; end this process with the peer's last words where it fails."""
     try:
-        result = _measure(order)
+        result = _measure(order, gauges or Gauges(), before)
     except PeerFailed as error:
         sys.exit(str(error))
-    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    (order.folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
 
-def _measure(order: Order) -> Result:
+def _measure(order: Order, gauges: Gauges, before: Callable[[int], list[str]]) -> Result:
     put_up, settings = PUT_UP[order.peer]
-    with Stage(order.folder, order.environment, settings) as stage:
+    with Stage(order.folder, order.environment, settings, gauges, before) as stage:
         put_up(stage, order)
         moments = stage.measure(rounds=order.rounds, sites=order.case.sites)
         return _conclude(order, moments, stage.gauges.memory)

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.peers import noop_model
-from tests.benchmarks.peers.gauges import COORDINATOR, SITE
+from tests.benchmarks.peers.gauges import COORDINATOR
 from tests.benchmarks.peers.stage import Stage
-from tests.benchmarks.peers.workload import Order
+from tests.benchmarks.peers.workload import LOOPBACK, Order
 
 APP = Path(__file__).parent / "apps" / "nvflare"
 PROJECT = "noop"
@@ -31,12 +31,14 @@ builders:
 
 def put_up(stage: Stage, order: Order) -> None:
     """Provision the project, run everyone's start script, then hand in the job."""
-    kits = _provision(stage, order.case.sites)
-    _keep_storage_inside(stage, kits / SERVER)
-    stage.start("server", COORDINATOR, [kits / SERVER / "startup" / "start.sh"])
+    # It listens at the address that its name stands for.
+    server = SERVER if order.host == LOOPBACK else order.host
+    kits = _provision(stage, order.case.sites, server)
+    _keep_storage_inside(stage, kits / server)
+    stage.start("server", COORDINATOR, [kits / server / "startup" / "start.sh"])
     stage.wait_until(partial(stage.log_says, "server", "Server started"), "the server to start")
-    for site in _name_sites(order.case.sites):
-        stage.start(site, SITE, [kits / site / "startup" / "start.sh"])
+    for number, site in enumerate(_name_sites(order.case.sites)):
+        stage.start_site(number, site, [kits / site / "startup" / "start.sh"])
     for site in _name_sites(order.case.sites):
         stage.wait_until(partial(stage.log_says, site, "Successfully registered client"), f"{site} to join")
     job = _write_job(stage, order)
@@ -47,8 +49,8 @@ def _name_sites(sites: int) -> list[str]:
     return [f"site-{number}" for number in range(1, sites + 1)]
 
 
-def _provision(stage: Stage, sites: int) -> Path:
-    people = [f"  - {{name: {SERVER}, type: server, org: bench, fed_learn_port: {PORT}}}"]
+def _provision(stage: Stage, sites: int, server: str) -> Path:
+    people = [f"  - {{name: {server}, type: server, org: bench, fed_learn_port: {PORT}}}"]
     people += [f"  - {{name: {site}, type: client, org: bench}}" for site in _name_sites(sites)]
     people += [f"  - {{name: {ADMIN}, type: admin, org: bench, role: project_admin}}"]
     head = ["api_version: 3", f"name: {PROJECT}", "description: no-op", "participants:"]

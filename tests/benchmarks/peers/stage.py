@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.benchmarks.peers.gauges import OPERATOR, ROLE, Gauges, Moment
+from tests.benchmarks.peers.gauges import OPERATOR, ROLE, SITE, Gauges, Moment
 
 LOOK_EVERY = 0.2
 LONGEST_START = 300.0
@@ -26,6 +26,11 @@ LARGEST_ERROR = 1e-3
 
 
 Word = dict[str, Any]  # whatever the peer's coordinator has put into its mark
+
+
+def nothing_before(site: int) -> list[str]:
+    """All sites run where the coordinator does."""
+    return []
 
 
 class PeerFailed(RuntimeError):
@@ -40,6 +45,8 @@ class Stage:
     environment: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     gauges: Gauges = field(default_factory=Gauges)
+    before: Callable[[int], list[str]] = nothing_before
+    """What stands before the command of a site, by its number: where it is to run."""
 
     def __post_init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -67,6 +74,10 @@ class Stage:
     def marks(self) -> Path:
         """The socket on which the peer's coordinator says that a round begins."""
         return self.folder / "marks"
+
+    def start_site(self, number: int, name: str, command: Sequence[str | Path]) -> None:
+        """Start a site, the first of which has the number 0."""
+        self.start(name, SITE, [*self.before(number), *command])
 
     def start(self, name: str, role: str, command: Sequence[str | Path]) -> None:
         """Start a program that stays; what it says goes to a file."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.benchmarks.peers.noop_model import count_bytes, shapes_of
 
 PEERS = ("flower", "nvflare")
+LOOPBACK = "127.0.0.1"
 CASES = ("2xresnet18", "10xresnet18", "10xsmall")
 FEWEST_ROUNDS = 5
 
@@ -47,3 +48,5 @@ class Order:
     rounds: int
     environment: Path
     folder: Path
+    host: str = LOOPBACK
+    """The coordinator's address."""

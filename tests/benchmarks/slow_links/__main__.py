@@ -1,9 +1,10 @@
 """Measure rounds over slow lines: `python -m tests.benchmarks.slow_links [--rate 10] [--encoding int8] [--out FILE]`.
 
 Each site is a process in a network namespace of its own, whose line to the coordinator carries 10, 100 or 1,000 Mbit/s
-each way with 40 ms there and back; nothing is trained. Told are seconds and bytes of a round, of ours and of the round
-written by hand, and the least that the line allows. Each line is probed before by a plain TCP connection. It needs root
-on Linux with `ip` and /dev/net/tun, and at 10 Mbit/s some minutes.
+each way with 40 ms there and back; nothing is trained. Told are seconds and bytes of a round, of ours, of the round
+written by hand, of Flower and of NVFlare, and the least that the line allows. Each line is probed before by a plain TCP
+connection. It needs root on Linux with `ip` and /dev/net/tun, and at 10 Mbit/s some minutes. The peers are installed
+as by `python -m tests.benchmarks.peers`; one that cannot be is said to be missing.
 
 `--encoding` is passed on to `pfl-server`, for each of its words once.
 """
@@ -12,41 +13,37 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from rich.console import Console
-from rich.table import Table
 
+from tests.benchmarks.peers import environments
+from tests.benchmarks.peers.workload import PEERS, Case
+from tests.benchmarks.slow_links import peers
 from tests.benchmarks.slow_links.line import ADDRESS
 from tests.benchmarks.slow_links.lines import Kind, Lines, NoLines, Probed, expect_lines
+from tests.benchmarks.slow_links.rows import (
+    BY_HAND,
+    MIB,
+    OURS,
+    Failed,
+    Found,
+    least_seconds,
+    tabulate,
+    to_json,
+)
 from tests.benchmarks.transport import machine, network, ours, yardstick
-from tests.benchmarks.transport.workload import RESNET18, Workload
+from tests.benchmarks.transport.workload import Workload
 
 MODULE = "tests.benchmarks.slow_links"
 RATES = (10, 100, 1000)
-BY_HAND, OURS = "by hand", "ours"
-MIB = 1 << 20
 console = Console(stderr=True)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A round on one kind of line."""
-
-    who: str
-    encoding: str
-    rate: int
-    seconds: float
-    wire_bytes: float
-    least_seconds: float
-    """The model there and back by one site's line, as float32, and one round trip."""
-    probed: tuple[float, float]
-    """Round trip in seconds and Mbit/s, as plain TCP found them."""
 
 
 def main() -> int:
@@ -57,58 +54,75 @@ def main() -> int:
     except NoLines as why:
         console.print(str(why))
         return 1
+    if not os.environ.get(network.INSIDE):
+        # The package index is not at the other end of a slow line.
+        peers.install(said.peers, said.envs)
     if not network.enter(MODULE, sys.argv[1:]):
         console.print("no slow lines on this machine: `unshare --net true` was refused; run as root on Linux")
         return 1
-    facts, found = machine.describe(), list[Found]()
+    facts, probed = machine.describe(), dict[int, Probed]()
+    found, failed = list[Found](), list[Failed]()
     for rate in said.rate or RATES:
-        found += measure(Kind(rate), said)
-    show(found, facts, quick=said.quick)
-    if said.out:
-        rows = [asdict(one) for one in found]
-        content = {"machine": facts, "quick": said.quick, "sites": said.sites, "rows": rows}
-        said.out.write_text(json.dumps(content, indent=1) + "\n")
+        for one in measure(Kind(rate), said, probed):
+            tell(one)
+            (failed if isinstance(one, Failed) else found).append(one)
+            write(said, facts, to_json(found, failed, probed))
+        write(said, facts, to_json(found, failed, probed))
+    show(found, failed, facts, quick=said.quick)
     return 0
 
 
-def parse() -> argparse.Namespace:
+def parse(typed: Sequence[str] | None = None) -> argparse.Namespace:
     """The command's words."""
     words = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__.partition("\n")[0])
     words.add_argument("--rate", action="append", type=int, choices=RATES, help="Mbit/s; repeatable")
     words.add_argument("--sites", type=int, default=4, help="each with a line of its own")
     words.add_argument("--rounds", type=int, default=3, help="that count; one more is left out")
     words.add_argument("--encoding", action="append", help="passed to pfl-server; repeatable")
+    words.add_argument(
+        "--peer", action="append", choices=(*PEERS, peers.NONE), help="only this one, or none; repeatable"
+    )
+    words.add_argument(
+        "--envs", type=Path, default=environments.find_cache(), help="where the peers are installed"
+    )
     words.add_argument("--quick", action="store_true", help="two sites, a tiny model: shows that it runs")
+    words.add_argument(
+        "--probe", action="store_true", help="only make the lines and say what TCP finds there"
+    )
     words.add_argument("--out", type=Path, help="write everything as JSON")
     words.add_argument(
         "--folder", type=Path, help="where states are kept meanwhile; a disk, for honest fsync"
     )
-    said = words.parse_args()
+    said = words.parse_args(typed)
     if said.quick:
         said.sites, said.rounds = 2, 2
+    said.peers = () if said.probe else peers.choose(said.peer, quick=said.quick)
+    said.envs = said.envs.resolve()
     return said
 
 
-def measure(kind: Kind, said: argparse.Namespace) -> Iterator[Found]:
-    """The round by hand and ours, with each encoding, on fresh lines of one kind."""
-    numbers = 5_000 if said.quick else RESNET18
-    bytes_a_second = kind.rate * 1e6 / 8
-    plain = Workload(said.sites, numbers, rounds=said.rounds, host=ADDRESS, line=bytes_a_second)
-    least = 2 * plain.model_bytes / bytes_a_second + kind.round_trip
+def measure(kind: Kind, said: argparse.Namespace, probed: dict[int, Probed]) -> Iterator[Found | Failed]:
+    """The round by hand, ours with each encoding, and the peers, on lines of one kind."""
+    case = Case(said.sites, "small" if said.quick else "resnet18")
     with Lines(kind, said.sites) as lines:
-        probed = lines.probe()
-        console.log(f"lines of {kind.rate} Mbit/s: plain TCP found {probed}")
-        for who, encoding, workload in workloads(plain, said.encoding):
+        probed[kind.rate] = lines.probe()
+        console.log(f"lines of {kind.rate} Mbit/s: plain TCP found {probed[kind.rate]}")
+        for who, encoding, workload in () if said.probe else workloads(case, kind, said):
             seconds, wire = play(who, workload, lines, said.folder)
-            console.log(f"{who} {encoding}: {seconds:.2f} s, {wire / MIB:.1f} MiB a round")
-            yield Found(who, encoding, kind.rate, seconds, wire, least, numbers_of(probed))
+            least = least_seconds(case.model_bytes, kind)
+            yield Found(who, kind.rate, seconds, wire, least, encoding)
+    for peer in said.peers:
+        yield peers.measure(peer, case, kind, rounds=said.rounds, envs=said.envs, folder=said.folder)
 
 
-def workloads(plain: Workload, encodings: list[str] | None) -> Iterator[tuple[str, str, Workload]]:
-    """Who plays what."""
+def workloads(case: Case, kind: Kind, said: argparse.Namespace) -> Iterator[tuple[str, str, Workload]]:
+    """Who plays what: as many numbers as the peers' model has."""
+    plain = Workload(
+        case.sites, case.model_bytes // 4, rounds=said.rounds, host=ADDRESS, line=kind.rate * 1e6 / 8
+    )
     yield BY_HAND, "", plain
     yield OURS, "", plain
-    for encoding in encodings or ():
+    for encoding in said.encoding or ():
         yield OURS, encoding, replace(plain, extra=("--encoding", encoding))
 
 
@@ -123,20 +137,28 @@ def play(who: str, workload: Workload, lines: Lines, folder: Path | None) -> tup
         return median(recording.rounds), median(recording.wire)
 
 
-def numbers_of(probed: Probed) -> tuple[float, float]:
-    """As plain values."""
-    return round(probed.round_trip, 4), round(probed.rate, 1)
+def tell(one: Found | Failed) -> None:
+    """As soon as it is known."""
+    if isinstance(one, Failed):
+        console.log(f"{one.who}: not measured: {one.why}")
+    else:
+        console.log(f"{one.who} {one.encoding}: {one.seconds:.2f} s, {one.wire_bytes / MIB:.1f} MiB a round")
 
 
-def show(found: list[Found], facts: dict[str, object], *, quick: bool) -> None:
-    """A line for each, and what it was measured on."""
-    title = "quick: not a measurement" * quick
-    table = Table("Mbit/s", "", "encoding", "round, s", "the line alone, s", "MiB a round", title=title)
-    for one in found:
-        words = (f"{one.seconds:.2f}", f"{one.least_seconds:.2f}", f"{one.wire_bytes / MIB:.1f}")
-        table.add_row(str(one.rate), one.who, one.encoding or "as usual", *words)
-    Console(width=120).print(table)
-    Console(width=150).print(", ".join(f"{name} {value}" for name, value in facts.items()))
+def write(said: argparse.Namespace, facts: dict[str, object], measured: dict[str, object]) -> None:
+    """Everything so far, for later comparison."""
+    if said.out:
+        asked = {"quick": said.quick, "sites": said.sites, "rounds": said.rounds}
+        said.out.write_text(json.dumps({"machine": facts, **asked, **measured}, indent=1) + "\n")
+
+
+def show(found: Sequence[Found], failed: Sequence[Failed], facts: dict[str, object], *, quick: bool) -> None:
+    """The table, what is missing in it, and what it was measured on."""
+    out = Console(width=150)
+    out.print(tabulate(found, quick=quick))
+    for one in failed:
+        out.print(f"{one.who} at {one.rate} Mbit/s was not measured: {one.why}")
+    out.print(", ".join(f"{name} {value}" for name, value in facts.items()))
 
 
 if __name__ == "__main__":

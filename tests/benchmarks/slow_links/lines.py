@@ -45,10 +45,12 @@ class Kind:
 
 @dataclass(frozen=True)
 class Probed:
-    """A line as it was found."""
+    """A line as plain TCP found it."""
 
-    round_trip: float
-    rate: float
+    seconds: float
+    """There and back."""
+    carried: float
+    """Mbit/s."""
 
 
 class Lines:
@@ -77,17 +79,21 @@ class Lines:
     ) -> None:
         self._end()
 
+    def at(self, site: int) -> list[str]:
+        """What stands before a command that is to run at the other end of a site's line."""
+        return ["ip", "netns", "exec", self._names[site]]
+
     def inside(self, program: str) -> list[str]:
         """What stands before the command of a site, `site_003`; nothing before others'."""
         found = re.fullmatch(r"site_(\d+)", program)
-        return ["ip", "netns", "exec", self._names[int(found[1])]] if found else []
+        return self.at(int(found[1])) if found else []
 
     def probe(self) -> Probed:
         """The first line's round trip and rate, by a connection of plain TCP."""
         amount = int(self._kind.rate * 1e6 / 8 * 2)
         with socket.create_server((ADDRESS, 0)) as server:
             port = str(server.getsockname()[1])
-            command = [*self.inside("site_0"), sys.executable, "-c", PROBE, ADDRESS, port]
+            command = [*self.at(0), sys.executable, "-c", PROBE, ADDRESS, port]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
                 server.settimeout(20)
                 line, _ = server.accept()
@@ -95,8 +101,8 @@ class Lines:
                     line.settimeout(60)
                     line.sendall(bytes(amount))
                 told, _ = client.communicate(timeout=60)
-        seconds, rate = map(float, told.split())
-        return Probed(seconds, rate)
+        seconds, carried = map(float, told.split())
+        return Probed(round(seconds, 4), round(carried, 1))
 
     def _carry(self, number: int, name: str) -> subprocess.Popen[str]:
         kind = self._kind

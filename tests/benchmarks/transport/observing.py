@@ -18,6 +18,7 @@ Event: TypeAlias = dict[str, Any]
 
 TICK_SECONDS = 0.01
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+INTERFACES = Path("/proc/net/dev")
 SLOW_LINE = "line"
 """How the names of slow lines begin; see `slow_links`."""
 MEMORY_EVERY = 5
@@ -71,7 +72,7 @@ class Observer(threading.Thread):
     def run(self) -> None:
         tick = 0
         while not self._ending.wait(TICK_SECONDS):
-            self.wire.append((time.time(), read_loopback()))
+            self.wire.append((time.time(), read_carried()))
             if tick % MEMORY_EVERY == 0:
                 for track in self.tracks.values():
                     look_at(track)
@@ -103,19 +104,14 @@ def look_at(track: Track) -> None:
         track.highest = numbers[2]
 
 
-def read_loopback() -> int:
-    """Bytes received by `lo`; each byte is also counted as sent, so one side is all of it. And both sides of slow
-    lines, of which this is one end.
+def read_carried() -> int:
+    """Bytes that slow lines have carried both ways, of which this network is one end. Where there are none, those that
+    `lo` received: each is also counted as sent, so one side is all of it.
     """
-    carried = 0
-    for line in Path("/proc/net/dev").read_text().splitlines():
-        name, _, numbers = line.partition(":")
-        counts = numbers.split()
-        if name.strip() == "lo":
-            carried += int(counts[0])
-        elif name.strip().startswith(SLOW_LINE):
-            carried += int(counts[0]) + int(counts[8])
-    return carried
+    lines = INTERFACES.read_text().splitlines()
+    counts = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
+    slow = [int(each[0]) + int(each[8]) for name, each in counts.items() if name.startswith(SLOW_LINE)]
+    return sum(slow) if slow else int(counts["lo"][0])
 
 
 @dataclass

@@ -48,11 +48,14 @@ class Dialled:
     hangs: asyncio.Event | None = None
     left: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
 
     async def ask(
         self, call: str, request: Message, answer: type[Message], *, seconds: float, listed: int = 0
     ) -> Message:
         self.asked.append(call.rpartition("/")[2])
+        if isinstance(request, pb.NextTaskRequest):
+            self.waits.append(request.wait_seconds)
         if self.hangs is not None:
             self.hangs.set()
             await asyncio.Event().wait()
@@ -92,8 +95,9 @@ class Town:
         card = authority.sign_card(asked, csr, name=SITE, now=now)
         return pb.RenewAnswer(certificate_pem=authority.sign_site(csr, SITE, now=now), card=card)
 
-    def link(self, address: str) -> GrpcLink:
-        return GrpcLink(address, self.keyring, clock=lambda: self.members.now).following(self.look)
+    def link(self, address: str, *, roots: bytes | None = None) -> GrpcLink:
+        link = GrpcLink(address, self.keyring, roots=roots, clock=lambda: self.members.now)
+        return link.following(self.look)
 
     @property
     def closed(self) -> list[tuple[str, int]]:
@@ -187,3 +191,15 @@ async def test_a_certificate_that_has_ended_meanwhile(town: Town) -> None:
     with pytest.raises(IdentityError, match="expired"):
         await link.next_task(())
     assert ["old"] == list(town.lines)
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_a_call_for_work_waits_for_minutes_where_no_proxy_cuts_it(town: Town, proxied: bool) -> None:
+    """Each question costs the coordinator a millisecond, however many sites only wait; a proxy that ends TLS is given
+    less than its minute.
+    """
+    town.here = "new"
+    link = town.link("new", roots=town.members.authority.ca_pem if proxied else None)
+    await link.next_task(())
+    assert [25.0 if proxied else 120.0] == town.lines["new"].waits
+    await link.close()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pfl_common.randomness import seeded_draws
 from pfl_common.randomness.seeded_draws import choose, derive, uniform, whole
 
 SITES = [f"site-{letter}" for letter in "abcdef"]
@@ -91,3 +92,36 @@ def test_rounds_draw_independently() -> None:
     )
 
     assert abs(both - 750) < 150
+
+
+def test_a_draw_is_the_same_on_every_machine() -> None:
+    """Those with the smallest numbers of words and name: so are the cohorts of all runs that were ever made."""
+    names = [f"site-{number:03d}" for number in range(40)]
+    by_number = sorted(names, key=lambda name: derive(3, "cohort", 4, name))
+
+    assert ["site-015", "site-016", "site-025", "site-039"] == choose(names, 4, 3, "cohort", 4)
+    assert [sorted(by_number[:count]) for count in range(42)] == [
+        choose(names, count, 3, "cohort", 4) for count in range(42)
+    ]
+
+
+def test_names_with_one_number_are_told_apart_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two digests can begin alike; their rest, and the bit that a number lacks, decides nothing."""
+    ends = {"a": b"\x00", "b": b"\x01", "c": b"\x00", "d": b"\x02"}
+
+    class Digest:
+        def __init__(self, name: str = "") -> None:
+            self.name = name
+
+        def copy(self) -> Digest:
+            return Digest()
+
+        def update(self, spelled: bytes) -> None:
+            self.name = spelled[-1:].decode()
+
+        def digest(self) -> bytes:
+            rest = bytes([255 - ord(self.name)]) * 24
+            return bytes(7) + ends[self.name] + rest
+
+    monkeypatch.setattr(seeded_draws, "_digest", lambda words: Digest())
+    assert [["a"], ["a", "b"], ["a", "b", "c"]] == [choose("dcba", count, "x") for count in (1, 2, 3)]

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from tests.benchmarks import large_data, single_models
-from tests.benchmarks.growth import page
+from tests.benchmarks.growth import drawing, page
+from tests.benchmarks.growth.drawing import Drawn
 from tests.benchmarks.growth.line import Line
 from tests.benchmarks.growth.play import Cost
 from tests.benchmarks.training import measuring
@@ -178,6 +179,14 @@ def test_growth_is_measured(tmp_path: Path) -> None:
     assert all(cost[name] > 0 for name in ("round_seconds", "cpu_seconds", "resident_bytes"))
 
 
+def test_rounds_write_no_list_of_all_sites(tmp_path: Path) -> None:
+    """Ten thousand names are 150 kB: they are written once, and not with each round."""
+    few, many = (drawing.draw(tmp_path / f"{n}.sqlite", n, rounds=30) for n in (50, 10_000))
+    assert (50, 10_000) == (few.registered, many.registered)
+    assert few.cpu_seconds > 0
+    assert many.journal_bytes - few.journal_bytes < 150_000 / 20
+
+
 def test_a_page_is_reckoned_from_a_kept_result(tmp_path: Path) -> None:
     """4 ms a site and 1 ms a MiB and site are 40 s of the coordinator for 10,000 sites, and 450 s more for 45 MiB."""
     line = {**Line.through([(1, 14), (10, 50)]).to_json()}
@@ -186,15 +195,40 @@ def test_a_page_is_reckoned_from_a_kept_result(tmp_path: Path) -> None:
         "sites": {"unit": "ms a site", "ours": line, "by_hand": line, "target": 4.0},
         "sizes": {"unit": "ms a MiB and site", "ours": slope, "by_hand": slope, "target": 1.7},
     }
-    cost = Cost(50, 1_000, 100_000, 0.5, 0.25, 500_000_000).to_json()
-    costs = {"sites": [], "sizes": [], "registered": [cost]}
+    crowds = [
+        Cost(50, 50, 100_000, 0.4, 0.2, 120_000_000).to_json(),
+        Cost(50, 1_000, 100_000, 0.5, 0.25, 500_000_000).to_json(),
+    ]
+    costs = {"sites": [], "sizes": [], "registered": crowds}
     machine = {"cores": 2, "processor": "one", "date": "today", "load_before": 0.1}
-    result = {"quick": False, "machine": machine, "lines": lines, "costs": costs}
+    drawn = [Drawn(50, 0.0005, 2000.0).to_json(), Drawn(10_000, 0.0032, 6000.0).to_json()]
+    result = {"quick": False, "machine": machine, "lines": lines, "costs": costs, "drawn": drawn}
     page.write(result, tmp_path / "growth.md")
     words = (tmp_path / "growth.md").read_text()
-    assert "| 45 MiB | 490 s | 245 s |" in words
-    assert "| 1,000 | 50 | 0.50 s | 250 ms | 500 MB |" in words
-    for bad in ({**result, "quick": True}, {**result, "costs": {}}):
+    # 944 GB over 10 Gbit/s are 755 s; 380 MB more for 950 sites more are 4 GB for 10,000.
+    assert "| 45 MiB | 490 s | 245 s | 61 s | 15 s | 7,550 s | 755 s | 944 GB |" in words
+    assert "| 1,000 | 50 | 0.50 s | 250 ms | 500 MB | 1.25× |" in words
+    assert "0.40 MB for each line that is open, 4.1 GB" in words
+    assert "0.5 ms of 50, 3.2 ms of 10,000." in words
+    alone = {**result, "costs": {**costs, "registered": crowds[:1]}}
+    for bad in ({**result, "quick": True}, {**result, "costs": {}}, alone, {**result, "drawn": []}):
         with pytest.raises(SystemExit):
             page.write(bad, tmp_path / "none.md")
     assert not (tmp_path / "none.md").exists()
+
+
+def test_the_page_is_what_the_newest_kept_result_gives() -> None:
+    """Written by its command alone: without a result there is no page."""
+    assert page.PAGE.exists() == any(page.KEPT.glob("*.json"))
+    if page.PAGE.exists():
+        assert page.make(json.loads(page.find().read_text())) == page.PAGE.read_text()
+
+
+def test_the_newest_result_is_found(tmp_path: Path) -> None:
+    """By its name, a date; one that is named is taken; without any there are words."""
+    with pytest.raises(SystemExit, match="there is no result"):
+        page.find(kept=tmp_path)
+    for name in ("2026-11-18", "2026-11-20", "2026-11-19"):
+        (tmp_path / f"{name}.json").touch()
+    assert "2026-11-20.json" == page.find(kept=tmp_path).name
+    assert Path("other.json") == page.find("other.json", tmp_path)

@@ -149,3 +149,27 @@ async def test_a_site_that_is_stopped_is_away_and_waited_for(scene: Scene) -> No
     assert not asked.done()
     assert not scene.fleet.expired("a")
     assert {} == scene.books.journal.goodbyes()
+
+
+async def test_the_roster_is_one_list_until_it_changes(scene: Scene) -> None:
+    """A round of fifty does not look through ten thousand: who joined, was taken out or is back is in a new one."""
+    fleet = scene.fleet
+    roster = fleet.roster()
+    assert roster is fleet.roster()
+    await fleet.join("a", DESCRIPTION)
+    assert roster is fleet.roster()
+    await fleet.remove("b")
+    assert ("a", "c") == fleet.roster()
+    await fleet.join("b", DESCRIPTION)
+    await fleet.join("bb", DESCRIPTION)
+    assert ("a", "b", "bb", "c") == fleet.roster()
+
+
+async def test_who_of_a_cohort_is_present(scene: Scene) -> None:
+    """The same as who of all that are; a name that nobody has is not."""
+    fleet = scene.fleet
+    fleet.clock += 3600
+    fleet.heartbeat("a", OPENING, 0)
+    fleet.heartbeat("c", OPENING, 0)
+    assert ("a", "c") == fleet.present()
+    assert frozenset("a") == fleet.present_among(("a", "b", "nobody"))

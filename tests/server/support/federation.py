@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,9 @@ class ScriptedFleet:
 
     def present(self) -> tuple[str, ...]:
         return tuple(sorted(self.here))
+
+    def present_among(self, sites: Iterable[str]) -> frozenset[str]:
+        return frozenset(self.here.intersection(sites))
 
     def expired(self, client: str) -> bool:
         return client in self._silent
