@@ -9,6 +9,7 @@ found exactly once.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -50,12 +51,26 @@ class Guard:
         found = file.read_text().count(self.old)
         if found != 1:
             return f"its text stands {found} times in {self.file}; expected: once"
-        return "" if self.old != self.new else "nothing is removed: old and new are the same"
+        if self.old == self.new:
+            return "nothing is removed: old and new are the same"
+        return self._find_broken(file)
 
     def remove(self, top: Path) -> None:
         """Take it out of a copy of the tree."""
         file = top / self.file
-        file.write_text(file.read_text().replace(self.old, self.new))
+        file.write_text(self._without(file))
+
+    def _without(self, file: Path) -> str:
+        return file.read_text().replace(self.old, self.new)
+
+    def _find_broken(self, file: Path) -> str:
+        """What the file without the guard lacks to be a module: every test falls over one that is none."""
+        try:
+            if file.suffix == ".py":
+                ast.parse(self._without(file))
+        except SyntaxError as error:
+            return f"without it {self.file} is no Python: {error}"
+        return ""
 
 
 @dataclass(frozen=True)

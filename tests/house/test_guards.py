@@ -76,16 +76,19 @@ def test_the_table_of_threats_is_read_by_its_first_column() -> None:
 
 
 def test_a_guard_that_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
-    """A file that is not there, a text that is there twice or not at all, and nothing to take out."""
-    (tmp_path / "a.py").write_text("if x:\nif x:\nif y:\n")
+    """A file that is not there, a text that is there twice or not at all, nothing to take out, a module that is none
+    without it.
+    """
+    (tmp_path / "a.py").write_text("if x: 1\nif x: 1\nif y: 2\n")
     assert "no file b.py" in Guard("g", "b.py", "if", "", "t").check(tmp_path)
     assert "2 times" in Guard("g", "a.py", "if x", "", "t").check(tmp_path)
     assert "0 times" in Guard("g", "a.py", "if z", "", "t").check(tmp_path)
     assert "nothing is removed" in Guard("g", "a.py", "if y", "if y", "t").check(tmp_path)
+    assert "is no Python" in Guard("g", "a.py", "2", "", "t").check(tmp_path)
     taken = Guard("g", "a.py", "if y", "if True", "t")
     assert "" == taken.check(tmp_path)
     taken.remove(tmp_path)
-    assert "if x:\nif x:\nif True:\n" == (tmp_path / "a.py").read_text()
+    assert "if x: 1\nif x: 1\nif True: 2\n" == (tmp_path / "a.py").read_text()
 
 
 def test_what_is_tried_is_this_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
