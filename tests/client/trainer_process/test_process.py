@@ -22,9 +22,9 @@ from pfl_client.trainer_process import protocol
 from pfl_client.trainer_process.api import DataFolder, Done, Job, TrainerLost
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.process import Share, TrainerFailed, TrainerProcess
-from pfl_client.trainer_process.task_errors import Declined, Diverged
+from pfl_client.trainer_process.task_errors import Declined, Diverged, Tampered
 from pfl_common.errors import DataError, UserError
-from pfl_common.spec.run import Kind
+from pfl_common.spec.run import Kind, Task
 from tests.client.support.runs import Desk
 
 SECRET = b"s" * protocol.SECRET_BYTES
@@ -92,6 +92,16 @@ def in_a_file(job: Job, path: Path) -> Job:
     """The same job with its download in a file."""
     path.write_bytes(job.down)
     return Job(job.task, path, job.groups, job.kept, job.keep_as)
+
+
+def test_a_change_and_its_refusal_cross(tmp_path: Path) -> None:
+    """Whether a download is a change, the hash of what it leads to, and the reason of one that cannot be used."""
+    task = Task(Kind.TRAIN, 2, 3, since=1)
+    job = Job(task, b"down", (), tmp_path / "kept", tmp_path / "keep", as_delta=True, sent="ab" * 32)
+    letter, body = protocol.ask_for(job)
+    assert job == protocol.read_job(letter, body)
+    error = protocol.rebuild(protocol.explain(Tampered("other numbers", expected="these", advice="ask")))
+    assert ("tampered", "other numbers") == (getattr(error, "reason", ""), error.seen)
 
 
 async def test_a_trainer_that_was_started_ahead_is_the_one_that_works(
