@@ -295,6 +295,24 @@ async def test_what_was_prepared_is_handed_out(books: Books) -> None:
     books.journal.close()
 
 
+async def test_a_change_is_prepared_too(changes: Books) -> None:
+    """What sites are sent is found once, while the last state is written; the checkpoint has what they hold now."""
+    ahead, names = Ahead(changes), changing_names(changes.spec.delta("train"))
+    state = changes.first.apply(lambda value: value + 1 if value.is_floating_point() else value)
+    base = await ahead.settle(Base(1, state, changes.first.only(names)), NEXT)
+    downloads = ahead.downloads(NEXT, changes.digest_after(1), base)
+    assigned = await downloads.assignment("a", replace(NEXT, since=1))
+    assert header_down(changes.spec, NEXT, as_delta=True).manifest == assigned.header.manifest
+    assert ([("delta", "train", "train")], changes.digest_after(1)) == (
+        [*downloads._made],
+        assigned.header.state,
+    )
+    kept = changes.read(1)
+    assert set(names) == kept.sent.keys()
+    assert all(torch.equal(changes.first[name], kept.sent[name]) for name in names)
+    changes.journal.close()
+
+
 @pytest.mark.parametrize("change", [{"attempt": 2}, {"round": 3}, {"kind": Kind.FINISH}])
 async def test_what_does_not_fit_is_not_used(books: Books, change: dict[str, object]) -> None:
     """Another attempt, another round, the end of the run: made anew; so is a download of another state."""
