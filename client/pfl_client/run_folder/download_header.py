@@ -1,7 +1,8 @@
 """Checks the header of a download before its first byte: it must be the one that task and specification give.
 
 Where downloads cross as changes the header also says which of two ways this one crosses, and the hash of what the site
-holds once it has it. A change is taken only for what this site was sent in the round before.
+holds once it has it. A change is taken only of what this site was sent in the round before, in the first round of the
+first model.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def check_header(spec: RunSpec, assignment: Assignment) -> None:
             expected="the header that run, round, attempt and phase give",
             advice="tell the operator: something between coordinator and site mixes parcels up",
         )
-    if crosses_as_delta(spec, task, said) and not 0 < task.since == task.round - 1:
+    if crosses_as_delta(spec, task, said) and task.since != task.round - 1:
         raise Tampered(
             f"the download of {assignment.key} is the change of what was sent in round {task.round - 1}, and the "
             f"coordinator goes on from this site's state of round {task.since}",

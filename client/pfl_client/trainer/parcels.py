@@ -43,9 +43,13 @@ class Beside:
     """What it was sent of the encoded tensors, where downloads cross as changes."""
 
 
-def read_down(spec: RunSpec, job: Job, before: State) -> tuple[State, State]:
-    """A task's download, and what of it the site holds for the next one. `before` is what it held so far."""
+def read_down(spec: RunSpec, job: Job, before: State, first: State) -> tuple[State, State]:
+    """A task's download, and what of it the site holds for the next one. `before` is what it held so far; a site that
+    was in no round yet holds its `first` model.
+    """
     task, delta = job.task, spec.delta(job.task.phase)
+    if job.as_delta and task.since == 0:
+        before = State({n: first[n].to("cpu") for n in changing_names(delta) if n in first})
     if job.as_delta and before.keys() != set(changing_names(delta)):
         raise _astray(job, f"this site's state of round {task.since} holds nothing of that round's download")
     manifest = delta if job.as_delta else spec.manifest(task.kind, task.phase, "down")

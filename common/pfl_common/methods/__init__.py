@@ -87,10 +87,12 @@ class Method:
 
     @property
     def sends_alike(self) -> bool:
-        """Whether every site is sent the same in a round: what it was sent in the round before is then known of all."""
-        server = self.server
-        alike = issubclass(server, Averaging) and server.send is Averaging.send
-        return alike and server.welcome is Averaging.welcome and not self.per_client
+        """Whether every site is sent the same in a round, at first the numbers of its first model: then what each was
+        sent before is known.
+        """
+        usual = ("start", "send", "welcome")
+        alike = all(getattr(self.server, name, None) is getattr(Averaging, name) for name in usual)
+        return alike and not self.per_client
 
     def settle(self, given: Mapping[str, Json | str]) -> Settings:
         """The method's settings from what the user gave."""

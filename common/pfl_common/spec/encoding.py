@@ -7,12 +7,12 @@ weights, counts, masks, whole numbers, statistics of batch norms, tensors of few
 shows, the first model, and the last download, from which the site makes the model it predicts with.
 
 **Down to train**, runs under `int8` and `topk` send values (bf16) or, with the rule `downlink = "delta"`, the change
-since the round before. In round t sites are sent s_t: s_1 is the shared state x_1, and s_t = s_(t-1) + Q(x_t - s_(t-1))
-with Q as int8, rounded to the nearest. What did not cross is a part of the next difference, so nothing of it has to be
-kept. A site that was in the round before holds s_(t-1) in its vault and is sent Q alone, under
-the manifest `train/PHASE/delta`; any other is sent s_t whole, as float32. Both come to the same bits, whose hash the
-header says (`sent`). Where there is nothing to follow, because the run fell back to an older state or another phase
-begins, s_t is x_t and everybody is sent it whole. Coordinator and sites: `tensors.sent_state`.
+since the round before. In round t sites are sent s_t = s_(t-1) + Q(x_t - s_(t-1)) of the shared state x_t, with Q as
+int8, rounded to the nearest; s_0 is in every site's first model. What did not cross is a part of the next difference,
+so nothing of it has to be kept. A site that was in the round before holds s_(t-1) in its vault and is sent Q alone,
+under the manifest `train/PHASE/delta`; any other is sent s_t whole, as float32. Both come to the same bits, whose hash
+the header says (`sent`). Where there is nothing to follow, because the run fell back to an older state, began from
+another run's or comes to another phase, s_t is x_t and everybody is sent it whole: see `tensors.sent_state`.
 
 **Where it is said.** In the run's manifests, as the form of each tensor (`encoded_form`). Every size follows from them:
 the space a site checks for, the quota of an upload, the spool, the reports. Nothing of it is told by a peer.

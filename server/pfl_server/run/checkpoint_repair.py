@@ -27,7 +27,7 @@ async def load_after(books: Books, room: Room, after: int) -> Base:
         for dropped in range(back_to + 1, number):
             books.checkpoints.drop(dropped)
     found = books.checkpoints.load(upto=after)
-    base = books.read(found[0]) if found else Base(0, books.first)
+    base = books.read(found[0]) if found else books.beginning
     missing, at = list[int](), after
     while at > base.after:
         missing.append(at)

@@ -59,7 +59,8 @@ def _choose_downlink(spec: RunSpec, values: Manifests, changes: Manifests) -> tu
 def _why_values(spec: RunSpec, values: Manifests, changes: Manifests) -> str:
     """Why changes would be no fewer bytes; empty if they are."""
     share = _share_asked(spec)
-    if _is_less(spec.rounds * share, share, values, changes):
+    begun = spec.begins_from is not None
+    if _is_less(spec.rounds * share, share, values, changes, begun=begun):
         return ""
     when = f"a site is asked in {share:.0%} of {spec.rounds} rounds"
     return f"{when}, and changes are for those that were in the round before"
@@ -71,15 +72,16 @@ def _share_asked(spec: RunSpec) -> float:
     return 1.0 if asked.fixed else (asked.low + asked.high) / 2
 
 
-def _is_less(times: float, share: float, values: Manifests, changes: Manifests) -> bool:
-    """Whether a site that is asked so many times is sent fewer bytes as changes: the first time it is sent the whole,
-    and later whenever it was not in the round before.
+def _is_less(times: float, share: float, values: Manifests, changes: Manifests, *, begun: bool) -> bool:
+    """Whether a site that is asked so many times is sent fewer bytes as changes: it is sent the whole whenever it was
+    not in the round before, and in a run that begins from another one's state the first time.
     """
     key = next(key for key in changes if key not in values)
     down = key.removesuffix(DELTA) + "down"
     delta, whole, usual = (full_size(found) for found in (changes[key], changes[down], values[down]))
     later = share * delta + (1 - share) * whole
-    return whole + max(0.0, times - 1) * later < max(1.0, times) * usual
+    first = whole if begun else later
+    return first + max(0.0, times - 1) * later < max(1.0, times) * usual
 
 
 def _say(spec: RunSpec, manifests: Manifests, why: str) -> str:

@@ -53,7 +53,7 @@ class RoundRetries:
         self._losses, self._all_here = Losses(), all_here
         self._books, self._fleet, self._room = parts.books, parts.fleet, parts.room
         self._observer, self._attempts, self._fall_back = parts.observer, attempts, attempts.fall_back
-        self.base = Base(0, parts.books.first)
+        self.base = parts.books.beginning
         self._script, self._tick, self._stop = script, tick, stop
 
     async def recall(self) -> None:

@@ -15,6 +15,7 @@ from pfl_common.learning.method import Participant, ServerHalf
 from pfl_common.learning.weights_matching import apply_weights
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
+from pfl_common.spec.manifest import changing_names
 from pfl_common.spec.messages import header_of_init
 from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_common.tensors import mapped
@@ -66,6 +67,13 @@ class Books:
         """What follows a round that has a checkpoint."""
         sent = self.checkpoints.read_sent(number) if self.spec.downlink == "delta" else State()
         return Base(number, self.checkpoints.read(number), sent)
+
+    @property
+    def beginning(self) -> Base:
+        """What round 1 begins from. Sites hold its numbers with their first model, unless the run begins from another."""
+        phase = self.task(Kind.TRAIN, 1, 1).phase
+        names = () if self.spec.begins_from else changing_names(self.spec.delta(phase))
+        return Base(0, self.first, self.first.only(names))
 
     def compare_with(self, state: State | None) -> None:
         """From now on updates are those of sites that were sent this state; None: there are none, and it is let go."""

@@ -233,6 +233,16 @@ def test_a_change_is_added_to_what_the_site_holds(delta: Desk) -> None:
     assert len(out.getvalue()) > 3.5 * len(job.down)  # type: ignore[arg-type]  # bytes
 
 
+def test_the_first_download_is_a_change_of_the_first_model(delta: Desk) -> None:
+    """A site that was in no round has that: it trains as if all had come whole."""
+    whole, held = send_first(delta)
+    expected, kept = work(delta, whole), whole.keep_as.read_bytes()
+    out = io.BytesIO()
+    codec.encode(delta.state, delta.spec.delta("train"), out, Changes(held, State(), keeps_rest=False))
+    found = work(delta, replace(whole, down=out.getvalue(), as_delta=True))
+    assert (expected.up, kept) == (found.up, whole.keep_as.read_bytes())
+
+
 def test_a_change_of_what_the_site_does_not_hold(delta: Desk) -> None:
     """Nothing is trained on: a generation without it, other numbers in it, and another hash are said in words."""
     first, held = send_first(delta)

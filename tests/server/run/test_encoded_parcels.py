@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pfl_common import methods
 from pfl_common.errors import SettingError
+from pfl_common.spec.beginning import Beginning
 from pfl_common.spec.encoding import find_unsound
 from pfl_common.spec.manifest import full_size
 from pfl_common.spec.run import Description, RunSpec
 from pfl_common.spec.run_bounds import check_spec
+from pfl_server.run.encoded_parcels import pin_encoding
 from pfl_server.run.setting_checks import check_words
 from pfl_server.run.specification import freeze
 from pfl_server.settings import ServerSettings
@@ -134,7 +137,7 @@ def test_the_sizes_of_changes(tmp_path: Path) -> None:
         ({"participation": "0.8"}, "delta"),
         ({"participation": "0.5"}, "bf16"),
         ({"participation": "0.5", "downlink": "delta"}, "delta"),
-        ({"rounds": 3}, "bf16"),
+        ({"rounds": 1}, "delta"),
         ({"encoding": "int8:stochastic"}, "delta"),
         ({"encoding": "topk"}, "delta"),
         ({"downlink": "bf16"}, "bf16"),
@@ -145,13 +148,21 @@ def test_the_sizes_of_changes(tmp_path: Path) -> None:
 def test_what_is_taken_unless_somebody_chooses(
     tmp_path: Path, words: dict[str, object], downlink: str
 ) -> None:
-    """Sites that are seldom asked would mostly be sent the whole, and in a few rounds the first counts most."""
+    """Sites that are seldom asked would mostly be sent the whole."""
     given = {"encoding": "int8", "rounds": 30} | words
     spec = pin(tmp_path, "fedavg", **given)
     assert (downlink, downlink == "delta") == (spec.downlink, bool(spec.delta("train")))
     why = spec.chosen.get("encoding", "").partition("a site is asked in ")[2].partition(",")[0]
-    expected = {"{'participation': '0.5'}": "50% of 30 rounds", "{'rounds': 3}": "100% of 3 rounds"}
-    assert expected.get(str(words), "") == why
+    assert why == ("50% of 30 rounds" if words == {"participation": "0.5"} else "")
+
+
+@pytest.mark.parametrize(("rounds", "downlink"), [(3, "bf16"), (4, "delta")])
+def test_a_run_that_begins_from_another(tmp_path: Path, rounds: int, downlink: str) -> None:
+    """Its first download is whole, which four rounds make up for."""
+    begun = replace(pin(tmp_path, "fedavg", "float32"), begins_from=Beginning("run-0", "0" * 64, 3, "0" * 64))
+    spec = pin_encoding(replace(begun, encoding="int8", downlink="auto", rounds=rounds))
+    assert downlink == spec.downlink
+    assert ("100% of 3 rounds" in spec.chosen["encoding"]) == (rounds == 3)
 
 
 @pytest.mark.parametrize(

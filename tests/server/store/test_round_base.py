@@ -31,8 +31,15 @@ def test_a_round_follows_the_one_before() -> None:
     assert [True, False, False] == [sent.is_change_for(replace(TASK, since=n)) for n in (2, 1, 0)]
 
 
+def test_the_first_round_follows_the_first_model() -> None:
+    """Which every site has: nothing is left to cross."""
+    sent = find_sent(SPEC, replace(TASK, round=1, since=0), Base(0, STATE, STATE.only(["w"])))
+    assert torch.equal(STATE["w"], sent.values["w"])
+    assert sent.is_change_for(replace(TASK, round=1, since=0))
+
+
 ANEW = {
-    "the first round": (replace(TASK, round=1, since=0), Base(0, STATE)),
+    "from another run": (replace(TASK, round=1, since=0), Base(0, STATE)),
     "after a fall": (TASK, Base(1, STATE, BEFORE)),
     "another phase": (TASK, Base(2, STATE, State({"v": torch.ones(2)}))),
     "more in it": (TASK, Base(2, STATE, BEFORE | {"v": torch.ones(2)})),

@@ -166,7 +166,8 @@ def _list_downloads(record: Record, tried: Tried, phase: str) -> list[Manifest]:
     spec, found = record.spec, list[Manifest]()
     for kind in (Kind.TRAIN, Kind.EVALUATE):
         whole = spec.manifests.get(parcel_key(kind, phase, "down"), ())
-        change = spec.delta(phase) if kind is Kind.TRAIN and tried.round > 1 else ()
+        begun = tried.round == 1 and spec.begins_from is not None
+        change = spec.delta(phase) if kind is Kind.TRAIN and not begun else ()
         handed = record.handed.get(Task(kind, tried.round, 0, tried.attempt).key, {})
         found += [change if change and since == tried.round - 1 else whole for since in handed.values()]
     return found or [spec.manifest(Kind.TRAIN, phase, "down")] * len(tried.cohort)
