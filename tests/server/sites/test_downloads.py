@@ -16,7 +16,8 @@ import torch
 
 from pfl_common.errors import Refused
 from pfl_common.models import catalogue
-from pfl_common.spec.manifest import Entry, changing_names
+from pfl_common.spec.beginning import Beginning
+from pfl_common.spec.manifest import Entry, changing_names, manifest_hash
 from pfl_common.spec.messages import Blob, header_down
 from pfl_common.spec.run import Header, Kind, Task
 from pfl_common.tensors import codec
@@ -196,6 +197,21 @@ async def test_no_change_after_a_fall(changes: Books) -> None:
     assert found["a"] == found["b"]
     whole = codec.decode(bytearray(found["a"]), changes.spec.manifest(Kind.TRAIN, "train", "down"), ())
     assert all(torch.equal(changes.first[name], value) for name, value in whole.items())
+    changes.journal.close()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_the_first_download(changes: Books, begun: bool) -> None:
+    """The change of the first model, which every site has; the whole where the run begins from another one's state."""
+    source = Beginning("run-0", "0" * 64, 3, "0" * 64) if begun else None
+    books = replace(changes, spec=replace(changes.spec, begins_from=source))
+    downloads, task = Downloads(books, "hash", books.beginning), Task(Kind.TRAIN, 1, 5)
+    assignment = await downloads.assignment("a", task)
+    delta, whole = books.spec.delta("train"), books.spec.manifest(Kind.TRAIN, "train", "down")
+    assert manifest_hash(whole if begun else delta) == assignment.header.manifest
+    parcel = bytearray(books.shelf.path(assignment.blob.digest).read_bytes())
+    found = codec.decode(parcel, whole if begun else delta, (), books.first)
+    assert all(torch.equal(books.first[name], value) for name, value in found.items())
     changes.journal.close()
 
 
