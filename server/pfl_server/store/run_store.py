@@ -70,7 +70,7 @@ class Books:
 
     @property
     def beginning(self) -> Base:
-        """What round 1 begins from. Sites hold its numbers with their first model, unless the run begins from another."""
+        """What round 1 begins from: sites hold its numbers with their first model, but not those of another run."""
         phase = self.task(Kind.TRAIN, 1, 1).phase
         names = () if self.spec.begins_from else changing_names(self.spec.delta(phase))
         return Base(0, self.first, self.first.only(names))
