@@ -316,7 +316,10 @@ async def test_a_change_is_prepared_too(changes: Books) -> None:
     ahead, names = Ahead(changes), changing_names(changes.spec.delta("train"))
     state = changes.first.apply(lambda value: value + 1 if value.is_floating_point() else value)
     base = await ahead.settle(Base(1, state, changes.first.only(names)), NEXT)
+    assert ahead._preparing is not None
+    await ahead._preparing
     downloads = ahead.downloads(NEXT, changes.digest_after(1), base)
+    assert [("delta", "train", "train")] == [*downloads._made]
     assigned = await downloads.assignment("a", replace(NEXT, since=1))
     assert header_down(changes.spec, NEXT, as_delta=True).manifest == assigned.header.manifest
     assert ([("delta", "train", "train")], changes.digest_after(1)) == (
