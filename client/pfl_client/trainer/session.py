@@ -50,6 +50,7 @@ from pfl_common import methods
 from pfl_common.errors import Refused, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.learning.quantities import list_quantities
+from pfl_common.models.memory_format import arrange
 from pfl_common.randomness import generators
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import mapped
@@ -253,6 +254,7 @@ def _first(spec: RunSpec, init: Path, device: str) -> Participant:
     participant = methods.build_participant(spec)
     participant.to(device)
     load_into(participant, read_parcel(init, spec.init_manifest, ()))
+    arrange(participant, spec.memory_format)
     return participant
 
 
