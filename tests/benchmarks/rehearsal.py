@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from pfl_common import methods
-from pfl_common.app.program import give_memory_back
+from pfl_common.app.allocator import give_memory_back
 from pfl_common.models.without_numbers import without_numbers
 from pfl_common.randomness import generators
 from pfl_common.spec.run import Model, RunSpec

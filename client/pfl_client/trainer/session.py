@@ -47,6 +47,7 @@ from pfl_client.trainer_process.task_errors import (
     disk_full,
 )
 from pfl_common import methods
+from pfl_common.app.allocator import keep_batches_warm
 from pfl_common.errors import Refused, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.learning.quantities import list_quantities
@@ -122,6 +123,7 @@ class Workbench:
         run = RunSpec.from_json(spec)
         threads = _limit_threads(run, folder.threads)
         settle(threads)
+        keep_batches_warm()
         with _data_fit(folder):
             local = data.load(folder, run)
         device = choose(folder.device)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pfl_common import methods
-from pfl_common.app.program import give_memory_back
+from pfl_common.app.allocator import give_memory_back
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
 from pfl_common.learning.pixels import Pixels
 from pfl_common.methods import Method

@@ -72,7 +72,7 @@ def test_packed_masks_come_back(bits: list[bool], cut: int) -> None:
 def test_masks_that_come_one_at_a_time_are_packed_as_one(parts: list[list[bool]]) -> None:
     """Wherever one ends and the next begins."""
     packed = masks.pack_each(torch.tensor(part, dtype=torch.bool) for part in parts)
-    bits = [bit for part in parts for bit in part]
+    bits = np.array([bit for part in parts for bit in part], dtype=bool)
     assert np.packbits(bits, bitorder="little").tolist() == packed.tolist()
 
 

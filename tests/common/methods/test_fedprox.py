@@ -72,6 +72,7 @@ def test_layers_that_stay_are_pulled_too() -> None:
 def test_the_reference_is_the_download_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not copied; who trains again without one is held back near to where it is by then."""
     seen = []
+    monkeypatch.setattr(fedprox, "cross_entropy", slide)
     monkeypatch.setattr(
         fedprox, "square_distance", lambda _, near: seen.append(near["encoder.weight"]) or torch.zeros(())
     )
