@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any  # what torch hands to a function with a gradient of its own
 
 import torch
@@ -13,8 +13,8 @@ from torch.nn.utils import parameters_to_vector
 
 def joint_norm(values: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all their numbers; where it is 0 its gradient is 0 too."""
-    norm: Tensor = _JointNorm.apply(*values)
-    return norm
+    apply: Callable[..., Tensor] = _JointNorm.apply
+    return apply(*values)
 
 
 class _JointNorm(torch.autograd.Function):
@@ -27,7 +27,7 @@ class _JointNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *values: Tensor) -> Tensor:
         """The order of a sum decides its last digit: it is that of the vector."""
-        norm = parameters_to_vector(values).norm()
+        norm: Tensor = parameters_to_vector(values).norm()
         ctx.save_for_backward(norm, *values)
         return norm
 

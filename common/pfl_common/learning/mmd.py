@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any  # what torch hands to a function with a gradient of its own
 
 import torch
@@ -25,7 +25,8 @@ def mmd2(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> Tensor:
 
 def _closeness(first: Tensor, second: Tensor, bandwidths: Sequence[float]) -> Tensor:
     """κ of each pair. The square is taken of differences: a root in between has no gradient where two are equal."""
-    squares: Tensor = _SquareGaps.apply(second, first)
+    apply: Callable[[Tensor, Tensor], Tensor] = _SquareGaps.apply
+    squares = apply(second, first)
     return torch.stack([torch.exp(squares / (-2 * width)) for width in bandwidths]).sum(dim=0)
 
 

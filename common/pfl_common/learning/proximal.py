@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any  # what torch hands to a function with a gradient of its own
 
 import torch
@@ -22,7 +22,8 @@ def square_distance(module: nn.Module, reference: Mapping[str, Tensor]) -> Tenso
 def square_gaps(module: nn.Module, reference: Mapping[str, Tensor]) -> list[Tensor]:
     """The same of each tensor, in the order of the reference."""
     own = dict(module.named_parameters())
-    return [_SquareGap.apply(own[name], other) for name, other in reference.items()]
+    apply: Callable[[Tensor, Tensor], Tensor] = _SquareGap.apply
+    return [apply(own[name], other) for name, other in reference.items()]
 
 
 def distance(module: nn.Module, reference: Mapping[str, Tensor]) -> float:
