@@ -7,7 +7,7 @@ Travels: the whole model; batch-norm statistics too (`share_all`), as in FedAvg.
 Departures: from the paper, that every site runs all its epochs (there slow ones may stop early). From a code
 that others copied (FedBN's): the norm is squared, and the pull acts from the first step on. All parameters are
 pulled; those that `bn_policy` keeps at the site are pulled towards their value at the start of the round.
-Costs: the bytes of FedAvg; one more gradient in memory while a site trains, hardly more work.
+Costs: the bytes of FedAvg; hardly more memory and work.
 Choice: when FedAvg swings from round to round because sites differ or train long. It makes one model for
 everybody, so where sites need models of their own choose another method; with a large mu nobody learns.
 """
