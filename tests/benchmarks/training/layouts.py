@@ -19,6 +19,8 @@ from typing import Literal
 
 import torch
 
+from pfl_client.trainer.device import settle
+from pfl_common.app.allocator import keep_batches_warm
 from pfl_common.learning.method import Participant
 from pfl_common.models.memory_format import arrange
 from pfl_common.spec.rules import MemoryFormat
@@ -60,7 +62,8 @@ def main() -> int:
     words.add_argument("--turns", type=int, default=5, help="of each way")
     words.add_argument("--out", type=Path, help="write everything as JSON")
     said = words.parse_args()
-    torch.set_num_threads(1)
+    settle(1)
+    keep_batches_warm()
     facts, rows = machine.describe(), list[dict[str, object]]()
     for name in said.network or NETWORKS:
         found = measure(name, said.turns)
