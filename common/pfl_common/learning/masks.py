@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -25,6 +25,37 @@ NOTHING = 1e-20
 """Sensitivities this small are taken for none at all."""
 
 _log = logging.getLogger(__name__)
+
+
+class Marks(NamedTuple):
+    """What is critical in a model."""
+
+    packed: Tensor
+    shares: dict[str, float]
+    """The fraction of each parameter's entries that are marked."""
+    density: float
+    """Of all entries."""
+
+
+def find(
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    selection: Selection,
+    share: float,
+    generator: torch.Generator,
+) -> Marks:
+    """Mark parameters by how far they went in training."""
+    shares = dict[str, float]()
+
+    def each() -> Iterator[Tensor]:
+        # One after the other: the scores of all together would be one more model in memory.
+        for name in sorted(after):
+            marked = mark(name, sensitivity(before[name], after[name]), selection, share, generator)
+            shares[name] = density({name: marked})
+            yield marked
+
+    packed = pack_each(each())
+    return Marks(packed, shares, count_marks(packed) / sum(value.numel() for value in after.values()))
 
 
 def mark(name: str, scores: Tensor, selection: Selection, share: float, generator: torch.Generator) -> Tensor:

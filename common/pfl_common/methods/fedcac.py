@@ -25,7 +25,7 @@ run set beta to the number of rounds in which sites are to collaborate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -133,30 +133,22 @@ class Client(Participant):
         """E epochs of SGD on the cross entropy, then a new mask from how far each entry went."""
         before, former = as_received(self, self._came), self.mask.clone()
         self._came = State()
-        loss = sgd.train(
-            self, self.parameters(), lambda x, y: cross_entropy(self(x), y), data=data, task=task
-        )
-        shares = self._mark(before, data.generator(task, "critical"))
-        density = marking.count_marks(self.mask) / sum(value.numel() for value in self.parameters())
-        steadiness = marking.jaccard(former, self.mask)
-        each = {f"marked/{name}": share for name, share in shares.items()}
-        return {"loss": loss, "mask_density": density, "mask_jaccard": steadiness, **each}
+        loss = sgd.train(self, self.parameters(), self._loss, data=data, task=task)
+        found = self._mark(before, data.generator(task, "critical"))
+        steadiness = marking.jaccard(former, found.packed)
+        told = {"loss": loss, "mask_density": found.density, "mask_jaccard": steadiness}
+        return told | {f"marked/{name}": share for name, share in found.shares.items()}
 
-    def _mark(self, before: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, float]:
-        """Find what is critical from how far each entry went, and remember it; gives the share of each tensor."""
-        selection, share, shares = self.settings.selection, self.settings.tau, dict[str, float]()
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(self(x), y)
 
-        def find() -> Iterator[Tensor]:
-            # One tensor after the other: the scores of all together would be one more model.
-            for name, value in sorted(self.named_parameters()):
-                scores = marking.sensitivity(before[name], value.detach())
-                mask = marking.mark(name, scores, selection, share, generator)
-                shares[name] = marking.density({name: mask})
-                yield mask
-
-        self.mask.copy_(marking.pack_each(find()))
+    def _mark(self, before: Mapping[str, Tensor], generator: torch.Generator) -> marking.Marks:
+        """Find what is critical from how far each entry went, and remember it."""
+        chosen, after = self.settings, {name: value.detach() for name, value in self.named_parameters()}
+        found = marking.find(before, after, chosen.selection, chosen.tau, generator)
+        self.mask.copy_(found.packed)
         self.has_mask.fill_(1)
-        return shares
+        return found
 
     def adapt(self, data: LocalData, task: Task) -> Metrics:
         """As a site that is alone in its circle: train, mark, and take everybody's mean where nothing is marked."""
@@ -169,14 +161,8 @@ class Client(Participant):
     def _train_and_mark(self, data: LocalData, task: Task, turn: int) -> float:
         """One round on its own, its shuffles numbered on; gives its loss."""
         before = State.of(self, [name for name, _ in self.named_parameters()])
-        loss = sgd.train(
-            self,
-            self.parameters(),
-            lambda x, y: cross_entropy(self(x), y),
-            data=data,
-            task=task,
-            first_epoch=turn * self.settings.epochs,
-        )
+        first = turn * self.settings.epochs
+        loss = sgd.train(self, self.parameters(), self._loss, data=data, task=task, first_epoch=first)
         self._mark(before, data.generator(task, "critical", turn))
         return loss
 
