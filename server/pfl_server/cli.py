@@ -34,7 +34,7 @@ from pfl_server.settings import ServerSettings
 
 app = program.make_app()
 MethodName = Annotated[str | None, typer.Option(help="Which method trains.", autocompletion=complete_methods)]
-_RUN = ("rounds", "seed", "participation", "drop", "precision")
+_RUN = ("rounds", "seed", "participation", "drop", "precision", "memory_format")
 PlayedRules = Annotated[Typed, RuleOptions((*_RUN, "encoding", "downlink", "validation", "keep", "patience"))]
 OtherRules = Annotated[Typed, RuleOptions()]
 ThreadsRule = Annotated[Typed, RuleOptions(("threads",))]

@@ -15,15 +15,15 @@ import time
 from dataclasses import asdict, dataclass
 
 from pfl_common import methods
-from pfl_common.app.program import give_memory_back
+from pfl_common.app.allocator import give_memory_back
 from pfl_common.models.without_numbers import without_numbers
 from pfl_common.randomness import generators
 from pfl_common.spec.run import Model, RunSpec
+from pfl_server.run.memory_estimate import COPIES
 from pfl_server.run.rehearsal import rehearse_whole
 from tests.benchmarks.single_models import read_memory, reset_peak
 
 MODULE = "tests.benchmarks.rehearsal"
-LIMIT = 2.5
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def pin(name: str, backbone: str, side: int) -> RunSpec:
 
 def tell(found: Rehearsed) -> None:
     """A line of JSON."""
-    sys.stdout.write(json.dumps({**asdict(found), "met": found.peak_models <= LIMIT}) + "\n")
+    sys.stdout.write(json.dumps({**asdict(found), "met": found.peak_models <= COPIES}) + "\n")
     sys.stdout.flush()
 
 

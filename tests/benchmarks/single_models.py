@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from pfl_common import methods
-from pfl_common.app.program import keep_frames_warm
+from pfl_common.app.allocator import keep_frames_warm
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples
 from pfl_common.randomness import generators
 from pfl_common.spec.messages import header_up

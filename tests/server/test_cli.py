@@ -15,10 +15,11 @@ from pfl_common import methods
 from pfl_common.errors import SettingError
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server import cli
-from pfl_server.method_help.costs import NETWORKS, Network, measure, read_kept
+from pfl_server.method_help.costs import measure
 from pfl_server.method_help.explanation import read_words
 from pfl_server.method_help.listing import shorten
 from pfl_server.run import setting_checks
+from pfl_server.run.kept_figures import NETWORKS, Network, read_kept
 from pfl_server.run.specification import begin
 from pfl_server.settings import ServerSettings
 from pfl_server.store.state_folder import Runs

@@ -16,6 +16,7 @@ from pfl_client.trainer_process.api import Measured
 from pfl_common import methods
 from pfl_common.errors import StateError
 from pfl_common.learning.method import Participant
+from pfl_common.models.memory_format import arrange
 from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_common.spec.run_bounds import check_spec
@@ -85,6 +86,7 @@ def read_served(file: Path) -> Served:
     participant = methods.build_participant(said.spec)
     _check_numbers(tensors, participant, file)
     load_into(participant, tensors)
+    arrange(participant, said.spec.memory_format)
     participant.eval()
     return Served(file, said.site, said.spec, participant, said.validation, said.best, said.dicom_window)
 

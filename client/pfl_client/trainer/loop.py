@@ -17,6 +17,7 @@ import zmq
 from pfl_client.trainer_process import protocol
 from pfl_client.trainer_process.buffers import Pool
 from pfl_common.app import logs
+from pfl_common.app.allocator import let_go_of_free_memory
 from pfl_common.app.loading import loading
 from pfl_common.errors import UserError
 
@@ -59,6 +60,8 @@ def serve(wire: _Wire, bench: Workbench) -> None:
         except Exception as error:  # whatever it is, the daemon must hear of it and decide
             answer = protocol.Broken(describe_fault(error)), b""
         wire.send(*answer)
+        # Warm memory is for the batches of a task: between tasks it is the machine's.
+        let_go_of_free_memory()
         # A machine without memory for that finds out at the next task, where it can be told.
         with suppress(MemoryError, RuntimeError):
             bench.make_ready()

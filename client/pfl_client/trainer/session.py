@@ -47,9 +47,11 @@ from pfl_client.trainer_process.task_errors import (
     disk_full,
 )
 from pfl_common import methods
+from pfl_common.app.allocator import keep_batches_warm
 from pfl_common.errors import Refused, TooFewSamples
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.learning.quantities import list_quantities
+from pfl_common.models.memory_format import arrange
 from pfl_common.randomness import generators
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import mapped
@@ -121,6 +123,7 @@ class Workbench:
         run = RunSpec.from_json(spec)
         threads = _limit_threads(run, folder.threads)
         settle(threads)
+        keep_batches_warm()
         with _data_fit(folder):
             local = data.load(folder, run)
         device = choose(folder.device)
@@ -253,6 +256,7 @@ def _first(spec: RunSpec, init: Path, device: str) -> Participant:
     participant = methods.build_participant(spec)
     participant.to(device)
     load_into(participant, read_parcel(init, spec.init_manifest, ()))
+    arrange(participant, spec.memory_format)
     return participant
 
 

@@ -34,6 +34,9 @@ log = structlog.get_logger("pfl.site")
 LONGEST_SOCKET_PATH = 103
 """In bytes; what macOS allows (Linux allows 107)."""
 
+ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "THP_MEM_ALLOC_ENABLE": "1"}
+"""A workspace of fixed size, without which CUDA sums in an order of its own; and huge pages for large tensors."""
+
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 Answer = TypeVar("Answer", bound=protocol.Letter)
@@ -290,10 +293,8 @@ async def _launch(address: str, secret: bytes, share: Share, limit: int) -> _Lau
         str(share.niceness),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
-        # A workspace of fixed size, without which CUDA sums in an order of its own; and huge pages for large tensors.
         env={
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-            "THP_MEM_ALLOC_ENABLE": "1",
+            **ENVIRONMENT,
             **os.environ,
             **share.environment(),
             logs.STYLE: logs.style(),

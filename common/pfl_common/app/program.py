@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import sys
@@ -15,12 +14,10 @@ from typing import Annotated, TypeAlias
 import typer
 
 from pfl_common import exit_codes
+from pfl_common.app.allocator import keep_frames_warm
 from pfl_common.app.usage_errors import WrongUsage, words_of
 from pfl_common.errors import PflError
 from pfl_common.printable import set_in
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-"""Numbers of glibc's mallopt."""
 
 
 def tell_version(program: str) -> str:
@@ -48,30 +45,6 @@ def make_app() -> typer.Typer:
     """A program or a group of commands: `-h` is `--help`, errors are ours, shells may complete."""
     settings = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=settings)
-
-
-def keep_frames_warm() -> None:
-    """Let memory of a frame's size be used again instead of going back to the system and coming fresh.
-
-    By default each frame of 1 MiB is mapped and unmapped, and its fresh pages cost more than what is done with it.
-    """
-    if sys.platform == "linux":
-        with suppress(AttributeError, OSError):  # another C library has other ways
-            libc = ctypes.CDLL(None)
-            libc.mallopt(_MMAP_THRESHOLD, 4 << 20)
-            libc.mallopt(_TRIM_THRESHOLD, 32 << 20)
-            # Each arena keeps what its threads gave back, and frames go through the hands of many threads.
-            libc.mallopt(_ARENA_MAX, 2)
-
-
-def give_memory_back() -> None:
-    """Let memory of large blocks go back to the system as soon as it is free, in a process that must not need much.
-
-    By default what was once taken for blocks of up to 32 MB stays, and what comes later may not fit into its gaps.
-    """
-    if sys.platform == "linux":
-        with suppress(AttributeError, OSError):  # another C library has other ways
-            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 16)
 
 
 def show_fault(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-
-from pfl_common.learning.arithmetic import in_double
-from pfl_common.tensors.state import flat
 
 Masks: TypeAlias = Mapping[str, Tensor]
 Selection: TypeAlias = Literal["sensitivity", "random", "reverse"]
@@ -30,19 +27,47 @@ NOTHING = 1e-20
 _log = logging.getLogger(__name__)
 
 
-def mark(scores: Masks, selection: Selection, share: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """The critical entries of each parameter: the most sensitive, a random share, or the least sensitive."""
-    masks = {}
-    for name, found in sorted(scores.items()):
-        if selection == "random":
-            masks[name] = drawn(found, share, generator)
-        elif selection == "reverse":
-            masks[name] = least_sensitive(found, share)
-        else:
-            masks[name] = most_sensitive(found, share)
-            if masks[name].any() and not (found > NOTHING).any():
-                _log.warning("%s did not move in training: what is critical in it is rounding", name)
-    return masks
+class Marks(NamedTuple):
+    """What is critical in a model."""
+
+    packed: Tensor
+    shares: dict[str, float]
+    """The fraction of each parameter's entries that are marked."""
+    density: float
+    """Of all entries."""
+
+
+def find(
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    selection: Selection,
+    share: float,
+    generator: torch.Generator,
+) -> Marks:
+    """Mark parameters by how far they went in training."""
+    shares = dict[str, float]()
+
+    def each() -> Iterator[Tensor]:
+        # One after the other: the scores of all together would be one more model in memory.
+        for name in sorted(after):
+            marked = mark(name, sensitivity(before[name], after[name]), selection, share, generator)
+            shares[name] = density({name: marked})
+            yield marked
+
+    packed = pack_each(each())
+    return Marks(packed, shares, count_marks(packed) / sum(value.numel() for value in after.values()))
+
+
+def mark(name: str, scores: Tensor, selection: Selection, share: float, generator: torch.Generator) -> Tensor:
+    """The critical entries of a parameter: the most sensitive, a random share, or the least sensitive."""
+    if selection == "random":
+        return drawn(scores, share, generator)
+    if selection == "reverse":
+        return least_sensitive(scores, share)
+    marked = most_sensitive(scores, share)
+    if marked.any() and not (scores > NOTHING).any():
+        _log.warning("%s did not move in training: what is critical in it is rounding", name)
+    return marked
 
 
 def sensitivity(before: Tensor, after: Tensor) -> Tensor:
@@ -80,10 +105,24 @@ def drawn(scores: Tensor, share: float, generator: torch.Generator) -> Tensor:
 
 def pack(masks: Masks) -> Tensor:
     """Write masks as one vector of bytes, sorted by name, the first entry in the lowest bit."""
-    bits = flat(masks).to(torch.uint8)
-    bytewise = pad(bits, (0, -len(bits) % 8)).view(-1, 8)
+    return pack_each(masks[name] for name in sorted(masks))
+
+
+def pack_each(masks: Iterable[Tensor]) -> Tensor:
+    """The same of masks that come in the order of their names, one at a time: of each its bits alone are held."""
+    packed, rest = list[Tensor](), torch.zeros(0, dtype=torch.uint8)
+    for mask in masks:
+        bits = torch.cat([rest.to(mask.device), mask.reshape(-1).to(torch.uint8)])
+        whole = len(bits) - len(bits) % 8
+        packed.append(_pack_bytes(bits[:whole]))
+        rest = bits[whole:].clone()
+    return torch.cat([*packed, _pack_bytes(pad(rest, (0, -len(rest) % 8)))])
+
+
+def _pack_bytes(bits: Tensor) -> Tensor:
+    """Eight of them to a byte."""
     places = torch.arange(8, dtype=torch.uint8, device=bits.device)
-    return (bytewise << places).sum(dim=1, dtype=torch.uint8)
+    return (bits.view(-1, 8) << places).sum(dim=1, dtype=torch.uint8)
 
 
 def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -106,7 +145,8 @@ def cut_padding(packed: Tensor, entries: int) -> Tensor:
 
 def density(masks: Masks) -> float:
     """The fraction of entries that are marked."""
-    return float(in_double(flat(masks)).mean())
+    marked = sum(int(mask.count_nonzero()) for mask in masks.values())
+    return marked / sum(mask.numel() for mask in masks.values())
 
 
 def count_marks(packed: Tensor) -> int:

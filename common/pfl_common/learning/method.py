@@ -113,7 +113,7 @@ class Samples:
         place = index.to(self.x.device)
         x = self.x[place if self.rows is None else self.rows[place]].to(self.y.device)
         if x.dtype == torch.uint8:
-            x = x.float() / 255
+            x = x.float().div_(255)
         if change is not None:
             x = change(x, index)
         return (x if self.pixels is None else self.pixels.scale(x)), self.y[index.to(self.y.device)]

@@ -33,6 +33,7 @@ from pfl_common.learning import newcomer, sgd, single_models
 from pfl_common.learning.measures import band
 from pfl_common.learning.method import STRICT, Arrivals, Closed, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import held_back
+from pfl_common.learning.proximal import square_gaps
 from pfl_common.models import Backbone
 from pfl_common.spec.run import ClientId, Kind, RunSpec, Task
 from pfl_common.tensors.state import State, load_into
@@ -104,9 +105,7 @@ class Client(Participant):
 
     def _square(self) -> Tensor:
         """||w - u_i||^2."""
-        own = dict(self.named_parameters())
-        squares = ((own[name] - value).square().sum() for name, value in self._u.items())
-        return sum(squares, start=torch.zeros(()))
+        return sum(square_gaps(self, self._u), start=torch.zeros(()))
 
     def report(self, data: LocalData, task: Task) -> Up:
         """The model, shown."""

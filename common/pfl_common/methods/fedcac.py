@@ -16,8 +16,8 @@ of batch norms follow u, as the paper says (`bn_stats = local` leaves them alone
 sites alike (`aggregation = mixed` weighs w by samples, as the code does). Our own: with `merge_at = server` a merged
 model comes in place of w and u, save when own values stand in for u: only the site has them, so it gets w and merges.
 With `noncritical = as_critical` own values stand in everywhere.
-Costs: a thirty-second more up than FedAvg; down twice as much, with `merge_at = server` as much. A site holds a copy of
-the model while it trains, and a mask. The coordinator keeps the last round's models on disk, compares all pairs of
+Costs: a thirty-second more up than FedAvg; down twice as much, with `merge_at = server` as much. A site holds the model
+as it came while it trains, and a mask. The coordinator keeps the last round's models on disk, compares all pairs of
 masks and reads a circle's models, one at a time, for each reply: its work grows with N^2.
 Choice: when sites' data differ and only some resemble each other, and the coordinator may see every model. In a short
 run set beta to the number of rounds in which sites are to collaborate.
@@ -41,6 +41,7 @@ from pfl_common.learning import newcomer, sgd
 from pfl_common.learning.measures import band
 from pfl_common.learning.method import STRICT, Arrivals, Closed, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import floating, running_statistics
+from pfl_common.learning.received import as_received
 from pfl_common.models import Backbone
 from pfl_common.spec.data_description import MOST_SAMPLES
 from pfl_common.spec.run import ClientId, RunSpec, Task
@@ -98,6 +99,7 @@ class Client(Participant):
         size = sum(parameter.numel() for parameter in self.parameters())
         self.register_buffer("mask", torch.zeros(-(-size // 8), dtype=torch.uint8))
         self.register_buffer("has_mask", torch.zeros((), dtype=torch.int64))
+        self._came = State()
 
     def travels(self, phase: str) -> Iterable[str]:
         """Nothing is summed as such: the coordinator needs single models."""
@@ -114,33 +116,39 @@ class Client(Participant):
 
     def receive(self, down: State, task: Task) -> None:
         """Take over the merged model, or merge it here; without a mask everybody's mean is the model."""
-        branches = down.branches()
+        self._came = self._choose(down.branches())
+        load_into(self, self._came)
+
+    def _choose(self, branches: Mapping[str, State]) -> State:
+        """The values to go on from."""
         if "merged" in branches:
-            load_into(self, branches["merged"])
-        elif not self.has_mask:
-            load_into(self, branches["w"])
-        else:
-            critical = branches.get("u", State.of(self, branches["w"]))
-            load_into(self, _merge(self.settings, self.critical(), critical, shared=branches["w"]))
+            return branches["merged"]
+        shared = branches["w"]
+        if not self.has_mask:
+            return shared
+        critical = branches["u"] if "u" in branches else State.of(self, shared)
+        return _merge(self.settings, self.critical(), critical, shared=shared)
 
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on the cross entropy, then a new mask from how far each entry went."""
-        before, former = State.of(self, [name for name, _ in self.named_parameters()]), self.mask.clone()
-        loss = sgd.train(
-            self, self.parameters(), lambda x, y: cross_entropy(self(x), y), data=data, task=task
-        )
-        masks = self._mark(before, data.generator(task, "critical"))
-        steadiness = marking.jaccard(former, self.mask)
-        each = {f"marked/{name}": marking.density({name: mask}) for name, mask in masks.items()}
-        return {"loss": loss, "mask_density": marking.density(masks), "mask_jaccard": steadiness, **each}
+        before, former = as_received(self, self._came), self.mask.clone()
+        self._came = State()
+        loss = sgd.train(self, self.parameters(), self._loss, data=data, task=task)
+        found = self._mark(before, data.generator(task, "critical"))
+        steadiness = marking.jaccard(former, found.packed)
+        told = {"loss": loss, "mask_density": found.density, "mask_jaccard": steadiness}
+        return told | {f"marked/{name}": share for name, share in found.shares.items()}
 
-    def _mark(self, before: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(self(x), y)
+
+    def _mark(self, before: Mapping[str, Tensor], generator: torch.Generator) -> marking.Marks:
         """Find what is critical from how far each entry went, and remember it."""
-        scores = {n: marking.sensitivity(before[n], value.detach()) for n, value in self.named_parameters()}
-        masks = marking.mark(scores, self.settings.selection, self.settings.tau, generator)
-        self.mask.copy_(marking.pack(masks))
+        chosen, after = self.settings, {name: value.detach() for name, value in self.named_parameters()}
+        found = marking.find(before, after, chosen.selection, chosen.tau, generator)
+        self.mask.copy_(found.packed)
         self.has_mask.fill_(1)
-        return masks
+        return found
 
     def adapt(self, data: LocalData, task: Task) -> Metrics:
         """As a site that is alone in its circle: train, mark, and take everybody's mean where nothing is marked."""
@@ -153,14 +161,8 @@ class Client(Participant):
     def _train_and_mark(self, data: LocalData, task: Task, turn: int) -> float:
         """One round on its own, its shuffles numbered on; gives its loss."""
         before = State.of(self, [name for name, _ in self.named_parameters()])
-        loss = sgd.train(
-            self,
-            self.parameters(),
-            lambda x, y: cross_entropy(self(x), y),
-            data=data,
-            task=task,
-            first_epoch=turn * self.settings.epochs,
-        )
+        first = turn * self.settings.epochs
+        loss = sgd.train(self, self.parameters(), self._loss, data=data, task=task, first_epoch=first)
         self._mark(before, data.generator(task, "critical", turn))
         return loss
 

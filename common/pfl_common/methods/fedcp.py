@@ -215,19 +215,19 @@ class Client(Participant):
         of_all: Tensor = self.head_g(r * h)
         return {"combined": of_all + own, "global": of_all, "personal": own}
 
-    def split(self, h: Tensor, v: Tensor, noise: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
+    def split(self, h: Tensor, v: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """r and s for each sample and feature (Eq. 4); 1 and 1 without a policy."""
         if not self.settings.use_cpn:
             return h.new_ones(()), h.new_ones(())
         inputs = {"cs_ss": v * h, "ss": h, "cs": v.expand_as(h), "random": self.probe.expand_as(h)}
         rows: Tensor = torch.stack(self.cpn(inputs[self.settings.cpn_input]).chunk(2, dim=1))
-        r, s = (rows + noise).softmax(dim=0)
+        r, s = (rows if noise is None else rows + noise).softmax(dim=0)
         return r, s
 
-    def _draw(self, h: Tensor) -> Tensor | float:
+    def _draw(self, h: Tensor) -> Tensor | None:
         """Gumbel noise on r and s for each sample and feature, if the policy has it now."""
         if self.settings.policy not in ("gumbel", "gumbel_train" if self.training else "gumbel"):
-            return 0.0
+            return None
         # A prediction has no task to name its chance by: like dropout it takes torch's, which each task seeds.
         chance = self._chance if self.training else None
         uniform = torch.rand(2, *h.shape, generator=chance, dtype=torch.float64).clamp(min=1e-10)

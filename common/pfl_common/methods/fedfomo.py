@@ -113,14 +113,14 @@ class Client(Participant):
         """Mix the offers, remember the mix, train E epochs on what is not held out."""
         training, samples = hold_out(data, self.settings.val_ratio)
         self._mix(samples)
-        load_into(self.old, State.of(self, self.sent()))
+        load_into(self.old, State.view(self, self.sent()))
         loss = sgd.train(self, self._model(), self._loss, data=training, task=task)
         return {"loss": loss}
 
     def adapt(self, data: LocalData, task: Task) -> Metrics:
         """Training alone, from the mean that a new site starts from: there are no offers to mix."""
         training, _ = hold_out(data, self.settings.val_ratio)
-        load_into(self.old, State.of(self, self.sent()))
+        load_into(self.old, State.view(self, self.sent()))
         return newcomer.fit(self, self._loss, data=training, task=task, parameters=self._model())
 
     def _model(self) -> list[nn.Parameter]:
@@ -132,7 +132,7 @@ class Client(Participant):
 
     def _mix(self, held_out: Samples) -> None:
         """w_i := sum of q_k w_k over what lowers the loss; remembers the raw q of each slot."""
-        before = State.of(self.old).only(self.sent())
+        before = State.view(self.old, self.sent())
         loss, likings = loss_with(self, before, held_out), {}
         for slot, offer in self._offers.items():
             gap = single_models.squared_distance(offer, before) ** 0.5

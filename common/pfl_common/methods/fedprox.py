@@ -7,7 +7,7 @@ Travels: the whole model; batch-norm statistics too (`share_all`), as in FedAvg.
 Departures: from the paper, that every site runs all its epochs (there slow ones may stop early). From a code
 that others copied (FedBN's): the norm is squared, and the pull acts from the first step on. All parameters are
 pulled; those that `bn_policy` keeps at the site are pulled towards their value at the start of the round.
-Costs: the bytes of FedAvg; one more copy of the model in memory while a site trains, hardly more work.
+Costs: the bytes of FedAvg; hardly more memory and work.
 Choice: when FedAvg swings from round to round because sites differ or train long. It makes one model for
 everybody, so where sites need models of their own choose another method; with a large mu nobody learns.
 """
@@ -27,6 +27,8 @@ from pfl_common.learning import sgd
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import BnPolicy
 from pfl_common.learning.proximal import distance, square_distance
+from pfl_common.learning.received import as_received
+from pfl_common.models import Backbone
 from pfl_common.spec.run import Task
 from pfl_common.tensors.state import State
 
@@ -47,9 +49,18 @@ class Client(Participant):
     settings: Config
     whole_batch = ""
 
+    def __init__(self, config: Config, backbone: Backbone, classes: int) -> None:
+        super().__init__(config, backbone, classes)
+        self._came = State()
+
+    def receive(self, down: State, task: Task) -> None:
+        """Take over what came, and remember where it lies."""
+        super().receive(down, task)
+        self._came = down
+
     def learn(self, data: LocalData, task: Task) -> Metrics:
         """E epochs of SGD on the cross entropy and the pull back."""
-        received = State.of(self, [name for name, _ in self.named_parameters()])
+        received, self._came = as_received(self, self._came), State()
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return cross_entropy(self(x), y) + self.settings.mu / 2 * square_distance(self, received)

@@ -32,11 +32,11 @@ from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
-from torch.nn.utils import parameters_to_vector
 
 from pfl_common.app.config import Why
 from pfl_common.learning import sgd
 from pfl_common.learning.arithmetic import in_float32
+from pfl_common.learning.joint_norm import joint_norm
 from pfl_common.learning.method import STRICT, Averaging, LocalData, Metrics, Participant, Settings
 from pfl_common.learning.partition import travelling
 from pfl_common.models import Backbone
@@ -188,8 +188,7 @@ class Client(Participant):
         if self.settings.reg != "norm":
             return 0.0
         modules = [list(module.parameters()) for module in (self.cov, self.gce)]
-        norms = [parameters_to_vector(values).norm() for values in modules if values]
-        return self._mu * torch.stack(norms).sum()
+        return self._mu * torch.stack([joint_norm(values) for values in modules if values]).sum()
 
     def _embeddings(self) -> Tensor:
         return self.gce.get_parameter("weight")

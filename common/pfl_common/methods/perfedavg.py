@@ -100,7 +100,7 @@ class Client(Participant):
         loss, slopes = self.arithmetic.gradients(self._loss, moving, x, y)
         with torch.no_grad():
             for value, origin, slope in zip(moving, start, known(slopes), strict=True):
-                value.copy_(origin - rate * slope)
+                torch.sub(origin, rate * slope, out=value)
         return loss
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:

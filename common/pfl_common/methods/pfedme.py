@@ -16,13 +16,13 @@ goes towards theta after each batch: choose lr so that it stays below 1. Ditto d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pfl_common.app.config import Why
@@ -120,26 +120,30 @@ class Client(Participant):
         loss = sgd.repeat(self, lambda x, y: self._follow(x, y)[-1], data=data, task=task, epochs=epochs)
         return {"loss": loss}
 
+    def _tied(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Each parameter of theta with the one of w that it is tied to."""
+        return [(own, self.get_parameter(name)) for name, own in self.theta.named_parameters()]
+
     def _follow(self, x: Tensor, y: Tensor) -> list[Tensor]:
         """K_in steps of theta; the losses before each."""
-        return [self._step_theta(x, y) for _ in range(self.settings.K_in)]
+        tied = self._tied()
+        return [self._step_theta(x, y, tied) for _ in range(self.settings.K_in)]
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
-        rate, lambda_ = self.settings.lr, self.settings.lambda_
         losses = self._follow(x, y)
         with torch.no_grad():
-            for name, own in self.theta.named_parameters():
-                common = self.get_parameter(name)
-                common.sub_(rate * lambda_ * (common - own))
+            for own, common in self._tied():
+                common.sub_((common - own).mul_(self.settings.lr * self.settings.lambda_))
         return losses[-1]
 
-    def _step_theta(self, x: Tensor, y: Tensor) -> Tensor:
-        chosen, own = self.settings, dict(self.theta.named_parameters())
-        loss, slopes = self.arithmetic.gradients(self._theta_loss, list(own.values()), x, y)
+    def _step_theta(self, x: Tensor, y: Tensor, tied: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        chosen, moving = self.settings, [own for own, _ in tied]
+        loss, slopes = self.arithmetic.gradients(self._theta_loss, moving, x, y)
         with torch.no_grad():
-            for (name, value), slope in zip(own.items(), known(slopes), strict=True):
-                spring = chosen.lambda_ * (value - self.get_parameter(name))
-                value.sub_(chosen.eta_p * (slope + spring + chosen.mu * value))
+            for (own, common), slope in zip(tied, known(slopes), strict=True):
+                # eta_p (slope + lambda (theta - w) + mu theta), in place: fresh memory costs more than the sums.
+                pull = (own - common).mul_(chosen.lambda_).add_(slope).add_(chosen.mu * own)
+                own.sub_(pull.mul_(chosen.eta_p))
         return loss.detach()
 
     def _theta_loss(self, x: Tensor, y: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ from pfl_common.spec.participation import Participation
 T = TypeVar("T")
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 """The type that networks compute in; parameters and all that travels are float32."""
+MemoryFormat: TypeAlias = Literal["contiguous", "channels-last"]
+"""How pictures, and the convolutions they pass through, lie in memory: `pfl_common/models/memory_format.py`."""
 MAJORITY: Literal["majority"] = "majority"
 """More than half of the expected updates, and at least two where two are expected."""
 ALL = 1.0
@@ -164,6 +166,8 @@ class RoundRules:
     """Another number than 1 gives other bits."""
     precision: Precision = rule("float32", "Numbers in training: float32, bfloat16, float16.")
     """Another type than float32 is faster and smaller on many graphics cards, and rounds otherwise on each."""
+    memory_format: MemoryFormat = rule("contiguous", "How pictures lie in memory: contiguous, channels-last.")
+    """Channels-last is faster in most networks of convolutions. The last digits are others, and the same each time."""
     encoding: str = rule(
         "float32", "How numbers cross: float32, bf16, int8, topk.", AfterValidator(_check_encoding)
     )

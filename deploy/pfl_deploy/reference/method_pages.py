@@ -18,7 +18,7 @@ from typing import Any  # plain values from JSON
 
 from pfl_common import methods
 from pfl_common.errors import SettingError
-from pfl_server.method_help.costs import NETWORKS, look_up, write_kept
+from pfl_server.method_help.costs import look_up, write_kept
 from pfl_server.method_help.explanation import (
     NOTE,
     Words,
@@ -29,6 +29,7 @@ from pfl_server.method_help.explanation import (
     say_robust,
     say_sums,
 )
+from pfl_server.run.kept_figures import NETWORKS
 
 FOLDER = Path(__file__).parents[2] / "methods"
 MADE = "<!-- Made by `python -m pfl_deploy.reference.method_pages`: change the method's file and make it again. -->"

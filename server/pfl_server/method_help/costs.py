@@ -11,8 +11,7 @@ import dataclasses
 import json
 import weakref
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any  # what an operation takes and gives has any type
 
 import torch
@@ -32,77 +31,20 @@ from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
 from pfl_common.tensors.state import State, load_into
 from pfl_common.tensors.summing import Sum
 from pfl_common.tensors.update import Up, flatten
+from pfl_server.run.kept_figures import KEPT, NETWORKS, SAMPLES, Figures, Network, read_kept
 from pfl_server.run.rehearsal import Rehearsed, rehearse
 
-SAMPLES, FEW = 64, 4
-"""A site's training samples: two batches of 32, or two of two."""
+FEW = 4
+"""A site's training samples where models are counted: two batches of two."""
 NEIGHBOURS = 6
 """Sites of the small federation where a download is made of other sites' models."""
 ROUNDS = 10
-
-
-@dataclass(frozen=True)
-class Network:
-    """A backbone and the size of its pictures."""
-
-    backbone: str
-    shape: tuple[int, int, int] = (3, 32, 32)
-    classes: int = 10
-
-    @property
-    def words(self) -> str:
-        """As a person reads it."""
-        channels, height, width = self.shape
-        return f"{self.backbone} on {height}×{width}×{channels}, {self.classes} classes"
-
-
-NETWORKS = (Network("cnn"), Network("resnet18"))
-"""Those the pages tell of."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The cost of one round for one site."""
-
-    down: int
-    up: int
-    """Bytes of a parcel of the round."""
-    kept: int
-    """Bytes that stay at the site from round to round."""
-    model: int
-    """Bytes of the plain network: encoder and one head, with running statistics."""
-    held: int
-    """Most bytes of tensors at one time, batches of two: what is counted are models and copies of them."""
-    peak: int
-    """The same with the method's own batch size: the samples' way through the network comes on top."""
-    products: int
-    """Multiply-adds of matrix products and convolutions, forward and backward, in `learn`."""
-
-    @property
-    def sets(self) -> float:
-        """The memory for models while training, in multiples of the plain network."""
-        return self.held / self.model
-
-    @property
-    def products_per_sample(self) -> float:
-        """Of a whole round, for each training sample the site has."""
-        return self.products / SAMPLES
-
-
-KEPT = Path(__file__).with_name("figures.json")
-"""What was measured of every method with its defaults when its page was made, by network and method."""
 
 
 def look_up(name: str, network: Network, settings: Mapping[str, Json] | None = None) -> Figures:
     """Figures of the defaults from the file; of other settings, networks and methods they are measured now."""
     known = {} if settings else read_kept().get(network.words, {})
     return known.get(name) or measure(name, network, settings)
-
-
-def read_kept() -> dict[str, dict[str, Figures]]:
-    """The file that comes with the product."""
-    plain = json.loads(KEPT.read_text(encoding="utf-8"))
-    return {words: {name: Figures(**row) for name, row in rows.items()} for words, rows in plain.items()}
 
 
 def write_kept(names: Collection[str]) -> None:

@@ -13,7 +13,8 @@ from rich.table import Table
 from pfl_common import methods, models
 from pfl_common.methods import Method
 from pfl_common.spec.run import Json
-from pfl_server.method_help.costs import NETWORKS, SAMPLES, Figures, Network, look_up
+from pfl_server.method_help.costs import look_up
+from pfl_server.run.kept_figures import NETWORKS, SAMPLES, Figures, Network
 
 _LABEL = re.compile(
     r"(?:^|(?<=\.\s))(?P<label>Rule|Travels|Travels up|Shown|Stays|Departures(?: from [^:.]{1,40})?|Costs|Choice):\s",

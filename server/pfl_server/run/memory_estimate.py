@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import signal
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from pfl_common import methods
+from pfl_common.app import plugins
 from pfl_common.errors import RunFailed
 from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.run import RunSpec
+from pfl_server.run.kept_figures import NETWORKS, read_kept
 
-COPIES = 5
-"""Of the model while it trains: the first one, the copy that trains, gradients, what is sent, what is summed."""
+COPIES = 2.5
+"""Models that a rehearsal holds at most, whatever the method; a model is all that a site of it holds. It is the sums in
+float64, or the first model while its values are drawn, or the model that trains with what its method has beside it;
+and half a model of what is computed with its largest tensors. `python -m tests.benchmarks.rehearsal` measures it.
+"""
 PASSES = 2
 """Each layer's output is held for the way back, and its gradient beside it."""
 SMALL = 64 << 20
@@ -34,8 +39,8 @@ class Appetite:
     sample: int
 
     def at(self, samples: int) -> int:
-        """Bytes while this many samples are trained on at once."""
-        return COPIES * self.model + PASSES * samples * self.sample
+        """Bytes of a rehearsal while this many samples are trained on at once."""
+        return round(COPIES * self.model) + PASSES * samples * self.sample
 
 
 def estimate(spec: RunSpec) -> Appetite:
@@ -43,7 +48,7 @@ def estimate(spec: RunSpec) -> Appetite:
     sample = 4 * math.prod(spec.model.shape)
     with without_numbers():
         participant = methods.build_participant(spec).eval()
-    model = sum(value.nbytes for value in participant.state_dict().values())
+    model = _size(participant)
     if small := model <= SMALL and sample <= SMALL // 16:
         participant = methods.build_participant(spec).eval()
     outputs = [sample]
@@ -59,6 +64,36 @@ def estimate(spec: RunSpec) -> Appetite:
     with nullcontext() if small else without_numbers(), torch.no_grad():
         participant.encoder(torch.zeros((1, *spec.model.shape), dtype=numbers))
     return Appetite(model, sum(outputs))
+
+
+def estimate_site(spec: RunSpec, batch: int) -> int:
+    """Bytes of a training at a site, where nothing is spared: the download, gradients and momentum are there too."""
+    need = estimate(spec)
+    return round(_count_models(spec) * _measure(_plain(spec))) + PASSES * batch * need.sample
+
+
+def _count_models(spec: RunSpec) -> float:
+    """Networks' worth of memory in training, as measured; of a method from elsewhere as FedAvg's for each it holds."""
+    measured = read_kept()[NETWORKS[-1].words]
+    if spec.method in measured:
+        return measured[spec.method].sets
+    return measured["fedavg"].sets * _measure(spec) / _measure(_plain(spec))
+
+
+def _plain(spec: RunSpec) -> RunSpec:
+    """A run of the network and nothing else."""
+    packages = plugins.pin("fedavg", spec.model.backbone)
+    return replace(spec, method="fedavg", settings={}, packages=packages, frozen=())
+
+
+def _measure(spec: RunSpec) -> int:
+    """Bytes of all that a site holds of a run's method."""
+    with without_numbers():
+        return _size(methods.build_participant(spec))
+
+
+def _size(participant: nn.Module) -> int:
+    return sum(value.nbytes for value in participant.state_dict().values())
 
 
 def lacks_memory(error: BaseException) -> bool:
@@ -81,7 +116,7 @@ def explain_hunger(spec: RunSpec, how: str = "", *, samples: int) -> RunFailed:
     images = "smaller pictures: --image-size 224; " if len(spec.model.shape) == 3 else ""
     if spec.model.tokens:
         images = f"fewer words than {spec.model.tokens}: --vocabulary FILE; shorter texts: --length 200; "
-    site = need.at(batch) if isinstance(batch, int) else need.at(samples)
+    site = estimate_site(spec, batch if isinstance(batch, int) else samples)
     return RunFailed(
         f"the rehearsal of {spec.method} lacked memory on this machine{how}\n"
         f"  expected: about {_say(need.at(samples))} here, for {spec.model.backbone} ({_say(need.model)}) "

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pfl_common import methods
-from pfl_common.app.program import give_memory_back
+from pfl_common.app.allocator import give_memory_back
 from pfl_common.learning.method import Arrivals, LocalData, Participant, Samples, ServerHalf, Settings
 from pfl_common.learning.pixels import Pixels
 from pfl_common.methods import Method
@@ -84,11 +84,13 @@ class _Stage:
         return thin_state(state) if self.slim else state
 
     def _train(self, newcomer: Task) -> Up:
+        # Before there is a participant: what comes of some methods is summed of single models.
+        down = self._keep(self.half.welcome(self.state))
         participant = copy_whole(self.template)
         participant.settings = self.settings
         if self.slim:
             participant.arithmetic = SparingArithmetic(participant.arithmetic.precision)
-        participant.receive(self.half.welcome(self.state), newcomer)
+        participant.receive(down, newcomer)
         participant.learn(self.data, newcomer)
         up = participant.report(self.data, newcomer)
         return thin_update(up) if self.slim else up

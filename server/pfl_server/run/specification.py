@@ -16,6 +16,8 @@ from pfl_common import methods
 from pfl_common.app import code_digest, plugins
 from pfl_common.app.config import dump
 from pfl_common.evaluation import REPORTS
+from pfl_common.models.memory_format import check_arrangeable
+from pfl_common.models.without_numbers import without_numbers
 from pfl_common.spec.digests import NEWEST
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.run import ClientId, Description, Model, RunSpec
@@ -114,11 +116,19 @@ def freeze(
     spec = explain_frozen(spec)
     if pretrained is not None:
         spec = begin_from(pretrained, spec)
+    _check_memory_format(spec)
     # One epoch shows every shape; a run of twenty must not cost its operator twenty before it begins.
     quick = replace(spec, settings={**spec.settings, "epochs": 1})
     spec = replace(spec, manifests=_rehearsed(quick))
     check_frozen_stays(spec)
     return pin_encoding(spec)
+
+
+def _check_memory_format(spec: RunSpec) -> None:
+    if spec.memory_format != "contiguous":
+        with without_numbers():
+            network = methods.build_participant(spec)
+        check_arrangeable(network, spec.model.backbone, spec.memory_format)
 
 
 def _wish(settings: ServerSettings, pretrained: Pretrained | None) -> Wish:

@@ -23,6 +23,7 @@ NOT_COMPARED = {
     "repeatable": "follows from the number of threads and the precision",
     "keep": "which models sites keep changes no training",
     "downlink": "which downloads can cross as changes is the method's own; the encoding is compared",
+    "memory_format": "the same numbers in another place round otherwise, as on another machine",
     "digests": "by which hash files are known changes none of their bytes",
     "patience": "what counts is how many rounds were trained, which is compared",
     "versions": "another release or machine rounds otherwise; a baseline from before an upgrade stays one",

@@ -1,8 +1,9 @@
 """Measure local training: `python -m tests.benchmarks.training [METHOD ...] [--network cnn] [--out FILE]`.
 
-One local epoch of each method by the product, and by a plain loop of the same mathematics (`by_hand.py`), in turns in
-one process on one thread. Told are processor seconds, so that a busy machine disturbs less, and the ratio of their
-medians. Run it on a machine that does nothing else: it says how busy the machine was before.
+One local epoch of each method by the product, and by a plain loop of the same mathematics (`by_hand.py`), in turns on
+one thread, each in a process of its own: ours as a site's trainer. Told are processor seconds, so that a busy machine
+disturbs less, and the ratio of their medians. Run it on a machine that does nothing else: it says how busy it was
+before.
 """
 
 from __future__ import annotations

@@ -1,27 +1,34 @@
-"""Trains one model twice, with the product and by hand, in turns in one process; tells the processor's seconds."""
+"""Trains one model twice, with the product and by hand, in turns, each in a process of its own; tells the processor's
+seconds.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from statistics import median
-from time import process_time
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pfl_client.trainer import tasks
+from pfl_client.trainer_process.process import ENVIRONMENT
 from pfl_common import methods
 from pfl_common.learning.method import LocalData, Participant, Samples
 from pfl_common.randomness import generators
 from pfl_common.spec.run import Json, Kind, Model, RunSpec, Task
-from tests.benchmarks.training.by_hand import BY_HAND
 from tests.benchmarks.training.loop import Site
 
 CLASSES = 10
 TASK = Task(Kind.TRAIN, 1, 10)
 LIMIT = 1.05
+Way = Literal["ours", "by hand"]
 
 
 @dataclass(frozen=True)
@@ -104,20 +111,41 @@ def make_samples(network: Network, chance: torch.Generator) -> Samples:
 
 def measure(method: str, network: Network, turns: int) -> Row:
     """So many turns, each with another one first; before them one turn that warms up and is left out."""
-    case = build(method, network)
-    ours: list[float] = []
-    theirs: list[float] = []
-    ways: list[tuple[list[float], Callable[[Participant], object]]] = [
-        (ours, lambda twin: train_ours(case, twin)),
-        (theirs, lambda twin: BY_HAND[method](twin, case.site)),
-    ]
-    for turn in range(turns + 1):
-        for seconds, way in ways if turn % 2 else reversed(ways):
-            twin = copy.deepcopy(case.participant)
-            began = process_time()
-            way(twin)
-            seconds.append(process_time() - began)
-    return Row(method, network.name, tuple(ours[1:]), tuple(theirs[1:]))
+    seconds: dict[Way, list[float]] = {"ours": [], "by hand": []}
+    with ExitStack() as stack:
+        workers = {way: stack.enter_context(Worker(way, method, network)) for way in seconds}
+        for turn in range(turns + 1):
+            for way in seconds if turn % 2 else reversed(seconds):
+                seconds[way].append(workers[way].play())
+    return Row(method, network.name, tuple(seconds["ours"][1:]), tuple(seconds["by hand"][1:]))
+
+
+class Worker:
+    """A process that trains in one way, an epoch whenever it is told to: each as it would be alone on a machine."""
+
+    def __init__(self, way: Way, method: str, network: Network) -> None:
+        said = json.dumps({"way": way, "method": method, "network": asdict(network)})
+        command = [sys.executable, "-m", "tests.benchmarks.training.worker", said]
+        # The product's trainer is started with these; a loop by hand as any program.
+        own = ENVIRONMENT if way == "ours" else {}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**own, **os.environ}
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The end of its input is its own."""
+        self._process.communicate()
+
+    def play(self) -> float:
+        """The processor seconds of one epoch."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
 
 
 def train_ours(case: Case, twin: Participant) -> None:

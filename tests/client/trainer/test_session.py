@@ -512,6 +512,29 @@ def test_a_run_in_bfloat16_sends_float32(tmp_path: Path) -> None:
     assert loss != cross_entropy(wide_scores, test.y).item()
 
 
+def test_a_run_with_channels_last_computes_so_and_sends_as_any(tmp_path: Path) -> None:
+    """Twice the same update, which differs from the usual one by roundings; predictions are those that were scored."""
+    desk = Desk(tmp_path, backbone="resnet8")
+    usual = open_bench(desk).work(desk.job(), ignore)
+    desk.spec = replace(desk.spec, memory_format="channels-last")
+    first, again = (open_bench(desk).work(desk.job(), ignore) for _ in range(2))
+    assert first.up == again.up != usual.up
+    gaps = [
+        (term.value - read_up(desk, first).summed[name].value).abs().max()
+        for name, term in read_up(desk, usual).summed.items()
+    ]
+    assert 0 < max(gaps) < 1e-3
+    serving = tmp_path / "serving.safetensors"
+    told = open_bench(desk).work(desk.job(Kind.FINISH, 3, serve_as=serving), ignore).scores
+    predictor = Predictor.load(serving)
+    kernel = predictor.served.participant.get_parameter("encoder.stage1.0.conv1.weight")
+    assert kernel.is_contiguous(memory_format=torch.channels_last)
+    test = data.load(desk.folder, desk.spec).test
+    [scores] = predictor.score(test)
+    loss = float(cross_entropy(scores["combined"], test.y, reduction="sum")) / len(test)
+    assert told["pre/test/combined"][4] == loss
+
+
 def test_a_device_that_lacks_the_runs_numbers_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,14 @@ def test_packed_masks_come_back(bits: list[bool], cut: int) -> None:
     }
 
 
+@given(st.lists(st.lists(st.booleans(), max_size=20), min_size=1, max_size=6))
+def test_masks_that_come_one_at_a_time_are_packed_as_one(parts: list[list[bool]]) -> None:
+    """Wherever one ends and the next begins."""
+    packed = masks.pack_each(torch.tensor(part, dtype=torch.bool) for part in parts)
+    bits = np.array([bit for part in parts for bit in part], dtype=bool)
+    assert np.packbits(bits, bitorder="little").tolist() == packed.tolist()
+
+
 def test_density_and_jaccard() -> None:
     """Three of four are marked; two masks share one of three marks; empty masks share none."""
     assert 0.75 == masks.density({"x": torch.tensor([True, True]), "y": torch.tensor([[True], [False]])})

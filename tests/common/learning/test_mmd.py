@@ -63,6 +63,30 @@ def test_agrees_with_the_sum_over_pairs(sizes: tuple[int, int], seed: int) -> No
     assert expected == pytest.approx(mmd2(first, second, BANDWIDTHS).item(), rel=1e-12)
 
 
+def test_the_bits_are_those_of_torchs_own_operations() -> None:
+    """Value and gradients of features that go into a second loss too; a set of its own gradient, and one without."""
+    chance = torch.Generator().manual_seed(3)
+    x, weight, other = (torch.randn(shape, generator=chance) for shape in ((32, 20), (20, 50), (32, 50)))
+
+    def closeness(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        squares = (a[:, None] - b[None]).square().sum(dim=2)
+        return torch.stack([torch.exp(squares / (-2 * width)) for width in BANDWIDTHS]).sum(dim=0)
+
+    def by_torch(a: torch.Tensor, b: torch.Tensor, _: object) -> torch.Tensor:
+        return closeness(a, a).mean() + closeness(b, b).mean() - 2 * closeness(a, b).mean()
+
+    def differentiate(square: object, moves: bool) -> list[torch.Tensor]:
+        moving = [weight.clone().requires_grad_(), other.clone().requires_grad_()]
+        features = torch.relu(x @ moving[0])
+        loss = features.square().mean() + 5 * square(features, moving[1] if moves else other, BANDWIDTHS)
+        slopes = torch.autograd.grad(loss, moving if moves else moving[:1])
+        return [loss.detach(), *slopes]
+
+    for moves in (False, True):
+        ours, torchs = (differentiate(one, moves) for one in (mmd2, by_torch))
+        assert all(torch.equal(one, another) for one, another in zip(ours, torchs, strict=True))
+
+
 def test_each_bandwidth_adds_its_kernel() -> None:
     """Sets of one sample each, 2 apart: 2 − 2 exp(−4 / 2w) for each w."""
     one, other = torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), 2.0, dtype=torch.float64)

@@ -44,6 +44,36 @@ def test_equal_models_have_a_gradient_of_zero() -> None:
     assert [0.0, 0.0] == layer.weight.grad[0].tolist()
 
 
+def test_the_bits_are_those_of_torchs_own_operations() -> None:
+    """Value and gradients, of both models, and beside another gradient."""
+    chance = torch.Generator().manual_seed(3)
+    own, other = (nn.Linear(300, 70) for _ in range(2))
+    with torch.no_grad():
+        for value in (*own.parameters(), *other.parameters()):
+            value.normal_(generator=chance)
+    moving = [*own.parameters(), *other.parameters()]
+
+    def differentiate(square: torch.Tensor) -> list[torch.Tensor]:
+        loss = 0.0123 / 2 * square + sum(value.square().sum() for value in moving)
+        return [loss.detach(), *torch.autograd.grad(loss, moving)]
+
+    ours = differentiate(square_distance(own, dict(other.named_parameters())))
+    gaps = [(a - b).square().sum() for a, b in zip(own.parameters(), other.parameters(), strict=True)]
+    torchs = differentiate(torch.stack(gaps).sum())
+    assert all(torch.equal(one, another) for one, another in zip(ours, torchs, strict=True))
+
+
+def test_nothing_is_held_for_the_way_back_but_the_models() -> None:
+    """The differences would be one more model in memory until the gradient is taken."""
+    layer, held = build_layer(), list[int]()
+    known = {value.data_ptr() for value in (*layer.parameters(), *ZERO.values())}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda saved: held.append(saved.data_ptr()), lambda packed: packed
+    ):
+        square_distance(layer, ZERO)
+    assert known == set(held)
+
+
 def test_a_name_that_is_no_parameter_is_an_error() -> None:
     """Rather than a pull towards nothing."""
     with pytest.raises(KeyError, match="running_mean"):

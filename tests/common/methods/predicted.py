@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pfl_server.method_help.costs import NETWORKS, Network
+from pfl_server.run.kept_figures import NETWORKS, Network
 
 TINY = Network("cnn", (3, 64, 64), 200)
 """The network and pictures of FedCP's and GPFL's largest table."""

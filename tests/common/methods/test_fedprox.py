@@ -69,6 +69,21 @@ def test_layers_that_stay_are_pulled_too() -> None:
     assert 0 < 3 * moved[1] < moved[0]
 
 
+def test_the_reference_is_the_download_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not copied; who trains again without one is held back near to where it is by then."""
+    seen = []
+    monkeypatch.setattr(fedprox, "cross_entropy", slide)
+    monkeypatch.setattr(
+        fedprox, "square_distance", lambda _, near: seen.append(near["encoder.weight"]) or torch.zeros(())
+    )
+    client, came = build_number(fedprox), download(2.0)
+    client.receive(came, ask())
+    client.learn(build_samples(), ask())
+    client.learn(build_samples(), ask())
+    assert came["encoder.weight"] is seen[0]
+    assert 2.0 == seen[0].item() != seen[1].item()
+
+
 def test_the_reference_is_of_this_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second round is pulled towards what came in it."""
     monkeypatch.setattr(fedprox, "cross_entropy", slide)

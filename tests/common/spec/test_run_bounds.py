@@ -80,6 +80,7 @@ OUTSIDE: Mapping[str, tuple[object, ...]] = {
     "patience": (-1,),
     "candidates": ("everybody",),
     "precision": ("int1",),
+    "memory_format": ("blocked",),
     "keep": ("all",),
     "encoding": ("int4", "topk:0.9", "int8:up"),
     "downlink": ("int8", ""),

@@ -9,8 +9,8 @@ import pytest
 from pfl_common import methods
 from pfl_deploy.reference import method_pages
 from pfl_deploy.reference.method_pages import FOLDER, write_index, write_page, write_pages
-from pfl_server.method_help.costs import NETWORKS, read_kept
 from pfl_server.method_help.explanation import read_words
+from pfl_server.run.kept_figures import NETWORKS, read_kept
 from tests.common.methods.tested import FILE, find_items, predict
 
 ADVICE = "make them again: python -m pfl_deploy.reference.method_pages"

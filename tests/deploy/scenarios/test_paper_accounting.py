@@ -10,7 +10,7 @@ from pfl_common import methods
 from pfl_common.spec.run import Json, RunSpec
 from pfl_deploy.report.sources.traffic import count_content
 from pfl_server.method_help import costs
-from pfl_server.method_help.costs import Network
+from pfl_server.run.kept_figures import Network
 
 ENCODER, PROJECTOR = 11_176_512, 264_448
 NORMS = 9_600 + 1_536

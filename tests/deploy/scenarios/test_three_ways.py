@@ -25,8 +25,13 @@ A, B = "hospital_a", "hospital_b"
 ROUNDS, HIT = 3, 2
 KINDS = ("dualfed", "fedfomo")
 """One method of each kind: sums and personal modules; single updates, replies and slots."""
-ENCODED = {"dualfed": ("--encoding", "int8:stochastic", "--downlink", "delta")}
-"""What does not cross of a change is a part of what a site keeps, and lost or kept with it; so is what it was sent."""
+BESIDE = {
+    "dualfed": ("--encoding", "int8:stochastic", "--downlink", "delta"),
+    "fedfomo": ("--memory-format", "channels-last"),
+}
+"""What does not cross of a change is a part of what a site keeps, and lost or kept with it; so is what it was sent.
+Another layout of the network in memory rounds otherwise, and each time alike.
+"""
 POINTS = {A: ("unsaved", "outbox", "received"), B: ("unsaved", "outbox"), "server": ("receipted",)}
 
 
@@ -43,7 +48,7 @@ def federation(method: str, tmp_path: Path) -> Iterator[Federation]:
             machine.wish(name, point, [HIT])
     # A site looks for a coordinator that is gone every half lease: short, so that it is soon found again.
     words = ("--rounds", str(ROUNDS), "--backbone", "resnet8", "--quorum", "1", "--lease-seconds", "2")
-    words += (*WORDS.get(method, ()), *ENCODED.get(method, ()))
+    words += (*WORDS.get(method, ()), *BESIDE.get(method, ()))
     yield Federation(machine, folders, "--method", method, *words)
     machine.end_all()
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from pfl_common import methods
-from pfl_server.method_help.costs import NETWORKS, SAMPLES, Alive, Figures, measure, read_kept
+from pfl_server.method_help.costs import Alive, measure
+from pfl_server.run.kept_figures import NETWORKS, SAMPLES, Figures, read_kept
 
 torch.set_num_threads(1)
 

@@ -14,8 +14,10 @@ import torch
 from pfl_common import methods, models
 from pfl_common.errors import RunFailed
 from pfl_common.spec.run import Description, Model, RunSpec
+from pfl_server.run import memory_estimate
 from pfl_server.run import specification as opening
-from pfl_server.run.memory_estimate import NO_MEMORY, estimate, lacks_memory
+from pfl_server.run.kept_figures import read_kept
+from pfl_server.run.memory_estimate import NO_MEMORY, estimate, estimate_site, lacks_memory
 from pfl_server.run.rehearsal import count_samples
 from pfl_server.settings import ServerSettings
 from tests.server.support.federation import build_spec
@@ -104,6 +106,24 @@ def test_the_estimate_is_of_the_right_size() -> None:
     found = estimate(on(3, 224, 224))
     assert 44e6 < found.model < 46e6
     assert 20e6 < found.sample < 60e6
+
+
+@pytest.mark.parametrize(("method", "models"), [("fedavg", 4), ("local", 3), ("ditto", 6), ("fedfomo", 9)])
+def test_the_estimate_of_a_site_counts_its_methods_models(method: str, models: int) -> None:
+    """Of resnet18 FedAvg has its own, the download, gradients and momentum; FedFomo the models of five others too."""
+    spec = replace(on(3, 64, 64), method=method)
+    network, samples = estimate(on(3, 64, 64)), 32
+    found = estimate_site(spec, samples) - 2 * samples * network.sample
+    assert found / network.model == pytest.approx(models, rel=0.25)
+
+
+def test_a_method_from_elsewhere_is_taken_to_hold_what_fedavg_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four for each network that it has: Ditto, unknown, would be eight."""
+    known = read_kept()
+    rows = {words: {"fedavg": figures["fedavg"]} for words, figures in known.items()}
+    monkeypatch.setattr(memory_estimate, "read_kept", lambda: rows)
+    network = estimate(on(3, 64, 64)).model
+    assert estimate_site(replace(on(3, 64, 64), method="ditto"), 0) / network == pytest.approx(8, rel=0.02)
 
 
 def test_few_large_samples_are_made_up() -> None:

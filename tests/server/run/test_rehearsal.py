@@ -12,6 +12,7 @@ import torch
 
 from pfl_common import methods
 from pfl_common.app import code_digest
+from pfl_common.errors import SettingError
 from pfl_common.learning.method import Averaging, Participant, Settings
 from pfl_common.methods import Method, fedavg
 from pfl_common.spec.manifest import Manifest
@@ -132,6 +133,17 @@ def test_what_was_chosen_by_the_data_is_a_fact_of_the_run(tmp_path: Path) -> Non
     for size in ("6x224", "10x400"):
         assert size in spec.chosen["image size"]
     assert spec.chosen == describe(spec)["chosen"]
+
+
+def test_a_layout_that_changes_nothing_is_refused(tmp_path: Path) -> None:
+    """A network without convolutions; with some it is a rule of the run, which still promises its bits."""
+    sites = {name: Description((1, 16, 16), ("a", "b"), 24) for name in ("x", "y")}
+    words = {"method": "fedproto", "state": tmp_path, "memory_format": "channels-last"}
+    with pytest.raises(SettingError, match="mlp"):
+        specification.freeze(ServerSettings(backbone="mlp", **words), sites, run="run-1")
+    spec = specification.freeze(ServerSettings(backbone="cnn", **words), sites, run="run-1")
+    assert ("channels-last", True) == (spec.memory_format, spec.repeatable)
+    assert spec == RunSpec.from_json(spec.to_json())
 
 
 @pytest.mark.parametrize(

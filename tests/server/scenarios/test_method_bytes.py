@@ -14,7 +14,7 @@ from pfl_common.spec.run import Kind, RunSpec, Task, parcel_key
 from pfl_common.tensors import codec
 from pfl_common.tensors.update import flatten
 from pfl_server.method_help import costs
-from pfl_server.method_help.costs import NETWORKS, Network
+from pfl_server.run.kept_figures import NETWORKS, Network, read_kept
 from tests.common.methods.predicted import CONSTANT, PREDICTED, SHARE, SIZES, TINY, Sizes
 
 torch.set_num_threads(1)
@@ -89,7 +89,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_bytes_with_batch_norm(on_resnet18: str) -> None:
     """Up and down on ResNet-18, and the same as the file of figures has."""
     name = on_resnet18
-    kept = costs.read_kept()[NETWORKS[1].words][name]
+    kept = read_kept()[NETWORKS[1].words][name]
     counted = measure(name, NETWORKS[1])
     assert (kept.up, kept.down) == counted, (
         "make the pages again: python -m pfl_deploy.reference.method_pages"
