@@ -113,7 +113,7 @@ class SealedLetter:
         """All of it has verified when this returns; its digest was compared when it had come."""
         return sealing.open_to_bytes(file, key=self._key, vouched=self._vouched, hashed=True)
 
-    def open_early(self, into: Path) -> sealing.EarlyOpener:
+    def open_early(self, into: Path | memoryview) -> sealing.EarlyOpener:
         """Each frame as it comes."""
         return sealing.EarlyOpener(into, key=self._key, vouched=self._vouched)
 

@@ -80,7 +80,11 @@ class Downloads:
         """While a large download is fetched, it is opened as it comes: what was just hashed is still at hand."""
         self._early = None
         size = self.opened_size(blob)
-        early = letter.open_early(self._opened.place(size)) if goes_as_file(size) else None
+        early = (
+            letter.open_early(self._opened.memory(size) or self._opened.place(size))
+            if goes_as_file(size)
+            else None
+        )
         if early is None:
             yield None
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer.outgoing import check_outgoing
 from pfl_client.trainer.parcels import (
     Beside,
-    fresh,
+    UpdateRoom,
     loses,
     open_changes,
     put_together,
@@ -75,8 +75,8 @@ class _Opened:
     threads: int
     template: Participant | None
     """The first model, to be copied for each task; None when that would hold too much memory between tasks."""
-    room: Callable[[int], memoryview]
-    """Memory for an update."""
+    room: UpdateRoom
+    """Where updates are written."""
     validation: float | None = None
     """The share of its training samples that the site validates on; None: what the run says."""
 
@@ -107,7 +107,7 @@ class Workbench:
     def __init__(self, pool: Pool | None = None) -> None:
         """With a `pool` an update is good until the next one: a trainer that is alone uses its memory again."""
         self._opened: _Opened | None = None
-        self._room = pool.take if pool else fresh
+        self._room = UpdateRoom(pool)
 
     def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""

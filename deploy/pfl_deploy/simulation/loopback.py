@@ -244,7 +244,7 @@ class OpenLetter:
         """All of it."""
         return file.read_bytes()
 
-    def open_early(self, into: Path) -> None:
+    def open_early(self, into: Path | memoryview) -> None:
         """A file that is copied at once is opened afterwards."""
 
     def unpack_over(self, file: Path, into: Path) -> None:
