@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,13 @@ def read_parcel(
         return codec.decode(room.content, manifest, groups, base)
     empty = parcel.stat().st_size == 0
     return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups, base)
+
+
+def look_at_file(parcel: Path, manifest: Manifest) -> State:
+    """A large parcel's tensors as they lie in its file, to be read alone: so they count as nobody's memory."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
+        return codec.decode(np.memmap(parcel, mode="r"), manifest, ())
 
 
 class UpdateRoom:
