@@ -54,8 +54,10 @@ class Envelopes(Protocol):
     def size(self, plain: int) -> int:
         """Size on the wire of a parcel of `plain` bytes."""
 
-    def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
-        """Close a parcel into a file of this folder, named by its digest."""
+    def post(
+        self, header: Header, write: Callable[[BinaryIO], object], folder: Path, *, over: Path | None = None
+    ) -> Posted:
+        """Close a parcel into a file of this folder, named by its digest; `over` is one that may be written over."""
 
     def reopen(self, posted: Posted, file: Path) -> Posted | None:
         """A parcel that was closed before a restart, ready to be addressed again; None: make it anew."""
