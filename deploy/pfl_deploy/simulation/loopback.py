@@ -249,6 +249,9 @@ class OpenLetter:
         """All of it."""
         return file.read_bytes()
 
+    def arriving(self) -> None:
+        """Nothing comes over a line here."""
+
     def open_early(self, into: Path | memoryview) -> None:
         """A file that is copied at once is opened afterwards."""
 

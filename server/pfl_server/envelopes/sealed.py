@@ -168,6 +168,10 @@ class SealedLetter:
         """Up to the first frame that is not the site's."""
         return sealing.check_frames(file, key=self._key, vouched=self._vouched, start=start)
 
+    def arriving(self) -> sealing.ArrivingFrames:
+        """Each frame as it comes, their order and number by the signature at the end."""
+        return sealing.ArrivingFrames(key=self._key, vouched=self._vouched)
+
     def check(self, file: Path) -> None:
         """Every frame, and their order and number by the signature."""
         try:

@@ -255,6 +255,8 @@ class Bulk:
                     if at + len(frame) > incoming.size:
                         raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
                     _write(file, frame, at)
+                    if incoming.tap is not None:
+                        incoming.tap(at, frame)
                     at += len(frame)
                     incoming.came = at - incoming.offset
                     if frame:  # progress renews the time, and a frame without a byte is none
