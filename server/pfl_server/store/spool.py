@@ -106,8 +106,11 @@ class Spool:
             return None
         if len(self._watched) >= WATCHED or (frames := letter.arriving()) is None:
             return None
-        size = codec.size_of(manifest, header.groups)
-        watched = ArrivingUpdate(frames, Check(size, manifest, header.groups, self.terms.of(header)))
+        try:
+            size = codec.size_of(manifest, header.groups)
+            watched = ArrivingUpdate(frames, Check(size, manifest, header.groups, self.terms.of(header)))
+        except Refused:
+            return None
         self._watched.add(watched)
         return watched
 
