@@ -344,9 +344,9 @@ def test_in_a_run_each_broadcast_is_closed_once(tmp_path: Path, monkeypatch: pyt
 
     post = OpenEnvelopes.post
 
-    def note(self: OpenEnvelopes, header: object, *rest: object) -> object:
+    def note(self: OpenEnvelopes, header: object, *rest: object, over: object) -> object:
         closed.append(header.to_json())
-        return post(self, header, *rest)
+        return post(self, header, *rest, over=over)
 
     monkeypatch.setattr(OpenEnvelopes, "post", note)
     play(tmp_path, build_spec(rounds=4))
