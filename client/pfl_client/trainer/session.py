@@ -104,7 +104,8 @@ class _Opened:
     def _copy(self) -> Participant:
         if self.template is None:
             raise RuntimeError("a participant before the first model was read")
-        return copy.deepcopy(self.template).to(self.device.name)
+        participant = copy.deepcopy(self.template)
+        return participant if self.device.name == "cpu" else participant.to(self.device.name)
 
 
 class Workbench:
