@@ -47,7 +47,8 @@ class EarlyOpener:
 
     def __init__(self, out: Path | memoryview, *, key: ContentKey, vouched: Vouched) -> None:
         self._next = _NextFrame(key, vouched)
-        self._memory, self._file = (out, -1) if isinstance(out, memoryview) else (None, open_over(out))
+        self._memory = out if isinstance(out, memoryview) else None
+        self._file = -1 if isinstance(out, memoryview) else open_over(out)
         self._buffer = memoryview(bytearray(FRAME if self._memory is None else 0))
 
     def take(self, at: int, frame: bytes, /) -> None:
