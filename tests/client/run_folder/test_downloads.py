@@ -141,8 +141,8 @@ def test_an_update_is_written_over_its_download(files: Downloads, tmp_path: Path
     files.file(blob).write_bytes(b"o" * WORTH)
     number = files.file(blob).stat().st_ino
     files.make_way(blob)
-    files.clean_up(blob)
     assert files._blanks.lay(tmp_path / "update", WORTH)
+    files.clean_up(blob)
     assert number == (tmp_path / "update").stat().st_ino
     assert [] == list((tmp_path / "downloads").iterdir())
 
