@@ -43,8 +43,9 @@ _OPTIONS: Options = (
     # round trip at most, which is 40 MB a second where that takes 40 ms.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 19),
-    # HTTP/2 cuts a frame of ours into 64 pieces, each with a head to read, unless it is told that one may be as large.
-    ("grpc.http2.max_frame_size", 1 << 20),
+    # HTTP/2 cuts a frame of ours into 64 pieces, each with a head to read, unless it is told that one may be as large:
+    # 1 MiB, its tag, and gRPC's own head.
+    ("grpc.http2.max_frame_size", 1 << 21),
 )
 _OUT_OF_TIME = ("certificate has expired", "certificate is not yet valid")
 """What TLS says of a certificate whose authority it has found to be ours."""

@@ -29,7 +29,7 @@ class Heart:
         """With `hides` it is told that there is progress, not how much: that would be a number of samples."""
         self._link, self._key, self._download = link, key, download
         self._done, self._hides, self._seen, self._rises = 0, hides, -1, 0
-        self._at_work = at_work
+        self._at_work, self._came = at_work, 0
         self._beating: asyncio.Task[None] | None = None
 
     def beat(self, samples: int) -> None:
@@ -71,6 +71,8 @@ class Heart:
             self._done += self._at_work
             began = clock()
             with suppress(Unreachable, Refused):
-                done = self._done + reached(self._download)
+                # What came has come, also when its file serves for something else by now.
+                self._came = max(self._came, reached(self._download))
+                done = self._done + self._came
                 await self._link.heartbeat(self._key, self._tell(done))
             answered = clock() - began

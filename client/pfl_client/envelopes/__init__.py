@@ -41,7 +41,7 @@ class Letter(Protocol):
     def read(self, file: Path) -> Parcel:
         """Its content for the trainer, in memory."""
 
-    def open_early(self, into: Path) -> Early | None:
+    def open_early(self, into: Path | memoryview) -> Early | None:
         """Begin to open it while it comes, over a file that may be there from the last time; None: not this one."""
 
     def unpack_over(self, file: Path, into: Path) -> None:

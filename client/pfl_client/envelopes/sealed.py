@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pfl_client.envelopes import Closed
 from pfl_client.trainer_process.api import Parcel
+from pfl_client.trainer_process.large_parcels import lies_in_memory
 from pfl_common import sealing
 from pfl_common.errors import Refused
 from pfl_common.identity import Keyring
@@ -56,10 +57,12 @@ class SealedEnvelopes:
     def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
         """Seal under a fresh key; the coordinator can open it, and this site, until it forgets it."""
         said = header.to_json().encode()
-        if isinstance(parcel, Path):
-            sealed = sealing.seal_file(parcel, into, said, over=True)
-        else:
+        if not isinstance(parcel, Path):
             sealed = sealing.seal_bytes(parcel, into, said, over=True)
+        elif lies_in_memory(parcel):
+            sealed = sealing.seal_memory(parcel, into, said, over=True)
+        else:
+            sealed = sealing.seal_file(parcel, into, said, over=True)
         bound = sealed.binding.hash
         wrap = sealing.wrap(sealed.content_key, self._known(), header_hash=bound)
         signature = sealing.sign_up(self._keyring.envelope_keys(), sealed, wrap=wrap)
@@ -113,7 +116,7 @@ class SealedLetter:
         """All of it has verified when this returns; its digest was compared when it had come."""
         return sealing.open_to_bytes(file, key=self._key, vouched=self._vouched, hashed=True)
 
-    def open_early(self, into: Path) -> sealing.EarlyOpener:
+    def open_early(self, into: Path | memoryview) -> sealing.EarlyOpener:
         """Each frame as it comes."""
         return sealing.EarlyOpener(into, key=self._key, vouched=self._vouched)
 

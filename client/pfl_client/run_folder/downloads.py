@@ -80,7 +80,11 @@ class Downloads:
         """While a large download is fetched, it is opened as it comes: what was just hashed is still at hand."""
         self._early = None
         size = self.opened_size(blob)
-        early = letter.open_early(self._opened.place(size)) if goes_as_file(size) else None
+        early = (
+            letter.open_early(self._opened.memory(size) or self._opened.place(size))
+            if goes_as_file(size)
+            else None
+        )
         if early is None:
             yield None
             return
@@ -145,9 +149,12 @@ class Downloads:
         return blob.size + size if size > REUSED_LIMIT else 0
 
     def make_way(self, blob: Blob) -> None:
-        """The trainer has read it all: a download of gigabytes gives its place to the update that is closed now."""
-        if self._opened.let_go(beyond=REUSED_LIMIT):
-            partial_file.forget(self.file(blob))
+        """The trainer has read it all: the update that is closed now is written over its file, so that one file serves
+        for both ways. A download of gigabytes gives its place back.
+        """
+        file = self.file(blob)
+        if self._opened.let_go(beyond=REUSED_LIMIT) or self._blanks.give(file):
+            partial_file.forget(file)
 
     def clean_up(self, blob: Blob) -> None:
         """Forget a download whose task is done."""

@@ -7,8 +7,10 @@ sent, where the next download may be the change of it.
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +19,8 @@ import torch
 from torch import Tensor
 
 from pfl_client.trainer_process.api import Job, Parcel
-from pfl_client.trainer_process.large_parcels import goes_as_file
+from pfl_client.trainer_process.buffers import Pool
+from pfl_client.trainer_process.large_parcels import goes_as_file, lies_in_memory
 from pfl_client.trainer_process.task_errors import Tampered
 from pfl_common.learning.method import LocalData
 from pfl_common.spec.encoding import parse_encoding
@@ -88,6 +91,40 @@ def read_parcel(
     return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups, base)
 
 
+def look_at_file(parcel: Path, manifest: Manifest) -> State:
+    """A large parcel's tensors as they lie in its file, to be read alone: so they count as nobody's memory."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
+        return codec.decode(np.memmap(parcel, mode="r"), manifest, ())
+
+
+class UpdateRoom:
+    """Where updates are written. With a `pool`, each over the last one's memory."""
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        self._take = pool.take if pool else fresh
+        self._shared: mmap.mmap | None = None
+        self._number = -1
+
+    def beside(self, size: int) -> memoryview:
+        """Memory for an update that goes in a message."""
+        return self._take(size)
+
+    def shared(self, place: Path, size: int) -> memoryview:
+        """Memory that the daemon sees too. It stays mapped: its small pages are looked for once, not each time."""
+        handle = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            seen = os.fstat(handle)
+            # Also where it is mapped already: beyond its end there would be no memory.
+            if seen.st_size != size:
+                os.ftruncate(handle, size)
+            if self._shared is None or (self._number, len(self._shared)) != (seen.st_ino, size):
+                self._shared, self._number = mmap.mmap(handle, size), seen.st_ino
+        finally:
+            os.close(handle)
+        return memoryview(self._shared)
+
+
 def fresh(size: int) -> memoryview:
     """Memory of so many bytes."""
     memory: memoryview = mapped.zeros((size,), torch.uint8).numpy().data
@@ -123,18 +160,22 @@ def loses(spec: RunSpec) -> bool:
 
 
 def write_update(
-    state: State, manifest: Manifest, job: Job, changes: Changes, room: Callable[[int], memoryview]
+    state: State, manifest: Manifest, job: Job, changes: Changes, room: UpdateRoom
 ) -> tuple[Parcel | None, tuple[str, ...]]:
     """Write an update into memory, or into the job's file if it is large, or nowhere if it is not to be sent."""
     if job.task.drop:
         return None, codec.encode(state, manifest, _Nowhere(), changes)
     size = codec.size_of(manifest, codec.find_groups(state, manifest))
     if job.parcel_as is not None and goes_as_file(size):
+        if lies_in_memory(job.parcel_as):
+            return job.parcel_as, codec.encode(
+                state, manifest, _Room(room.shared(job.parcel_as, size)), changes
+            )
         with os.fdopen(os.open(job.parcel_as, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
             groups = codec.encode(state, manifest, file, changes)
             file.truncate()
             return job.parcel_as, groups
-    memory = _Room(room(size))
+    memory = _Room(room.beside(size))
     groups = codec.encode(state, manifest, memory, changes)
     return memory.content, groups
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,8 @@ from pfl_client.trainer.model_files import describe_model, write_state
 from pfl_client.trainer.outgoing import check_outgoing
 from pfl_client.trainer.parcels import (
     Beside,
-    fresh,
+    UpdateRoom,
+    look_at_file,
     loses,
     open_changes,
     put_together,
@@ -56,7 +57,7 @@ from pfl_common.randomness import generators
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import mapped
 from pfl_common.tensors.encoded import Changes
-from pfl_common.tensors.state import State, load_into
+from pfl_common.tensors.state import State, load_into, look_into
 from pfl_common.tensors.update import flatten
 from pfl_common.tensors.update_check import Terms, check_values, find_infinite
 
@@ -76,9 +77,9 @@ class _Opened:
     device: Device
     threads: int
     template: Participant | None
-    """The first model, to be copied for each task; None when that would hold too much memory between tasks."""
-    room: Callable[[int], memoryview]
-    """Memory for an update."""
+    """The first model, to be copied for each task; None until it has been tried."""
+    room: UpdateRoom
+    """Where updates are written."""
     validation: float | None = None
     """The share of its training samples that the site validates on; None: what the run says."""
 
@@ -88,9 +89,7 @@ class _Opened:
 
     def participant(self) -> Participant:
         """As every site starts."""
-        if self.template is None:
-            return _first(self.spec, self.init, self.device.name)
-        return self.ready.pop() if self.ready else copy.deepcopy(self.template)
+        return self.ready.pop() if self.ready else self._copy()
 
     def describe(self, best: Measured | None = None) -> dict[str, str]:
         """The metadata of a serving model of this run."""
@@ -98,9 +97,21 @@ class _Opened:
         return describe_model(self.spec, local.site, validation=self.validation, best=best, data=local.about)
 
     def make_ready(self) -> None:
-        """Copy the first model for the next task while nobody waits for it."""
-        if self.template is not None and not self.ready:
-            self.ready.append(copy.deepcopy(self.template))
+        """Copy the first model for the next task while nobody waits for it, unless that would hold much memory between
+        tasks.
+        """
+        if not self.ready and not _is_large(self.init):
+            self.ready.append(self._copy())
+
+    def _copy(self) -> Participant:
+        if self.template is None:
+            raise RuntimeError("a participant before the first model was read")
+        participant = copy.deepcopy(self.template)
+        if self.device.name != "cpu":
+            participant = participant.to(self.device.name)
+        # A large template lies as its file has it.
+        arrange(participant, self.spec.memory_format)
+        return participant
 
 
 class Workbench:
@@ -109,7 +120,7 @@ class Workbench:
     def __init__(self, pool: Pool | None = None) -> None:
         """With a `pool` an update is good until the next one: a trainer that is alone uses its memory again."""
         self._opened: _Opened | None = None
-        self._room = pool.take if pool else fresh
+        self._room = UpdateRoom(pool)
 
     def describe(self, folder: DataFolder) -> Description:
         """Look at the data folder: shape, class names, counts, warnings."""
@@ -240,24 +251,28 @@ def _encode(
     return write_update(sent, opened.spec.manifest(task.kind, task.phase, "up"), job, changes, opened.room)
 
 
-def _template(spec: RunSpec, init: Path, device: str) -> Participant | None:
-    """A first model to copy, which is quicker than making one; sites in one process share it."""
+def _template(spec: RunSpec, init: Path, device: str) -> Participant:
+    """A first model to copy, which is quicker than making one; sites in one process share it. The numbers of a large
+    one stay in its file.
+    """
+    large = _is_large(init)
     with init.open("rb") as content:
-        key = spec.hash, hashlib.file_digest(content, "sha256").hexdigest(), device
+        key = spec.hash, hashlib.file_digest(content, "sha256").hexdigest(), "file" if large else device
     template = _TEMPLATES.get(key)
     if template is None:
-        template = _first(spec, init, device)
+        template = methods.build_participant(spec)
+        if large:
+            look_into(template, look_at_file(init, spec.init_manifest))
+        else:
+            load_into(template.to(device), read_parcel(init, spec.init_manifest, ()))
+            arrange(template, spec.memory_format)
         _TEMPLATES[key] = template
-    return template if init.stat().st_size <= mapped.LARGE else None
+    return template
 
 
-def _first(spec: RunSpec, init: Path, device: str) -> Participant:
-    """The first model, as it came from the coordinator when the run was opened."""
-    participant = methods.build_participant(spec)
-    participant.to(device)
-    load_into(participant, read_parcel(init, spec.init_manifest, ()))
-    arrange(participant, spec.memory_format)
-    return participant
+def _is_large(init: Path) -> bool:
+    """Whether a first model is too large to be held in memory between tasks."""
+    return init.stat().st_size > mapped.LARGE
 
 
 def _prepare(opened: _Opened, job: Job, progress: Progress) -> tuple[Participant, Beside]:

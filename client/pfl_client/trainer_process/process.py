@@ -34,8 +34,15 @@ log = structlog.get_logger("pfl.site")
 LONGEST_SOCKET_PATH = 103
 """In bytes; what macOS allows (Linux allows 107)."""
 
-ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "THP_MEM_ALLOC_ENABLE": "1"}
-"""A workspace of fixed size, without which CUDA sums in an order of its own; and huge pages for large tensors."""
+ENVIRONMENT = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+"""A workspace of fixed size, without which CUDA sums in an order of its own; huge pages for large tensors; and what a
+task has let go of, up to 64 MiB, stays for the next one: the system would clear its pages again.
+"""
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 

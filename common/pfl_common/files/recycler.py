@@ -6,6 +6,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from bisect import bisect_left, insort
@@ -50,6 +51,10 @@ class Blanks:
                 return True
         return False
 
+    def give_unread(self, file: Path) -> bool:
+        """The same for a file that somebody may have open, and then reads as it is: such a one is not taken in."""
+        return file.stat().st_size >= WORTH and not _is_open(file) and self.give(file)
+
     def has_one_for(self, size: int) -> bool:
         """Whether a file of `size` bytes is large enough to reuse a blank, and there is one."""
         return size >= WORTH and bool(self._held)
@@ -87,6 +92,20 @@ class Blanks:
                 return None
             long_enough = bisect_left(self._held, size, key=lambda found: found[0])
             return self._held.pop(min(long_enough, len(self._held) - 1))
+
+
+def _is_open(file: Path) -> bool:
+    """Whether anybody has a file open; where the system does not tell, somebody may."""
+    handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        # A write lease is given on what nobody else has open.
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except (AttributeError, OSError):
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _remove(blank: Path) -> bool:

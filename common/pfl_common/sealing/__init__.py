@@ -6,6 +6,7 @@
 Opening takes a `Vouched`, which only a good signature gives. Knows nothing of what the bytes mean.
 """
 
+from pfl_common.sealing.arriving_frames import ArrivingFrames, EarlyOpener
 from pfl_common.sealing.content_key import ContentKey, unwrap, wrap
 from pfl_common.sealing.frame_format import (
     CODES,
@@ -18,7 +19,6 @@ from pfl_common.sealing.frame_format import (
     sealed_size,
 )
 from pfl_common.sealing.parcels import (
-    EarlyOpener,
     Sealed,
     Vouched,
     check_frames,
@@ -28,6 +28,7 @@ from pfl_common.sealing.parcels import (
     open_to_file,
     seal_bytes,
     seal_file,
+    seal_memory,
 )
 from pfl_common.sealing.signatures import (
     Envelope,
@@ -44,6 +45,7 @@ __all__ = [
     "CODES",
     "FRAME",
     "TAG",
+    "ArrivingFrames",
     "Binding",
     "ContentKey",
     "EarlyOpener",
@@ -64,6 +66,7 @@ __all__ = [
     "plain_size",
     "seal_bytes",
     "seal_file",
+    "seal_memory",
     "seal_stream",
     "sealed_size",
     "sign_down",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import mmap
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -32,6 +33,9 @@ from pfl_common.sealing.frame_format import (
     sealed_size,
 )
 from pfl_common.spec import digests
+
+WINDOW = 8 * FRAME
+"""So much of a parcel in memory is looked at at a time."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,13 @@ def seal_file(source: Path, out: Path, header: bytes, *, over: bool = False) -> 
         return _seal(_read_blocks(file, size, source), size, sealed, header)
 
 
+def seal_memory(source: Path, out: Path, header: bytes, *, over: bool = False) -> Sealed:
+    """The same for what lies in memory that has a path: it is looked at where it lies, a part at a time."""
+    with source.open("rb", buffering=0) as file, draft_of(out, over=over) as sealed:
+        size = os.fstat(file.fileno()).st_size
+        return _seal(_look_at_blocks(file, size), size, sealed, header)
+
+
 def open_to_bytes(
     sealed: Path,
     *,
@@ -136,9 +147,7 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
     """
     buffer = room_for(vouched.size)
     try:
-        with os.fdopen(
-            os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0
-        ) as file:
+        with os.fdopen(open_over(out), "wb", buffering=0) as file:
             at = 0
             for block in _open(sealed, key, vouched, lambda _: buffer, hashed=True):
                 write_at(file.fileno(), block, at)
@@ -151,40 +160,6 @@ def open_over_file(sealed: Path, out: Path, *, key: ContentKey, vouched: Vouched
             out.unlink()
         raise
     return out
-
-
-class EarlyOpener:
-    """Opens a download frame by frame as it comes, over a file that may be there from the last time.
-
-    What it has opened is good only when its caller has compared all that came with the signed digest.
-    """
-
-    def __init__(self, out: Path, *, key: ContentKey, vouched: Vouched) -> None:
-        self._opener, self._vouched = Opener(key, vouched.binding.hash), vouched
-        self._last = count_frames(plain_size(vouched.size)) - 1
-        self._buffer, self._index = memoryview(bytearray(FRAME)), 0
-        self._file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def take(self, at: int, frame: bytes, /) -> None:
-        """Open the next frame; whatever is not just that is left alone, and with it all that follows."""
-        if at == 0:
-            self._index = 0
-        if at != self._index * (FRAME + TAG) or len(frame) != min(FRAME + TAG, self._vouched.size - at):
-            return
-        nonce = make_nonce(self._vouched.binding.direction, self._index, last=self._index == self._last)
-        if self._opener.opens(frame, self._buffer, nonce=nonce):
-            write_at(self._file, self._buffer[: len(frame) - TAG], self._index * FRAME)
-            self._index += 1
-
-    def close(self) -> bool:
-        """No more comes; whether every frame was opened."""
-        try:
-            complete = self._index > self._last
-            if complete:
-                os.ftruncate(self._file, plain_size(self._vouched.size))
-            return complete
-        finally:
-            os.close(self._file)
 
 
 def check_whole(sealed: Path, *, key: ContentKey, vouched: Vouched) -> None:
@@ -255,6 +230,11 @@ def _open(
         compare(fingerprint, vouched)
 
 
+def open_over(file: Path) -> int:
+    """Open a private file to be written from its beginning on, over what may lie there."""
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 def room_for(size: int, beside: int = 0) -> memoryview:
     """Memory for a frame of something so long, and for a few bytes beside: fresh memory costs more than to fill it."""
     return memoryview(bytearray(min(FRAME, size) + beside))
@@ -302,6 +282,18 @@ def _read_blocks(file: FileIO, size: int, source: Path) -> Iterator[memoryview]:
         raise _changed(source, size)
 
 
+def _look_at_blocks(file: FileIO, size: int) -> Iterator[memoryview]:
+    """Each good until the next one; a few of them at a time are in sight, for they count as this process's memory."""
+    for start in range(0, size, WINDOW):
+        length = min(WINDOW, size - start)
+        with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=start) as window:
+            for at in range(0, length, FRAME):
+                with memoryview(window)[at : at + FRAME] as block:
+                    yield block
+    if not size:
+        yield memoryview(b"")
+
+
 def fill(file: FileIO, block: memoryview) -> bool:
     """Read until the block is full; a raw file may give less at a time."""
     at = 0
@@ -333,7 +325,7 @@ def draft_of(out: Path, *, over: bool = False) -> Iterator[BinaryIO]:
         with suppress(FileNotFoundError):
             if over:
                 os.replace(out, draft)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+        with os.fdopen(open_over(draft), "wb") as file:
             yield file
             file.truncate()
         os.replace(draft, out)

@@ -87,9 +87,11 @@ class Sealing:
 
 
 @contextmanager
-def seal_stream(out: Path, header: bytes) -> Iterator[Sealing]:
-    """While open, what is written is sealed into a draft; it gets its name when everything has gone well."""
-    with draft_of(out) as file:
+def seal_stream(out: Path, header: bytes, *, over: bool = False) -> Iterator[Sealing]:
+    """While open, what is written is sealed into a draft; it gets its name when everything has gone well. `over` as in
+    `draft_of`.
+    """
+    with draft_of(out, over=over) as file:
         sealing = Sealing(SealWriter(file, header))
         yield sealing
         sealing._sealed.append(sealing.writer.finish())

@@ -103,11 +103,22 @@ def read_words(spelt: Tensor | None) -> list[str]:
 
 def load_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Overwrite the named parameters and buffers of a module; an unknown name or another shape is an error."""
-    own = module.state_dict(keep_vars=True)
     with torch.no_grad():
-        for name, value in values.items():
-            if name not in own:
-                raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
-            if own[name].shape != value.shape:
-                raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
-            own[name].copy_(value)
+        for own, value in _pair(module, values):
+            own.copy_(value)
+
+
+def look_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Let the named parameters and buffers of a module be these tensors themselves, wherever those lie."""
+    for own, value in _pair(module, values):
+        own.data = value
+
+
+def _pair(module: nn.Module, values: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    own = module.state_dict(keep_vars=True)
+    for name, value in values.items():
+        if name not in own:
+            raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
+        if own[name].shape != value.shape:
+            raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
+        yield own[name], value

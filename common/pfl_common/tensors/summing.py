@@ -180,14 +180,15 @@ class Sum:
         total, weights = self._totals[name].view(-1), self._weights[name].view(-1)
         before = otherwise.detach().reshape(-1)
         for cut in _cuts(otherwise.shape, self._weights[name].shape):
-            block = self._warm.widen(total[cut.start : cut.stop])
-            rows, weight = cut.in_rows(block), weights[cut.first : cut.last]
+            block, weight = self._warm.room(cut.stop - cut.start), weights[cut.first : cut.last]
+            rows = cut.in_rows(total[cut.start : cut.stop])
             if bool(weight.all()):
-                rows.div_(weight[:, None])
+                torch.div(rows, weight[:, None], out=cut.in_rows(block))
             else:
                 counted = (weight != 0)[:, None]
                 quotient = rows / torch.where(weight != 0, weight, 1.0)[:, None]
-                rows.copy_(torch.where(counted, quotient, cut.in_rows(before[cut.start : cut.stop])))
+                fallen_back = torch.where(counted, quotient, cut.in_rows(before[cut.start : cut.stop]))
+                cut.in_rows(block).copy_(fallen_back)
             draft.put(name, cut.start, block)
 
 
@@ -243,6 +244,10 @@ class _Warm:
             # Two quick steps; there is no quick way from 16 bits to 64.
             block = self._single[: len(block)].copy_(block)
         return self._wide[int(second), : len(block)].copy_(block)
+
+    def room(self, count: int) -> Tensor:
+        """Room for so many numbers in float64, good until the next call for it or for `widen`."""
+        return self._wide[0, :count]
 
     def windows(self, source: Source) -> tuple[Window, Window]:
         """One for values, one for weights."""

@@ -17,7 +17,7 @@ from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Manifest
 from pfl_common.tensors.change_norm import Change
 from pfl_common.tensors.fused_sums import pair
-from pfl_common.tensors.layout import Place, Source, Stretch, Window, fit, join, lay_out
+from pfl_common.tensors.layout import WIDEST, Place, Source, Stretch, fit, join, lay_out
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import WEIGHT, Quantity
@@ -64,22 +64,79 @@ def check_update(source: Source, manifest: Manifest, groups: Iterable[str], term
 
     Gives the norm of its change; 0 where there is nothing to compare it with.
     """
-    places = lay_out(manifest, groups)
-    fit(source.size, places)
-    try:
-        pair(places)
-    except (TypeError, ValueError) as error:
-        raise Refused("manifest", str(error)) from None
-    window, change, square = Window(source), Change(terms.sent), 0.0
+    check, at = Check(source.size, manifest, groups, terms), 0
+    while wanted := check.wanted:
+        source.read_into(at, wanted)
+        at += len(wanted)
+        check.advance(len(wanted))
+    return check.finish()
+
+
+class Check:
+    """A check of an update that is given its bytes in their order, all at once or as they come."""
+
+    def __init__(self, size: int, manifest: Manifest, groups: Iterable[str], terms: Terms = ANY) -> None:
+        places = lay_out(manifest, groups)
+        fit(size, places)
+        try:
+            pair(places)
+        except (TypeError, ValueError) as error:
+            raise Refused("manifest", str(error)) from None
+        self._terms, self._change, self._square = terms, Change(terms.sent), 0.0
+        self._blocks = _in_blocks(places, terms)
+        self._buffer = torch.empty(BLOCK * WIDEST, dtype=torch.uint8)
+        self._bytes = self._buffer.numpy().data
+        self._begin()
+
+    @property
+    def wanted(self) -> memoryview:
+        """Where its next bytes belong: those of a block, as many as are missing; nothing when there are no more."""
+        return self._bytes[self._filled : self._length]
+
+    def advance(self, count: int) -> None:
+        """So many of the bytes that are wanted are there; a whole block is looked at."""
+        self._filled += count
+        if self._filled == self._length:
+            self._look()
+            self._begin()
+
+    def finish(self) -> float:
+        """All has been looked at: hold all of it together to its bounds; gives the norm of its change."""
+        _bound("norm", sqrt(self._square), self._terms.largest_norm)
+        _bound("change", self._change.norm, self._terms.largest_change)
+        return self._change.norm
+
+    def _begin(self) -> None:
+        self._block, self._filled, self._length = next(self._blocks, None), 0, 0
+        if self._block is not None:
+            self._length = self._block.count * self._block.stretch.whole.dtype.itemsize
+
+    def _look(self) -> None:
+        if self._block is None:
+            return
+        quantity, stretch, start = self._block.quantity, self._block.stretch, self._block.start
+        numbers = self._buffer[: self._length].view(stretch.whole.dtype)
+        norm = _look_at(stretch, start, numbers, quantity=quantity, terms=self._terms)
+        if quantity in MODEL:
+            self._square += norm * norm
+            self._change.add(stretch, start, numbers)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some numbers of a stretch, all of one quantity."""
+
+    quantity: Quantity
+    stretch: Stretch
+    start: int
+    count: int
+
+
+def _in_blocks(places: Mapping[str, Place], terms: Terms) -> Iterator[_Block]:
+    """A whole parcel, in order."""
     for quantity, stretch in _spans(places, terms):
-        for start, block in window.blocks(stretch.whole):
-            norm = _look_at(stretch, start, block, quantity=quantity, terms=terms)
-            if quantity in MODEL:
-                square += norm * norm
-                change.add(stretch, start, block)
-    _bound("norm", sqrt(square), terms.largest_norm)
-    _bound("change", change.norm, terms.largest_change)
-    return change.norm
+        for start in range(0, stretch.whole.count, BLOCK):
+            yield _Block(quantity, stretch, start, min(BLOCK, stretch.whole.count - start))
 
 
 def _spans(places: Mapping[str, Place], terms: Terms) -> Iterator[tuple[Quantity, Stretch]]:

@@ -162,11 +162,16 @@ class OpenEnvelopes:
     def meet(self, card: bytes) -> None:
         """One process needs no cards."""
 
-    def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
+    def post(
+        self, header: Header, write: Callable[[BinaryIO], object], folder: Path, *, over: Path | None = None
+    ) -> Posted:
         """Write the file and name it."""
         draft = folder / f"draft-{secrets.token_hex(8)}"
-        with draft.open("wb") as out:
+        if over is not None:
+            os.replace(over, draft)
+        with draft.open("wb" if over is None else "r+b") as out:
             write(out)
+            out.truncate()
         blob = _blob_of(draft)
         os.replace(draft, folder / blob.digest)
         return Posted(header, blob)
@@ -244,7 +249,10 @@ class OpenLetter:
         """All of it."""
         return file.read_bytes()
 
-    def open_early(self, into: Path) -> None:
+    def arriving(self) -> None:
+        """Nothing comes over a line here."""
+
+    def open_early(self, into: Path | memoryview) -> None:
         """A file that is copied at once is opened afterwards."""
 
     def unpack_over(self, file: Path, into: Path) -> None:

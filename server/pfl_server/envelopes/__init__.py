@@ -28,11 +28,25 @@ class Posted:
     key: object = None
 
 
+class Arriving(Protocol):
+    """An upload that is opened frame by frame as it comes."""
+
+    def open(self, at: int, frame: bytes, room: Callable[[int], memoryview]) -> memoryview | None:
+        """The content of a frame that begins there, in room of just its size; None if it is not the next one."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it came, frame after frame, as it was offered."""
+
+
 class Letter(Protocol):
     """One upload, known to be what its sender offered; its bytes may still be arriving."""
 
     def genuine(self, file: Path, start: int = 0) -> int:
         """The bytes of a growing file that are verified to be the sender's; those up to `start` were before."""
+
+    def arriving(self) -> Arriving | None:
+        """Begin to open it while it comes; None: it is looked at when it is all there."""
 
     def check(self, file: Path) -> None:
         """Refuse a file that is not, to the last byte, what its sender offered."""
@@ -54,8 +68,10 @@ class Envelopes(Protocol):
     def size(self, plain: int) -> int:
         """Size on the wire of a parcel of `plain` bytes."""
 
-    def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
-        """Close a parcel into a file of this folder, named by its digest."""
+    def post(
+        self, header: Header, write: Callable[[BinaryIO], object], folder: Path, *, over: Path | None = None
+    ) -> Posted:
+        """Close a parcel into a file of this folder, named by its digest; `over` is one that may be written over."""
 
     def reopen(self, posted: Posted, file: Path) -> Posted | None:
         """A parcel that was closed before a restart, ready to be addressed again; None: make it anew."""

@@ -45,13 +45,17 @@ class SealedEnvelopes:
         """With a tag for each frame."""
         return sealing.sealed_size(plain)
 
-    def post(self, header: Header, write: Callable[[BinaryIO], object], folder: Path) -> Posted:
+    def post(
+        self, header: Header, write: Callable[[BinaryIO], object], folder: Path, *, over: Path | None = None
+    ) -> Posted:
         """Seal under a fresh key while it is written: the open bytes never lie on the disk."""
         said = header.to_json().encode()
         # Its name is its digest, which is known only at the end.
         draft = folder / f"draft-{secrets.token_hex(8)}"
         try:
-            with sealing.seal_stream(draft, said) as stream:
+            if over is not None:
+                os.replace(over, draft)
+            with sealing.seal_stream(draft, said, over=True) as stream:
                 write(cast(BinaryIO, stream.writer))
             sealed = stream.sealed
             os.replace(draft, folder / sealed.digest)
@@ -163,6 +167,10 @@ class SealedLetter:
     def genuine(self, file: Path, start: int = 0) -> int:
         """Up to the first frame that is not the site's."""
         return sealing.check_frames(file, key=self._key, vouched=self._vouched, start=start)
+
+    def arriving(self) -> sealing.ArrivingFrames:
+        """Each frame as it comes, their order and number by the signature at the end."""
+        return sealing.ArrivingFrames(key=self._key, vouched=self._vouched)
 
     def check(self, file: Path) -> None:
         """Every frame, and their order and number by the signature."""

@@ -27,6 +27,7 @@ from pfl_common.wire import convert, limits
 from pfl_server.network.caller_limits import MOST_STREAMS, Places, Transfers
 from pfl_server.network.requests import Gate, read_body
 from pfl_server.network.rpc import Context, find_caller, forget_frames, refusing, weigh
+from pfl_server.network.shared_frames import SharedFrames
 from pfl_server.sites.service import Incoming, Service
 from pfl_server.telemetry.counters import Freight, Meter
 
@@ -81,6 +82,7 @@ class Bulk:
         self._service, self._gate, self._meter = service, gate, gate.meter
         self._streams, self._transfers = Places(MOST_STREAMS, "transfers"), Transfers()
         self._announced: dict[str, Freight] = {}
+        self._frames = SharedFrames()
         self._stall_seconds, self._unread_seconds = stall_seconds, UNREAD_STALLS * stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
         self._at_work: set[asyncio.Task[Any]] = set()  # each with an answer of its own
@@ -172,11 +174,12 @@ class Bulk:
         """Send a file from there on; gives the frame that was not read in time, if there is one."""
         # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
         freight = self._announced.get(digest, "train")
-        with _opened(self._service.desk.blob(site, digest), os.O_RDONLY) as file:
+        blob = self._service.desk.blob(site, digest)
+        with _opened(blob, os.O_RDONLY) as file, self._frames.fetching():
             size = os.fstat(file).st_size
             if at > size:
                 raise Refused("wrong_offset", f"offset {at} of {size} bytes; expected: at most their number")
-            while frame := os.pread(file, convert.FRAME_BYTES, at):
+            while frame := self._frames.read(file, digest, at):
                 writing = asyncio.ensure_future(context.write(frame))
                 try:
                     read = await self._is_read(writing)
@@ -252,6 +255,8 @@ class Bulk:
                     if at + len(frame) > incoming.size:
                         raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
                     _write(file, frame, at)
+                    if incoming.tap is not None:
+                        incoming.tap(at, frame)
                     at += len(frame)
                     incoming.came = at - incoming.offset
                     if frame:  # progress renews the time, and a frame without a byte is none

@@ -29,6 +29,7 @@ from pfl_server.decisions.task_events import (
 from pfl_server.decisions.task_state import TaskState
 from pfl_server.envelopes import Letter
 from pfl_server.sites.service import Incoming
+from pfl_server.store.arriving_update import ArrivingUpdate
 
 MOST_BEGINNINGS = 3
 """States that a site may say it begins a task from: one that was killed, or brought back from a copy, says another."""
@@ -64,6 +65,8 @@ class Assigned:
     """The states of its own that the site has said it begins from, of this run and of the one before."""
     letter: Letter | None = field(default=None, repr=False)
     """Of its last offer (`state.offer`), opened. It goes to the spool with the receipt, or ends with the task."""
+    watched: ArrivingUpdate | None = field(default=None, repr=False)
+    """The check of the upload under way, if it is checked while it comes."""
     receipt: asyncio.Future[None] = field(init=False, repr=False)
     """The writing of its receipt, from the moment it is promised."""
 

@@ -7,6 +7,7 @@ Two things call a Desk: the gRPC `network.server`, which knows the site from its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -35,6 +36,8 @@ class Incoming:
     size: int
     came: int = 0
     """Bytes that came after the offset."""
+    tap: Callable[[int, bytes], None] | None = None
+    """Shown each frame that was written, and where it begins."""
 
     @property
     def reached(self) -> int:

@@ -86,7 +86,17 @@ class Intake:
         now, late = self._tasks.now(), "room was made for its update"
         self._tell(assigned, Offered(offer, path, offset, expected, lacking, now), late=late)
         assigned.letter = letter
-        return cast(Incoming, assigned.incoming)
+        return self._watch(assigned, offer, letter)
+
+    def _watch(self, assigned: Assigned, offer: Offer, letter: Letter) -> Incoming:
+        """The upload that begins or goes on, checked while it comes if that is from its first byte on."""
+        incoming = cast(Incoming, assigned.incoming)
+        assigned.watched = None
+        if incoming.offset == 0:
+            assigned.watched = self._books.spool.watch(offer, letter)
+        if assigned.watched is not None:
+            incoming.tap = assigned.watched.take
+        return incoming
 
     def _is_awaited(self, site: ClientId, key: str) -> bool:
         """Whether a site's open task has this key and no receipt is on its way: then the journal has none either."""
@@ -212,8 +222,9 @@ class Intake:
 
     async def _verified(self, assigned: Assigned, offer: Offer, path: Path) -> Verified:
         admit, letter = self._books.spool.admit, assigned.letter_of(offer)
+        watched, assigned.watched = assigned.watched, None
         try:
-            return Verified(await asyncio.to_thread(admit, assigned.client, path, offer, letter))
+            return Verified(await asyncio.to_thread(admit, assigned.client, path, offer, letter, watched))
         except Refused as refused:
             self._tasks.tell(assigned, Rejected(refused.code))
             raise self._tasks.refuse(refused.code, refused.words) from None

@@ -104,10 +104,10 @@ def open_books(folder: Path, spec: RunSpec, journal: Journal, envelopes: Envelop
         template = build_template(spec, read_kept(folder, spec))
         if spec.begins_from is not None:
             beginning_files.load_first_model(folder, template)
-    shelf = Shelf(folder / "shelf", envelopes)
-    init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
     terms = UpdateTerms(spec, list_by_phase(template, spec), declared=journal.declared)
     spool = Spool(folder / "spool", spec, envelopes, terms)
+    shelf = Shelf(folder / "shelf", envelopes, spool.blanks)
+    init = shelf.put(State.view(template), header_of_init(spec), spec.init_manifest)
     lasting = journal.durability == "power"
     checkpoints = Checkpoints(folder / "checkpoints", spool, lasting=lasting, by=spec.digests)
     with mapped.inside(checkpoints.folder):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pfl_common.errors import Refused
+from pfl_common.files.recycler import Blanks
 from pfl_common.spec.manifest import Manifest
 from pfl_common.spec.messages import Blob
 from pfl_common.spec.run import ClientId, Header
@@ -28,8 +29,9 @@ class Shelf:
     A restarted coordinator finds a parcel again by its header and for whom it is, and serves the same bytes on.
     """
 
-    def __init__(self, folder: Path, envelopes: Envelopes) -> None:
-        self.folder, self.envelopes = folder, envelopes
+    def __init__(self, folder: Path, envelopes: Envelopes, blanks: Blanks | None = None) -> None:
+        """With `blanks` a parcel is written over a file that is not needed any more, and becomes one."""
+        self.folder, self.envelopes, self._blanks = folder, envelopes, blanks
         self._placing = threading.Lock()
         self._addressed: dict[str, frozenset[ClientId]] = {}
         """For whom each parcel is, "" for all; in one process equal bytes have one name, whoever they are for."""
@@ -63,8 +65,9 @@ class Shelf:
             return found
         # Two threads may be closing equal bytes, which have one name: each has a place of its own.
         with tempfile.TemporaryDirectory(dir=self._drafts) as own:
+            over = self._lay(Path(own, "over"), manifest, groups)
             posted = self.envelopes.post(
-                header, lambda out: codec.encode(state, manifest, out, changes), Path(own)
+                header, lambda out: codec.encode(state, manifest, out, changes), Path(own), over=over
             )
             draft = Path(own, "note")
             draft.write_text(json.dumps(_plain(posted) | ({"site": site} if site else {}), sort_keys=True))
@@ -98,8 +101,23 @@ class Shelf:
                     kept |= {note.name, posted.blob.digest}
             for path in self.folder.iterdir():
                 if path.name not in kept:
-                    path.unlink()
+                    self._let_go(path)
                     self._addressed.pop(path.name, None)
+
+    def _lay(self, place: Path, manifest: Manifest, groups: tuple[str, ...]) -> Path | None:
+        """A file to write a parcel over, if there is one."""
+        if self._blanks is None:
+            return None
+        size = self.envelopes.size(codec.size_of(manifest, groups))
+        return place if self._blanks.lay(place, size) else None
+
+    def _let_go(self, path: Path) -> None:
+        """Remove a file, or keep it to be written over; whoever still reads it reads on what it was."""
+        # First its name: from then on nobody can begin to.
+        nameless = self._drafts / path.name
+        os.replace(path, nameless)
+        if self._blanks is None or not self._blanks.give_unread(nameless):
+            nameless.unlink()
 
     def _address(self, digest: str, site: ClientId) -> None:
         self._addressed[digest] = self._addressed.get(digest, frozenset()) | {site}

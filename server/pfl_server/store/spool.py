@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -24,14 +25,22 @@ from pfl_common.tensors.encoded import open_plain
 from pfl_common.tensors.layout import Source
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import SHOW, Up, unflatten
-from pfl_common.tensors.update_check import check_update
+from pfl_common.tensors.update_check import Check, check_update
 from pfl_server.envelopes import Envelopes, Letter
+from pfl_server.store.arriving_update import ArrivingUpdate
 from pfl_server.store.update_terms import UpdateTerms
 
 log = structlog.get_logger("pfl.spool")
 
 REUSED = 1 << 30
 """Bytes of updates that stay on the disk to be written over: their keys are gone with their notes."""
+
+WORTH, QUICK = 1 << 20, 64 << 20
+"""Uploads of so many bytes are checked while they come: a smaller one is read in no time, and what a larger one is
+compared with may have to be read from a disk, for which nobody else should wait.
+"""
+WATCHED = 4
+"""Uploads that are checked at the same time while they come: each needs memory for a few blocks."""
 
 _OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)
 
@@ -84,14 +93,39 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.blanks = Blanks(folder / "blanks", most=REUSED)
         """Updates that are not needed any more; the next ones are written over them."""
+        self._watched: WeakSet[ArrivingUpdate] = WeakSet()
         self._held: dict[str, tuple[Offer, Letter]] = {}
         """Letters that are open until their update is, or the round is over; in memory only."""
         self._changes: dict[str, float] = {}
         """How far the updates went that came in this round, as far as it was measured when they came."""
 
-    def admit(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None = None) -> str:
-        """Check a whole upload and take its file over; gives the id it is counted under."""
-        change = self._check(site, parcel, offer, letter)
+    def watch(self, offer: Offer, letter: Letter) -> ArrivingUpdate | None:
+        """Begin to check an upload while it comes; None where it is better read when it is all there."""
+        header, manifest = offer.header, upward(self._spec, offer.header)
+        if not WORTH <= offer.blob.size <= QUICK or decode_manifest(manifest) is not manifest:
+            return None
+        if len(self._watched) >= WATCHED or (frames := letter.arriving()) is None:
+            return None
+        try:
+            size = codec.size_of(manifest, header.groups)
+            watched = ArrivingUpdate(frames, Check(size, manifest, header.groups, self.terms.of(header)))
+        except Refused:
+            return None
+        self._watched.add(watched)
+        return watched
+
+    def admit(
+        self,
+        site: ClientId,
+        parcel: Path,
+        offer: Offer,
+        letter: Letter | None = None,
+        watched: ArrivingUpdate | None = None,
+    ) -> str:
+        """Check a whole upload, unless it was while it came, and take its file over; gives the id it is counted
+        under.
+        """
+        change = self._check(site, parcel, offer, letter, watched)
         name = _name(offer.header)
         self._note(name).write_bytes(_OFFER.dump_json(offer))
         os.replace(parcel, self._file(name))
@@ -187,13 +221,22 @@ class Spool:
             raise Refused("header", f"the update {name} holds {_name(offer.header)[:80]!r}; expected: itself")
         return offer
 
-    def _check(self, site: ClientId, parcel: Path, offer: Offer, letter: Letter | None) -> float:
+    def _check(
+        self,
+        site: ClientId,
+        parcel: Path,
+        offer: Offer,
+        letter: Letter | None,
+        watched: ArrivingUpdate | None,
+    ) -> float:
         header = offer.header
         manifest = upward(self._spec, header)
         if header.sender != site or header.run != self._spec.id or header.direction != "up":
             raise Refused("header", f"the header says {header.sender} in run {header.run}: expected {site}")
         if header.manifest != manifest_hash(manifest):
             raise Refused("manifest", f"{site} wrote its update by another manifest than the run's")
+        if watched is not None and (change := watched.find_change()) is not None:
+            return change
         # Looked at as it is verified, in one pass; nothing of it is used before both have come to their end.
         with (letter or self._envelopes.keep(offer)).reading(parcel) as source:
             terms = self.terms.of(header)

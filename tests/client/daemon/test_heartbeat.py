@@ -49,3 +49,30 @@ async def test_a_site_that_is_told_to_stop_as_its_task_ends_stops(
     with pytest.raises(asyncio.CancelledError):
         await working
     assert [] == went_on
+
+
+class ListeningLink:
+    """A line that hears how far a site is; after the second time the site's work may end."""
+
+    def __init__(self, download: Path) -> None:
+        self.heard, self.over, self._download = [], asyncio.Event(), download
+
+    async def heartbeat(self, key: str, progress: int) -> bool:
+        self.heard.append(progress)
+        self._download.unlink(missing_ok=True)
+        if len(self.heard) > 1:
+            self.over.set()
+        return True
+
+
+async def test_a_download_whose_file_serves_for_something_else_has_come(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A site's progress never falls: the coordinator would take it for a task that begins anew."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.0)
+    file = tmp_path / "download"
+    file.write_bytes(b"12345")
+    link = ListeningLink(file)
+    async with Heart(cast(Link, link), "000001-1-train", file):
+        await link.over.wait()
+    assert [5, 5] == link.heard[:2]

@@ -135,6 +135,18 @@ def test_a_download_is_written_over_the_last_one(files: Downloads) -> None:
     assert (number, 0) == (file.stat().st_ino, partial_file.reached(file))
 
 
+def test_an_update_is_written_over_its_download(files: Downloads, tmp_path: Path) -> None:
+    """Once the trainer has read that: one file serves for both ways, and its name is free."""
+    blob = Blob("o" * 64, WORTH)
+    files.file(blob).write_bytes(b"o" * WORTH)
+    number = files.file(blob).stat().st_ino
+    files.make_way(blob)
+    assert files._blanks.lay(tmp_path / "update", WORTH)
+    files.clean_up(blob)
+    assert number == (tmp_path / "update").stat().st_ino
+    assert [] == list((tmp_path / "downloads").iterdir())
+
+
 def test_what_is_kept_for_speed_is_given_back(files: Downloads, tmp_path: Path) -> None:
     """Once: the second time there is nothing, and a caller that needs room has to wait."""
     files.place_for_update(UPDATE).write_bytes(b"1")

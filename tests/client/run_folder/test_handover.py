@@ -47,6 +47,23 @@ def test_it_is_the_same_memory_until_it_is_given_back(place: Handover) -> None:
     assert place.let_go()
 
 
+@needs_memory
+def test_it_is_written_where_it_lies(place: Handover) -> None:
+    """What is written to the memory is read by its path; over the same pages again, also after somebody has cut it, and
+    in another size.
+    """
+    for size, cut in ((LARGE, False), (LARGE, True), (LARGE + 7, False), (LARGE, False)):
+        if cut:
+            os.truncate(place.place(LARGE), 0)
+        memory = place.memory(size)
+        assert memory is not None
+        memory[-3:] = b"end"
+        assert (size, b"end") == (len(memory), place.place(size).read_bytes()[-3:])
+        del memory
+    assert place.let_go()
+    assert [None, None] == [place.memory(SHARED_LIMIT + 1), place.memory(MESSAGE_LIMIT)]
+
+
 @pytest.mark.parametrize("how", ["too large", "no such memory"])
 def test_otherwise_it_is_a_file(
     place: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

@@ -37,6 +37,14 @@ def test_what_is_small_or_too_much_is_not_kept(tmp_path: Path) -> None:
     assert not blanks.lay(tmp_path / "new", 5)
 
 
+def test_what_somebody_reads_is_left_to_them(tmp_path: Path) -> None:
+    """A file that is open anywhere is not taken in, to be written over under its reader's eyes."""
+    blanks, file = Blanks(tmp_path / "blanks", most=3 * WORTH), write(tmp_path / "read", WORTH)
+    with file.open("rb"):
+        assert not blanks.give_unread(file)
+    assert [True, False] == [blanks.give_unread(file), blanks.give_unread(write(tmp_path / "small", 5))]
+
+
 def test_they_can_be_given_up(tmp_path: Path) -> None:
     """On a full disk; also when somebody else has removed them, a file is simply made anew."""
     blanks = Blanks(tmp_path / "blanks", most=8 * WORTH)

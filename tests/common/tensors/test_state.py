@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_common.tensors.state import State, flat, load_into
+from pfl_common.tensors.state import State, flat, load_into, look_into
 
 torch.set_num_threads(1)
 
@@ -179,6 +179,16 @@ def test_loading_another_shape_is_an_error(shape: tuple[int, ...]) -> None:
     """Nothing is broadcast into a parameter."""
     with pytest.raises(ValueError, match="'weight' has shape"):
         load_into(nn.Linear(1, 1), {"weight": torch.ones(shape)})
+
+
+def test_a_module_that_looks_into_tensors() -> None:
+    """It has their numbers without a copy, still learns, and refuses what does not fit as loading does."""
+    numbers, module = torch.tensor([[4.0]]), nn.Linear(1, 1)
+    look_into(module, {"weight": numbers})
+    assert numbers.data_ptr() == module.weight.data_ptr()
+    assert module.weight.requires_grad
+    with pytest.raises(ValueError, match="'weight' has shape"):
+        look_into(module, {"weight": torch.ones(1)})
 
 
 def test_it_shows_shapes_and_never_values() -> None:

@@ -16,7 +16,7 @@ from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec, pinning
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State
-from pfl_common.tensors.update_check import Terms, check_update, check_values
+from pfl_common.tensors.update_check import Check, Terms, check_update, check_values
 from tests.common.support.held import Held, Watched
 
 torch.set_num_threads(1)
@@ -90,6 +90,21 @@ def test_a_good_update_is_read_once_and_in_parts() -> None:
     source = check(update())
     assert source.size == source.read
     assert 4 * BLOCK >= source.longest
+
+
+@pytest.mark.parametrize("step", [1 << 20, 700_001, 3 << 20])
+def test_what_is_given_as_it_comes_is_looked_at_alike(step: int) -> None:
+    """In pieces of any size: the same norm to the bit, and every number is asked for once."""
+    state = update()
+    manifest, sent = pinning.pin([state]), {"sum.w": torch.full((700_000,), 0.3)}
+    content, terms = memoryview(to_bytes(state, manifest)[0]), Terms(sent=sent)
+    looking, at = Check(len(content), manifest, (), terms), 0
+    while wanted := looking.wanted[:step]:
+        wanted[:] = content[at : at + len(wanted)]
+        at += len(wanted)
+        looking.advance(len(wanted))
+    assert len(content) == at
+    assert check_update(Held(bytes(content)), manifest, (), terms) == looking.finish() > 0
 
 
 def spoil(value: float, **kind: torch.dtype) -> torch.Tensor:

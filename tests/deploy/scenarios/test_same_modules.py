@@ -52,6 +52,7 @@ TRANSPORT = {
     "pfl_server.network.rpc",
     "pfl_server.network.enrolment_port",
     "pfl_server.network.server",
+    "pfl_server.network.shared_frames",
 }
 IPC = {
     "pfl_client.trainer_process.memory_limit",
@@ -63,6 +64,7 @@ IPC = {
 SEALING = {
     "pfl_client.envelopes.sealed",
     "pfl_common.sealing",
+    "pfl_common.sealing.arriving_frames",
     "pfl_common.sealing.calls",
     "pfl_common.sealing.content_key",
     "pfl_common.sealing.frame_cipher",

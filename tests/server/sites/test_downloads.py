@@ -8,6 +8,7 @@ import io
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from pfl_common.errors import Refused
+from pfl_common.files.recycler import WORTH, Blanks
 from pfl_common.models import catalogue
 from pfl_common.spec.beginning import Beginning
 from pfl_common.spec.manifest import Entry, changing_names, manifest_hash
@@ -103,6 +105,24 @@ def test_clearing_spares_what_is_being_written(tmp_path: Path) -> None:
     assert 2 == len(list(shelf.folder.glob("*.json")))
     build_shelf(tmp_path)
     assert [] == list((shelf.folder / "drafts").iterdir())
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["unread", "read"])
+def test_a_parcel_is_written_over_one_that_nobody_needs(tmp_path: Path, read: bool) -> None:
+    """The very same file; whoever still reads the old one reads on what it was, and the new one is another file."""
+    blanks, folder = Blanks(tmp_path / "blanks", most=8 * WORTH), tmp_path / "shelf"
+    shelf, manifest = Shelf(folder, OpenEnvelopes(), blanks), (Entry("w", "float32", (WORTH // 4,)),)
+    old = shelf.path(shelf.put(State({"w": torch.zeros(WORTH // 4)}), HEADER, manifest).blob.digest)
+    number = old.stat().st_ino
+    with old.open("rb") if read else nullcontext() as reader:
+        shelf.keep_only(3, 2)
+        new = State({"w": torch.ones(WORTH // 4)})
+        posted = shelf.put(new, replace(HEADER, attempt=2), manifest)
+        assert bytes(WORTH) == (reader.read() if reader else bytes(WORTH))
+    assert (not read) == (number == shelf.path(posted.blob.digest).stat().st_ino)
+    assert new["w"].numpy().tobytes() == shelf.path(posted.blob.digest).read_bytes()
+    with pytest.raises(Refused):
+        shelf.path(old.name)
 
 
 def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +295,7 @@ def test_clearing_waits_for_a_parcel_to_get_its_place(
 
     monkeypatch.setattr(shelf_module.os, "replace", slow)
     monkeypatch.setattr(
-        OpenEnvelopes, "post", lambda self, header, write, folder: _posted(header, write, folder)
+        OpenEnvelopes, "post", lambda self, header, write, folder, over: _posted(header, write, folder)
     )
     posted = shelf.put(STATE, replace(HEADER, round=9, attempt=9), MANIFEST)
     cleared[0].join(10)
@@ -361,9 +381,9 @@ def test_in_a_run_each_broadcast_is_closed_once(tmp_path: Path, monkeypatch: pyt
 
     post = OpenEnvelopes.post
 
-    def note(self: OpenEnvelopes, header: object, *rest: object) -> object:
+    def note(self: OpenEnvelopes, header: object, *rest: object, over: object) -> object:
         closed.append(header.to_json())
-        return post(self, header, *rest)
+        return post(self, header, *rest, over=over)
 
     monkeypatch.setattr(OpenEnvelopes, "post", note)
     play(tmp_path, build_spec(rounds=4))

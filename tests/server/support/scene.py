@@ -12,6 +12,7 @@ import pytest
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Assignment, Blob, Mark, Offer, Receipt, SiteStatus
 from pfl_common.spec.run import Kind, RunSpec, Task
+from pfl_common.wire.convert import FRAME_BYTES
 from pfl_server.sites.downloads import Downloads
 from pfl_server.sites.fleet import Fleet
 from pfl_server.sites.service import Incoming
@@ -86,12 +87,15 @@ class Scene:
         return Offer(task.key, header, Blob(sha256(raw).hexdigest(), len(raw))), raw
 
     async def send(self, site: str, offer: Offer, raw: bytes) -> Receipt:
-        """Offer, store all bytes, get the receipt."""
+        """Offer, store all bytes frame by frame, get the receipt."""
         incoming = await self.fleet.offer(site, offer)
         assert isinstance(incoming, Incoming)
         with incoming.path.open("r+b") as file:
             file.seek(incoming.offset)
-            file.write(raw[incoming.offset :])
+            for at in range(incoming.offset, len(raw), FRAME_BYTES):
+                file.write(raw[at : at + FRAME_BYTES])
+                if incoming.tap is not None:
+                    incoming.tap(at, raw[at : at + FRAME_BYTES])
         return await self.fleet.stored(site, offer.key)
 
 

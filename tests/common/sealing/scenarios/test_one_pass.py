@@ -9,7 +9,6 @@ import pytest
 from pfl_common.sealing import (
     FRAME,
     TAG,
-    EarlyOpener,
     Sealed,
     Tampered,
     Vouched,
@@ -99,39 +98,3 @@ def test_what_does_not_open_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(Tampered):
         open_over_file(tmp_path / "p", tmp_path / "out", **known(sealed))
     assert not (tmp_path / "out").exists()
-
-
-def feed(early: EarlyOpener, content: bytes, *, start: int = 0) -> bool:
-    """Show it a parcel as a stream brings it, from there on, and that there is no more."""
-    for at in range(start, len(content), SEALED_FRAME):
-        early.take(at, content[at : at + SEALED_FRAME])
-    return early.close()
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_opened_as_it_comes(tmp_path: Path, size: int) -> None:
-    """The same content as at once, over a longer file; begun again after other bytes had come."""
-    sealed = seal_bytes(PLAIN[:size], tmp_path / "p", write_header("down"))
-    raw = (tmp_path / "p").read_bytes()
-    (tmp_path / "out").write_bytes(bytes(4 * FRAME))
-    early = EarlyOpener(tmp_path / "out", **known(sealed))
-    early.take(0, raw[:-1] + b"?")
-    assert feed(early, raw)
-    assert PLAIN[:size] == (tmp_path / "out").read_bytes()
-
-
-@pytest.mark.parametrize("change", ["flip", "cut", "swap", "late", "longer frame"])
-def test_what_does_not_open_as_it_comes_is_not_complete(tmp_path: Path, change: str) -> None:
-    """Nothing is raised: the digest is compared when all has come, and then says what is wrong."""
-    sealed = seal_bytes(PLAIN[: 2 * FRAME + 7], tmp_path / "p", write_header("down"))
-    raw = (tmp_path / "p").read_bytes()
-    one, two = raw[:SEALED_FRAME], raw[SEALED_FRAME : 2 * SEALED_FRAME]
-    changed = {
-        "flip": raw[:9] + bytes([raw[9] ^ 1]) + raw[10:],
-        "cut": raw[: 2 * SEALED_FRAME],
-        "swap": two + one + raw[2 * SEALED_FRAME :],
-        "late": raw,
-        "longer frame": raw + b"more",
-    }[change]
-    start = SEALED_FRAME if change == "late" else 0
-    assert not feed(EarlyOpener(tmp_path / "out", **known(sealed)), changed, start=start)
