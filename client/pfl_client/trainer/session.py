@@ -6,9 +6,8 @@ Errors a person can mend are `UserError`; `task_errors.Declined` among them says
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,6 +47,7 @@ from pfl_client.trainer_process.task_errors import (
 )
 from pfl_common import methods
 from pfl_common.errors import Refused, TooFewSamples
+from pfl_common.learning.duplicate import duplicate
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.learning.quantities import list_quantities
 from pfl_common.randomness import generators
@@ -55,7 +55,7 @@ from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import mapped
 from pfl_common.tensors.encoded import Changes
 from pfl_common.tensors.state import State, load_into
-from pfl_common.tensors.update import flatten
+from pfl_common.tensors.update import Quantity, flatten
 from pfl_common.tensors.update_check import Terms, check_values, find_infinite
 
 log = structlog.get_logger("pfl.trainer")
@@ -83,12 +83,14 @@ class _Opened:
     parts: Parts = field(default_factory=Parts)
     ready: list[Participant] = field(default_factory=list)
     """A copy made ahead of its task."""
+    quantities: dict[str, Mapping[str, Quantity]] = field(default_factory=dict)
+    """What the tensors of an update are, by phase: it follows from how the network is built."""
 
     def participant(self) -> Participant:
         """As every site starts."""
         if self.template is None:
             return _first(self.spec, self.init, self.device.name)
-        return self.ready.pop() if self.ready else copy.deepcopy(self.template)
+        return self.ready.pop() if self.ready else duplicate(self.template, self.template.settings)
 
     def describe(self, best: Measured | None = None) -> dict[str, str]:
         """The metadata of a serving model of this run."""
@@ -98,7 +100,7 @@ class _Opened:
     def make_ready(self) -> None:
         """Copy the first model for the next task while nobody waits for it."""
         if self.template is not None and not self.ready:
-            self.ready.append(copy.deepcopy(self.template))
+            self.ready.append(duplicate(self.template, self.template.settings))
 
 
 class Workbench:
@@ -271,7 +273,9 @@ def _prepare(opened: _Opened, job: Job, progress: Progress) -> tuple[Participant
 def _check_sendable(state: State, participant: Participant, opened: _Opened, task: Task) -> None:
     """Refuse an update that the coordinator would refuse."""
     spec = opened.spec
-    quantities = list_quantities(participant, spec, task.phase)
+    if task.phase not in opened.quantities:
+        opened.quantities[task.phase] = list_quantities(participant, spec, task.phase)
+    quantities = opened.quantities[task.phase]
     try:
         check_values(state, Terms(quantities, largest_weight=spec.largest_weight))
     except Refused as error:

@@ -40,7 +40,7 @@ class State(Mapping[str, Tensor]):
     @classmethod
     def view(cls, module: nn.Module, names: Iterable[str] | None = None) -> State:
         """The same, not copied: to be read before the module goes on, and never to be written to."""
-        every = module.state_dict()
+        every = module.state_dict(keep_vars=True)
         wanted = every.keys() if names is None else names
         return cls({name: every[name].detach() for name in wanted})
 
@@ -104,10 +104,12 @@ def read_words(spelt: Tensor | None) -> list[str]:
 def load_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Overwrite the named parameters and buffers of a module; an unknown name or another shape is an error."""
     own = module.state_dict(keep_vars=True)
-    with torch.no_grad():
-        for name, value in values.items():
-            if name not in own:
-                raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
-            if own[name].shape != value.shape:
-                raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
-            own[name].copy_(value)
+    for name, value in values.items():
+        if name not in own:
+            raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
+        if own[name].shape != value.shape:
+            raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
+    if values:
+        with torch.no_grad():
+            # One call for all: of many small tensors the calls take longer than the copying.
+            torch._foreach_copy_([own[name] for name in values], list(values.values()))
