@@ -49,3 +49,14 @@ async def test_a_site_that_is_told_to_stop_as_its_task_ends_stops(
     with pytest.raises(asyncio.CancelledError):
         await working
     assert [] == went_on
+
+
+async def test_a_task_that_is_over_soon_has_no_heartbeat(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not even one that is begun and called off."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 60.0)
+    before = asyncio.all_tasks()
+    async with Heart(cast(Link, SlowLink()), "000001-1-train", tmp_path / "none"):
+        await asyncio.sleep(0)
+        assert before == asyncio.all_tasks()
