@@ -10,6 +10,7 @@ import pytest
 from pfl_client.connection.bulk import Carrier
 from pfl_client.connection.link import Unreachable
 from pfl_common.errors import Refused
+from pfl_common.spec.messages import Blob
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_common.wire.convert import BESIDE_BYTES
@@ -59,6 +60,15 @@ async def test_a_small_round_needs_no_stream(
         assert 0 < moved[way, "calls"] < 4000
         assert 0 < crossed[way, "calls"] < 4000
     assert [("hospital_a", blob.digest)] == federation.desk.sent
+
+
+async def test_what_came_beside_needs_no_file(federation: Federation) -> None:
+    """It is handed over once; other bytes than the announced ones are not."""
+    blob, other = federation.desk.lay(b"the bytes"), Blob("0" * 64, 9)
+    federation.desk.assign("hospital_a", train(blob))
+    async with federation.link("hospital_a") as link:
+        await link.next_task(())
+        assert [b"", b"the bytes", b""] == [link.take_beside(one) for one in (other, blob, blob)]
 
 
 async def test_other_bytes_beside_are_not_taken(

@@ -14,7 +14,7 @@ from pfl_common.errors import Refused
 from pfl_common.spec.run import Kind
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_common.wire.carrying import weigh_parcel
+from pfl_common.wire.carrying import read_carrying, weigh
 from pfl_common.wire.convert import BESIDE_BYTES, CARRYING_BYTES
 from pfl_server.telemetry.counters import Meter
 from tests.network.federation import Federation
@@ -181,5 +181,7 @@ def test_only_what_can_be_ours_is_taken_apart() -> None:
         (pb.NextTaskAnswer(nothing=pb.Done()), (Kind.TRAIN, 0)),
         (pb.HeartbeatRequest(key="k"), (Kind.TRAIN, 0)),
     ):
-        assert expected == weigh_parcel(said.SerializeToString(), type(said))
-    assert (Kind.TRAIN, 0) == weigh_parcel(b"\xff\xff", pb.OfferRequest)
+        body = said.SerializeToString()
+        for heard in (said, read_carrying(body, type(said))):
+            assert expected == weigh(heard, len(body)), "at both ends"
+    assert read_carrying(b"\xff\xff", pb.OfferRequest) is None

@@ -16,11 +16,12 @@ from grpc import aio
 
 from pfl_client.connection.link import CALLS, NotAdmitted, Traffic, Unreachable
 from pfl_client.connection.message_values import spell
+from pfl_common.app.called_off import Waiting
 from pfl_common.errors import Refused, UserError
 from pfl_common.sealing.calls import CallSigner, NoSession, SignedCall
 from pfl_common.spec.run import Json
 from pfl_common.wire import convert
-from pfl_common.wire.carrying import weigh_parcel
+from pfl_common.wire.carrying import weigh
 
 log = structlog.get_logger("pfl.site")
 
@@ -143,8 +144,8 @@ class Line:
     """What crosses is counted there."""
     tell: Tell = lambda *_: None
     """Told of every message before it is sent."""
-    left: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when the coordinator is known to be elsewhere."""
+    calls: Waiting = field(default_factory=Waiting, init=False)
+    """Called off when the coordinator is known to be elsewhere."""
     _met: str = field(default="", init=False)
     """Who was last met in the coordinator's place."""
 
@@ -165,7 +166,7 @@ class Line:
         method = self.channel.unary_unary(f"/{call}", request_serializer=bytes, response_deserializer=bytes)
         name = call.rpartition("/")[2]
         signed = self.signer.sign(name, body) if self.signer else None
-        beside, parcel = _say(signed), weigh_parcel(body, type(request))
+        beside, parcel = _say(signed), weigh(request, len(body))
         # An update that goes with its offer is listed as an update.
         size = len(body) + _weigh(beside) - parcel[1] - listed
         self.tell(name, body, size, partial(spell, request))
@@ -179,12 +180,15 @@ class Line:
                 self.traffic.carry("up", len(body) + _weigh(beside), parcel=parcel)
             raise reason from None
         self._met = ""
-        word = _find(trailing, convert.ANSWER_METADATA)
+        word, heard = _find(trailing, convert.ANSWER_METADATA), _read(name, said, answer)
+        parcel_down = weigh(None if isinstance(heard, Refused) else heard, len(said))
         self.traffic.carry("up", len(body) + _weigh(beside), parcel=parcel)
-        self.traffic.carry("down", len(said) + len(word), parcel=weigh_parcel(said, answer))
+        self.traffic.carry("down", len(said) + len(word), parcel=parcel_down)
         if self.signer is not None and signed is not None:
             self.signer.check(name, asked=signed, body=said, signature=word)
-        return _read(name, said, answer)
+        if isinstance(heard, Refused):
+            raise heard
+        return heard
 
     def sign(self, call: str, body: bytes) -> Metadata:
         """The metadata of a call that is a stream."""
@@ -269,14 +273,15 @@ class Line:
         return None
 
 
-def _read(call: str, said: bytes, answer: type[Answer]) -> Answer:
+def _read(call: str, said: bytes, answer: type[Answer]) -> Answer | Refused:
+    """An answer, taken apart once, before it is known whose it is; or what to say of it when that is known."""
     try:
         return answer.FromString(said)
     except DecodeError:
-        raise Refused(
+        return Refused(
             "bad_request",
             f"an answer to {call} that cannot be read; expected one of this release: compare the versions",
-        ) from None
+        )
 
 
 def _say_why(code: grpc.StatusCode, details: str) -> str:

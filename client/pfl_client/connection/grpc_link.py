@@ -30,6 +30,7 @@ from pfl_client.connection.link import (
     Unreachable,
 )
 from pfl_client.connection.message_values import spell
+from pfl_common.app.called_off import CalledOff
 from pfl_common.errors import Refused, StateError
 from pfl_common.identity import Keyring
 from pfl_common.identity.cards import COORDINATOR, Card, read_card
@@ -86,17 +87,10 @@ def _followed(
 
 async def _unless_left(line: Line, call: Awaitable[Heard]) -> Heard:
     """Wait for a call, but do not go on trying where the coordinator is no more."""
-    asked = asyncio.ensure_future(call)
-    left = asyncio.create_task(line.left.wait())
     try:
-        await asyncio.wait((asked, left), return_when=asyncio.FIRST_COMPLETED)
-        if left.done() and not asked.done():
-            raise Unreachable(f"the coordinator is not at {line.address} any more")
-        return await asked
-    finally:
-        left.cancel()
-        asked.cancel()
-        await asyncio.gather(asked, left, return_exceptions=True)
+        return await line.calls.until_off(call)
+    except CalledOff:
+        raise Unreachable(f"the coordinator is not at {line.address} any more") from None
 
 
 class GrpcLink:
@@ -195,11 +189,15 @@ class GrpcLink:
         tap: Tap | None = None,
     ) -> None:
         """Bring bytes into a file, but not those it already holds; the digest is checked."""
-        content = self._beside.pop(blob.digest, b"")
-        if content and digest_of(content, by) == blob.digest:
+        if content := self.take_beside(blob, by):
             into.write_bytes(content)
         else:
             await self.carrier.fetch(blob, into, kind=kind, by=by, tap=tap)
+
+    def take_beside(self, blob: Blob, by: Digests = FIRST) -> bytes:
+        """All of a download's bytes that came with its task, of this digest; empty if they have to be fetched."""
+        content = self._beside.pop(blob.digest, b"")
+        return content if content and digest_of(content, by) == blob.digest else b""
 
     @_followed
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
@@ -323,7 +321,7 @@ class GrpcLink:
         fresh.traffic, fresh.tell = before.traffic, before.tell
         self._line, self.carrier, self._beside = fresh, Carrier(fresh, self._patience), {}
         self._takes_all_at_once = False
-        before.left.set()
+        before.calls.call_off()
         await before.channel.close(None)
         return True
 

@@ -117,6 +117,9 @@ class Link(Protocol):
         checked. Their `kind` is that of their task. `tap` is shown what comes now, before it is known to be whole.
         """
 
+    def take_beside(self, blob: Blob, by: Digests = FIRST) -> bytes:
+        """All of a download's bytes that came with its task, of this digest; empty if they have to be fetched."""
+
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in; goes on where an interrupted transfer stopped."""
 

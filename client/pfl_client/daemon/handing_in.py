@@ -24,6 +24,8 @@ from pfl_common.errors import Refused
 from pfl_common.spec.messages import Assignment, Offer, Over, Receipt, Scores
 from pfl_common.spec.run import Kind
 
+SETTLE_SECONDS = 1.0
+
 
 class HandingIn:
     """What a site says and sends at the end of a task."""
@@ -32,6 +34,7 @@ class HandingIn:
         self._link, self._gate, self._retry = link, gate, retry
         self._watch, self._audit = watch, audit
         self._settling: asyncio.Task[None] | None = None
+        self._soon: asyncio.TimerHandle | None = None
         self._unsure = ""
         """The task that was handed in with one call which had no answer."""
 
@@ -69,12 +72,26 @@ class HandingIn:
         handed = await self._send_at_once(folder, offer, parcel, scores)
         receipt = handed.receipt if handed else await self._send_by_calls(folder, offer, parcel, scores)
         await self._retry.until_room(list_receipt, folder.downloads.forget_opened)
-        # The receipt stands in the list; that it outlives a power cut is waited for before the next update leaves.
-        self._settling = asyncio.create_task(self._until_room(folder, self._audit.settle))
+        self._audit.close_task()
+        self._settle_soon(folder)
         return handed.next if handed else None
+
+    def _settle_soon(self, folder: RunFolder) -> None:
+        """The receipt stands in the list. It is made to outlive a power cut with the next update, before that leaves;
+        one that does not come soon is not waited for.
+        """
+        if self._soon is not None:
+            self._soon.cancel()
+
+        def settle() -> None:
+            self._settling = asyncio.create_task(self._until_room(folder, self._audit.settle))
+
+        self._soon = asyncio.get_running_loop().call_later(SETTLE_SECONDS, settle)
 
     async def end(self) -> None:
         """Nothing more will be handed in."""
+        if self._soon is not None:
+            self._soon.cancel()
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.wait({self._settling})

@@ -30,6 +30,7 @@ class Heart:
         self._link, self._key, self._download = link, key, download
         self._done, self._hides, self._seen, self._rises = 0, hides, -1, 0
         self._at_work, self._came = at_work, 0
+        self._first: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
 
     def beat(self, samples: int) -> None:
@@ -45,10 +46,16 @@ class Heart:
             self._at_work = False
 
     async def __aenter__(self) -> Heart:
-        self._beating = asyncio.create_task(self._run())
+        # Most small tasks are over before the first beat is due.
+        self._first = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._begin)
         return self
 
+    def _begin(self) -> None:
+        self._beating = asyncio.create_task(self._run())
+
     async def __aexit__(self, *_: object) -> None:
+        if self._first:
+            self._first.cancel()
         if self._beating:
             self._beating.cancel()
             # Not awaited itself: its end would hide that the site is told to stop meanwhile.
@@ -64,10 +71,8 @@ class Heart:
         return self._rises
 
     async def _run(self) -> None:
-        clock, answered = asyncio.get_running_loop().time, 0.0
+        clock = asyncio.get_running_loop().time
         while True:
-            # The coordinator holds a beat for about as long as it is to the next one.
-            await asyncio.sleep(max(0.0, HEARTBEAT_SECONDS - answered))
             self._done += self._at_work
             began = clock()
             with suppress(Unreachable, Refused):
@@ -75,4 +80,5 @@ class Heart:
                 self._came = max(self._came, reached(self._download))
                 done = self._done + self._came
                 await self._link.heartbeat(self._key, self._tell(done))
-            answered = clock() - began
+            # The coordinator holds a beat for about as long as it is to the next one.
+            await asyncio.sleep(max(0.0, HEARTBEAT_SECONDS - (clock() - began)))

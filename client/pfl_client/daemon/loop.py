@@ -6,6 +6,7 @@ Without torch: a training step never delays a heartbeat, and an idle site stays 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,6 @@ from pfl_client.daemon.fetching import Fetching
 from pfl_client.daemon.handing_in import HandingIn
 from pfl_client.daemon.heartbeat import Heart
 from pfl_client.daemon.progress import SiteProgress, tell_joined
-from pfl_client.daemon.prompt_work import PROMPT_BYTES, work_on
 from pfl_client.daemon.retry import Retry
 from pfl_client.daemon.run_check import hear_run
 from pfl_client.daemon.run_summary import tell_end, tell_hindrances
@@ -33,6 +33,7 @@ from pfl_client.run_folder.folder import RunFolder
 from pfl_client.trainer_process.api import Bench, DataFolder, Done, Parcel, TrainerLost
 from pfl_client.trainer_process.task_errors import Declined, DiskFull, disk_full
 from pfl_common.app import plugins
+from pfl_common.app.prompt_work import PROMPT_BYTES, work_on
 from pfl_common.errors import DataError, PflError, Refused, UserError
 from pfl_common.files.recycler import throw_away
 from pfl_common.spec.messages import OPENING, Assignment, Gathering, Joined, Over
@@ -289,12 +290,21 @@ class Daemon:
         hides = self._gate.hides_counts
         async with Heart(self._link, assignment.key, folder.downloads.file(blob), hides=hides) as heart:
             with self.watch.phase("download"):
-                file = await work_on(blob.size, folder.downloads.begin, blob)
-                await self._fetch(folder, assignment, letter, file)
-            done = await self._retry.with_trainer(lambda: self._train(folder, assignment, letter, heart))
+                held = self._link.take_beside(blob, folder.spec.digests)
+                if not held:
+                    file = await work_on(blob.size, folder.downloads.begin, blob)
+                    await self._fetch(folder, assignment, letter, file)
+            open_download = partial(self._open_download, folder, assignment, letter, held, heart)
+            done = await self._retry.with_trainer(
+                lambda: self._train(folder, assignment, open_download, heart)
+            )
             with self.watch.phase("seal"):
-                await heart.during(folder.keep, assignment, done)
-        folder.downloads.clean_up(blob)
+                if folder.keeps_promptly(assignment, done):
+                    folder.keep(assignment, done)
+                else:
+                    await heart.during(folder.keep, assignment, done)
+        if not held:
+            folder.downloads.clean_up(blob)
         self.watch.learn(assignment.task, done)
 
     async def _fetch(self, folder: RunFolder, assignment: Assignment, letter: Letter, file: Path) -> None:
@@ -302,11 +312,17 @@ class Daemon:
         with disk_full(self._state), folder.downloads.opening(letter, blob) as tap:
             await self._fetching.bring(blob, file, kind=kind, by=by, tap=tap)
 
-    async def _train(self, folder: RunFolder, assignment: Assignment, letter: Letter, heart: Heart) -> Done:
+    async def _train(
+        self,
+        folder: RunFolder,
+        assignment: Assignment,
+        open_download: Callable[[], Awaitable[Parcel]],
+        heart: Heart,
+    ) -> Done:
         # Opened for each try: what a trainer that died had begun to answer may lie where it was.
         with disk_full(self._state):
             with self.watch.phase("open"):
-                down = await self._open_download(folder, assignment, letter, heart)
+                down = await open_download()
             self.watch.give(assignment.task)
 
             def move(samples: int) -> None:
@@ -316,8 +332,11 @@ class Daemon:
             return await self._bench.work(folder.job(assignment, down), move)
 
     async def _open_download(
-        self, folder: RunFolder, assignment: Assignment, letter: Letter, heart: Heart
+        self, folder: RunFolder, assignment: Assignment, letter: Letter, held: bytes, heart: Heart
     ) -> Parcel:
+        """`held` is all of it, if it came with its task."""
+        if held:
+            return folder.downloads.open_held(letter, held)
         if assignment.blob.size <= PROMPT_BYTES:
             return folder.downloads.open(letter, assignment.blob)
         return await heart.during(folder.downloads.open, letter, assignment.blob)

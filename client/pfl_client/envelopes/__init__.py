@@ -41,6 +41,9 @@ class Letter(Protocol):
     def read(self, file: Path) -> Parcel:
         """Its content for the trainer, in memory."""
 
+    def open(self, content: bytes) -> Parcel:
+        """Its content, of bytes that never were in a file; their digest was compared when they came."""
+
     def open_early(self, into: Path | memoryview) -> Early | None:
         """Begin to open it while it comes, over a file that may be there from the last time; None: not this one."""
 

@@ -116,6 +116,10 @@ class SealedLetter:
         """All of it has verified when this returns; its digest was compared when it had come."""
         return sealing.open_to_bytes(file, key=self._key, vouched=self._vouched, hashed=True)
 
+    def open(self, content: bytes) -> Parcel:
+        """All of it has verified when this returns."""
+        return sealing.open_held(content, key=self._key, vouched=self._vouched)
+
     def open_early(self, into: Path | memoryview) -> sealing.EarlyOpener:
         """Each frame as it comes."""
         return sealing.EarlyOpener(into, key=self._key, vouched=self._vouched)

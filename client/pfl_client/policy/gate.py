@@ -87,7 +87,8 @@ class Gate:
         return error.seen if isinstance(error, UserError) else str(error)
 
     def _check_number(self, spec: RunSpec, key: str) -> None:
-        most, sent = self._policy.runs.rounds, self._audit.tasks_of(spec.id)
+        most = self._policy.runs.rounds
+        sent = self._audit.tasks_of(spec.id) if most else frozenset()
         if most and key not in sent and len(sent) >= most:
             raise Forbidden(
                 self._policy,
@@ -107,7 +108,8 @@ class Gate:
             )
 
     def _check_day(self, size: int, *, but: str = "") -> None:
-        limit, sent = self._policy.uploads.per_day_bytes, self._audit.bytes_of_a_day(but=but)
+        limit = self._policy.uploads.per_day_bytes
+        sent = self._audit.bytes_of_a_day(but=but) if limit else 0
         if limit and sent + size > limit:
             raise Forbidden(
                 self._policy,

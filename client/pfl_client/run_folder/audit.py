@@ -1,7 +1,7 @@
 """The list of everything that leaves a site; each line holds the hash of the one before.
 
     audit.jsonl   a JSON object a line; `before` is the SHA-256 of the line before it, or empty in the first
-    audit.head    how many lines there were when the last task was done, and the SHA-256 of the last of them
+    audit.head    how many lines there were when all were last made lasting, and the SHA-256 of the last of them
 
 A line is written, and lies safely on the disk, before its message is sent, so all that left is listed, even if it
 never arrived and the power fails right after. Signs of life and questions for work are counted, not listed. So is what
@@ -196,7 +196,8 @@ class Audit:
 
     def tell(self, call: str, body: bytes, size: int, fields: Callable[[], dict[str, Json]]) -> None:
         """List a message before it is sent: `size` bytes with its signature. The same message again is only counted."""
-        kind, digest = LISTED.get(call), hashlib.sha256(body).hexdigest()
+        kind = LISTED.get(call)
+        digest = hashlib.sha256(body).hexdigest() if kind is not None else ""
         if kind is None or self._memory.noted.get(kind) == digest:
             calls = self._memory.calls.setdefault(call, _Calls())
             calls.count, calls.size = calls.count + 1, calls.size + size
@@ -224,7 +225,7 @@ class Audit:
             also()
         finally:
             self._memory.together = False
-        self.flush()
+        self._make_lasting()
         self._sent.setdefault(blob.digest, Sent(spec.id, offer.key, self._clock(), blob.size))
 
     def receive(self, run: str, task: str, digest: str, *, size: int, signature: str) -> None:
@@ -238,12 +239,23 @@ class Audit:
         with self._lock:
             self._write(lasting=True)
 
-    def settle(self) -> None:
-        """Close a task in the list: messages that were only counted get a line, then list and head are made lasting."""
+    def close_task(self) -> None:
+        """Messages that were only counted get a line. It is made lasting with what leaves next, or when all is."""
         calls, self._memory.calls = self._memory.calls, {}
         if calls:
             told: Json = {name: [one.count, one.size] for name, one in sorted(calls.items())}
-            self.note(COUNTED, run=self.run, bytes=sum(one.size for one in calls.values()), calls=told)
+            size, self._memory.together = sum(one.size for one in calls.values()), True
+            try:
+                self.note(COUNTED, run=self.run, bytes=size, calls=told)
+            finally:
+                self._memory.together = False
+
+    def settle(self) -> None:
+        """Close a task in the list, and make all of it lasting."""
+        self.close_task()
+        self._make_lasting()
+
+    def _make_lasting(self) -> None:
         with self._lock:
             # First the list: a head that outlived its lines in a power cut would call them removed.
             self._write(lasting=True)
@@ -252,9 +264,8 @@ class Audit:
                     self._keep_head()
 
     def _keep_head(self) -> None:
-        part = self._folder / f"{HEAD}.part"
-        part.write_text(json.dumps({"lines": self._lines, "sha256": self._digest}))
-        atomic.move(part, self._folder / HEAD)
+        text = json.dumps({"lines": self._lines, "sha256": self._digest})
+        atomic.write_over(self._folder / HEAD, text.encode())
 
     def _open(self) -> None:
         """Read the whole list; if a power cut left half a line, add a line that says so."""

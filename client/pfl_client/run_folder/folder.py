@@ -23,6 +23,7 @@ from pfl_client.run_folder.validation_share import settle_share
 from pfl_client.run_folder.vault_generations import Owner, Vault
 from pfl_client.trainer_process.api import Done, Job, Parcel
 from pfl_client.trainer_process.task_errors import Tampered, disk_full
+from pfl_common.app.prompt_work import PROMPT_BYTES
 from pfl_common.errors import Refused, StateError
 from pfl_common.evaluation import takes_told
 from pfl_common.files import atomic
@@ -141,6 +142,12 @@ class RunFolder:
 
     def _upward(self, task: Task) -> Manifest:
         return self.spec.manifests.get(parcel_key(task.kind, task.phase, "up"), ())
+
+    def keeps_promptly(self, assignment: Assignment, done: Done) -> bool:
+        """Whether to make a finished task last takes microseconds: its update is small, and nothing is synced."""
+        if assignment.task.kind is not Kind.TRAIN or self._best is not None or isinstance(done.up, Path):
+            return False
+        return (done.up is None or len(done.up) <= PROMPT_BYTES) and self.vault.draft_is_empty
 
     def keep(self, assignment: Assignment, done: Done) -> None:
         """Make a finished task last, before anything of it is sent: its generation and its upload together."""

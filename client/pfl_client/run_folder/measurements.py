@@ -29,7 +29,7 @@ class Measurements:
         """Keep those of a finished task."""
         told = tell(done.metrics) if assignment.task.kind is Kind.TRAIN else {}
         self._last = {assignment.key: done.scores | told}
-        self._scores.write_text(json.dumps(self._last))
+        atomic.write_over(self._scores, json.dumps(self._last).encode())
         line: dict[str, object] = {
             "task": assignment.key,
             "scores": shorten(done.scores),

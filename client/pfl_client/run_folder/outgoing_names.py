@@ -29,6 +29,8 @@ def check_names(
     """Refuse to seal an update with a tensor in it that the vault has kept. Those that the method shows by its design
     (`told`) may be among what is shown, and nowhere else.
     """
+    if not kept:
+        return
     present = [entry for entry in manifest if not entry.group or entry.group in groups]
     shown = [entry.name for entry in present if entry.name.startswith(_SHOWN)]
     summed = [entry.name for entry in present if not entry.name.startswith(_SHOWN)]

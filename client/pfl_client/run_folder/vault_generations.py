@@ -81,6 +81,11 @@ class Vault:
         """Where the trainer writes the next generation; it overwrites nothing that is in force."""
         return self._folder / "next.safetensors"
 
+    @property
+    def draft_is_empty(self) -> bool:
+        """Whether the trainer has written a generation without tensors: then nothing is synced for it."""
+        return self.draft.exists() and _holds_nothing(self.draft)
+
     def marks(self) -> tuple[Mark, ...]:
         """The generations there are, newest first."""
         return tuple(generation.mark for generation in self._pointer.generations)

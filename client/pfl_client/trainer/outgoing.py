@@ -35,14 +35,15 @@ def check_outgoing(
     sent: State, participant: Participant, task: Task, *, down: State, kept: Path | None
 ) -> None:
     """Refuse an update with a personal tensor in it. `down` is what came, `kept` the vault's file before the task."""
-    every = participant.state_dict()
+    every = participant.state_dict(keep_vars=True)
     personal = find_stays(participant, task.phase)
     named = find_personal(sent, personal=personal | find_frozen(participant).keys(), known=every.keys())
     if named:
         raise _refusal(named[0], "stays at this site by its name")
-    own = State({name: every[name].detach() for name in personal})
-    _check_memory(sent, own)
-    _check_values(sent, own, participant, down, kept)
+    if personal:
+        own = State({name: every[name].detach() for name in personal})
+        _check_memory(sent, own)
+        _check_values(sent, own, participant, down, kept)
 
 
 def find_stays(participant: Participant, phase: str) -> set[str]:

@@ -6,9 +6,8 @@ Errors a person can mend are `UserError`; `task_errors.Declined` among them says
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +49,7 @@ from pfl_client.trainer_process.task_errors import (
 from pfl_common import methods
 from pfl_common.app.allocator import keep_batches_warm
 from pfl_common.errors import Refused, TooFewSamples
+from pfl_common.learning.duplicate import duplicate
 from pfl_common.learning.method import LocalData, Participant
 from pfl_common.learning.quantities import list_quantities
 from pfl_common.models.memory_format import arrange
@@ -58,7 +58,7 @@ from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import mapped
 from pfl_common.tensors.encoded import Changes
 from pfl_common.tensors.state import State, load_into, look_into
-from pfl_common.tensors.update import flatten
+from pfl_common.tensors.update import Quantity, flatten
 from pfl_common.tensors.update_check import Terms, check_values, find_infinite
 
 log = structlog.get_logger("pfl.trainer")
@@ -86,6 +86,8 @@ class _Opened:
     parts: Parts = field(default_factory=Parts)
     ready: list[Participant] = field(default_factory=list)
     """A copy made ahead of its task."""
+    quantities: dict[str, Mapping[str, Quantity]] = field(default_factory=dict)
+    """What the tensors of an update are, by phase: it follows from how the network is built."""
 
     def participant(self) -> Participant:
         """As every site starts."""
@@ -106,7 +108,7 @@ class _Opened:
     def _copy(self) -> Participant:
         if self.template is None:
             raise RuntimeError("a participant before the first model was read")
-        participant = copy.deepcopy(self.template)
+        participant = duplicate(self.template, self.template.settings)
         if self.device.name != "cpu":
             participant = participant.to(self.device.name)
         # A large template lies as its file has it.
@@ -290,7 +292,9 @@ def _prepare(opened: _Opened, job: Job, progress: Progress) -> tuple[Participant
 def _check_sendable(state: State, participant: Participant, opened: _Opened, task: Task) -> None:
     """Refuse an update that the coordinator would refuse."""
     spec = opened.spec
-    quantities = list_quantities(participant, spec, task.phase)
+    if task.phase not in opened.quantities:
+        opened.quantities[task.phase] = list_quantities(participant, spec, task.phase)
+    quantities = opened.quantities[task.phase]
     try:
         check_values(state, Terms(quantities, largest_weight=spec.largest_weight))
     except Refused as error:

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from pfl_common.evaluation import vector
 from pfl_common.learning import measures, newcomer
 from pfl_common.learning.arithmetic import widen
+from pfl_common.learning.duplicate import duplicate
 from pfl_common.learning.method import LocalData, Metrics, Participant, Samples, probe
 from pfl_common.learning.partition import has_batch_norm
 from pfl_common.randomness import generators
@@ -128,7 +129,7 @@ def evaluate(
     """Measure a copy that has received, calibrated and personalised; nothing of it is kept, unless as the best model.
     It is the model after the round before.
     """
-    twin = copy.deepcopy(participant)
+    twin = duplicate(participant, participant.settings)
     twin.progress = participant.progress
     prepare(twin, data, down, task)
     scores = score(twin, data, "pre")

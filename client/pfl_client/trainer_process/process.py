@@ -27,6 +27,7 @@ from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, Trai
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.memory_limit import Held
 from pfl_common.app import logs
+from pfl_common.app.called_off import CalledOff, Waiting
 from pfl_common.spec.run import Description
 
 log = structlog.get_logger("pfl.site")
@@ -199,7 +200,8 @@ class _Running:
     def __init__(self, launched: _Launched, socket: zmq.asyncio.Socket, secret: bytes, pool: Pool) -> None:
         self.process, self.held = launched
         self._socket, self._secret, self._pool = socket, secret, pool
-        self._gone = asyncio.create_task(self.process.wait())
+        self._gone, self._waiting = asyncio.create_task(self.process.wait()), Waiting()
+        self._gone.add_done_callback(lambda _: self._waiting.call_off())
 
     async def send(self, letter: protocol.Letter, body: protocol.Buffer = b"") -> None:
         """Hand a letter over; TrainerLost where nobody takes it, for instance if it was killed while it had no work."""
@@ -216,23 +218,26 @@ class _Running:
 
     async def _together(self, doing: Awaitable[Said]) -> Said:
         """Wait for something that needs the other process, but not longer than that process lives."""
-        task = asyncio.ensure_future(doing)
         try:
-            await asyncio.wait({task, self._gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done() or task.cancelled():  # cancelled: close() was called meanwhile
-                raise TrainerLost(describe_end(await asyncio.shield(self._gone), self.held))
-            return task.result()
-        finally:
-            task.cancel()
+            return await self._waiting.until_off(doing)
+        except CalledOff:
+            pass
+        except asyncio.CancelledError:
+            # A socket that is closed ends what waits at it in this way; who waits here may be cancelled too.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+        raise TrainerLost(describe_end(await asyncio.shield(self._gone), self.held))
 
     async def _arrive(self) -> tuple[protocol.Letter, memoryview]:
         arrival = protocol.Arrival(self._secret, self._pool)
-        more = True
-        while more:
-            # Frame by frame, each let go at once: a whole message more would double the daemon.
-            frame = await self._socket.recv(copy=False)
+        # Frame by frame, each let go at once: a whole message more would double the daemon.
+        frame = await self._socket.recv(copy=False)
+        arrival.take(frame)
+        while frame.more:
+            # A message comes as a whole: its other frames are there.
+            frame = await self._socket.recv(zmq.DONTWAIT, copy=False)
             arrival.take(frame)
-            more = frame.more
         return arrival.read()
 
     async def end(self, grace_seconds: float) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -102,7 +103,7 @@ class Authority:
     @property
     def ca_pem(self) -> bytes:
         """The certificates by which a site knows its coordinator; of the present authority first."""
-        return b"".join(issuing.to_pem(signer.certificate) for signer in self._signers())
+        return b"".join(_to_pem(signer.certificate) for signer in self._signers())
 
     @property
     def federation_id(self) -> str:
@@ -298,6 +299,11 @@ class Authority:
         signing, receiving, lattice = public
         end = issuing.end_of(signer, now, life)
         return Card(name, signing, receiving, self.federation_id, starts, end, lattice)
+
+
+@lru_cache(maxsize=16)  # asked for with each call of a site
+def _to_pem(certificate: x509.Certificate) -> bytes:
+    return issuing.to_pem(certificate)
 
 
 def read_brought(certificate: Path, key: Path) -> Signer:

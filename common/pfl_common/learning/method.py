@@ -243,7 +243,7 @@ class Participant(nn.Module):
 
     def stays(self, phase: str) -> Iterable[str]:
         """Names the site's vault keeps: by default whatever neither travels nor is frozen."""
-        return self.state_dict().keys() - set(self.travels(phase)) - find_frozen(self).keys()
+        return self.state_dict(keep_vars=True).keys() - set(self.travels(phase)) - find_frozen(self).keys()
 
     def tells(self, phase: str) -> Iterable[str]:
         """Names of those that stay and whose values an update tells all the same, by the method's design: none unless

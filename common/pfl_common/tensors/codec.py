@@ -6,13 +6,14 @@ says of itself is ever trusted. The optional groups that are present are listed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_common.spec.encoded_form import PLAIN, read_form
+from pfl_common.spec.encoded_form import PLAIN, Form, read_form
 from pfl_common.spec.manifest import Entry, Manifest
 from pfl_common.tensors import layout
 from pfl_common.tensors.encoded import Changes, Sink, read_values, write_values
@@ -21,11 +22,14 @@ from pfl_common.tensors.layout import (
     Filed,
     Place,
     Source,
+    Stretch,
     fit,
     lay_out,
     open_file,
     size_of,
+    stretches,
 )
+from pfl_common.tensors.small_tensors import iterate_bytes
 from pfl_common.tensors.state import State
 
 __all__ = [
@@ -50,8 +54,13 @@ def encode(state: State, manifest: Manifest, out: Sink, changes: Changes | None 
     if state.keys() != {e.name for e in wanted}:
         differing = sorted(state.keys() ^ {e.name for e in wanted})
         raise ValueError(f"the parcel does not match its manifest in {differing[:5]}")
-    for entry in wanted:
-        _write(entry, state[entry.name].detach(), out, changes)
+    for form, entries in groupby(wanted, key=lambda entry: read_form(entry.dtype)):
+        if form is None:
+            for piece in iterate_bytes(_checked(entry, state[entry.name]) for entry in entries):
+                out.write(piece)
+        else:
+            for entry in entries:
+                _write(entry, form, _checked(entry, state[entry.name], PLAIN).detach(), out, changes)
     return groups
 
 
@@ -60,14 +69,16 @@ def find_groups(state: State, manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
 
 
-def _write(entry: Entry, value: Tensor, out: Sink, changes: Changes | None) -> None:
-    form = read_form(entry.dtype)
-    if value.dtype is not DTYPES.get(entry.dtype if form is None else PLAIN) or value.shape != entry.shape:
-        dtype = str(value.dtype).removeprefix("torch.")
-        raise ValueError(f"{entry.name!r} is {dtype}{tuple(value.shape)}, manifest says {entry}")
-    if form is None:
-        out.write(value.to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    elif not form.is_change:
+def _checked(entry: Entry, value: Tensor, dtype: str = "") -> Tensor:
+    """A tensor that is what its manifest says, of this type where it is encoded."""
+    if value.dtype is not DTYPES.get(dtype or entry.dtype) or value.shape != entry.shape:
+        seen = str(value.dtype).removeprefix("torch.")
+        raise ValueError(f"{entry.name!r} is {seen}{tuple(value.shape)}, manifest says {entry}")
+    return value
+
+
+def _write(entry: Entry, form: Form, value: Tensor, out: Sink, changes: Changes | None) -> None:
+    if not form.is_change:
         write_values(form, value.to("cpu"), out)
     elif changes is None:
         raise ValueError(f"{entry.name!r} crosses as a change, and it is not said from what")
@@ -86,7 +97,9 @@ def decode(
     """
     places = lay_out(manifest, groups)
     fit(len(buffer), places)
-    return State({name: _view(buffer, place, (base or {}).get(name)) for name, place in places.items()})
+    return State(
+        {name: value for stretch in stretches(places) for name, value in _views(buffer, stretch, base or {})}
+    )
 
 
 def read(source: Source, manifest: Manifest, groups: Iterable[str], prefix: str) -> State:
@@ -95,6 +108,17 @@ def read(source: Source, manifest: Manifest, groups: Iterable[str], prefix: str)
     fit(source.size, places)
     wanted = {name: place for name, place in places.items() if name.startswith(start)}
     return State({name.removeprefix(start): layout.read(source, place) for name, place in wanted.items()})
+
+
+def _views(
+    buffer: bytearray | memoryview | np.memmap, stretch: Stretch, base: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Neighbours of one type are looked at as one vector, which is then cut."""
+    entries = [part.entry for part in stretch.parts]
+    if len(entries) == 1 or not stretch.whole.count or read_form(stretch.whole.entry.dtype) is not None:
+        return ((part.entry.name, _view(buffer, part, base.get(part.entry.name))) for part in stretch.parts)
+    pieces = _view(buffer, stretch.whole, None).split_with_sizes(stretch.counts)
+    return ((entry.name, piece.view(entry.shape)) for entry, piece in zip(entries, pieces, strict=True))
 
 
 def _view(buffer: bytearray | memoryview | np.memmap, place: Place, base: Tensor | None) -> Tensor:

@@ -158,8 +158,13 @@ class Stretch:
     parts: tuple[Place, ...]
 
     @cached_property
+    def counts(self) -> list[int]:
+        """The number of values of each tensor."""
+        return [part.count for part in self.parts]
+
+    @cached_property
     def _ends(self) -> list[int]:
-        return list(accumulate(part.count for part in self.parts))
+        return list(accumulate(self.counts))
 
     def pieces(self, start: int, block: Tensor) -> Iterator[tuple[Place, Tensor, int]]:
         """A block of it, which begins at this place, cut where its tensors end: each with its numbers, and the place

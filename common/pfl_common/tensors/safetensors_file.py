@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pfl_common.spec import digests
 from pfl_common.spec.digests import FIRST, Digests
+from pfl_common.tensors.small_tensors import iterate_bytes
 
 NAMES = {
     torch.float64: "F64",
@@ -85,9 +86,7 @@ def write(tensors: Mapping[str, Tensor], out: Out, about: Mapping[str, str] | No
     """Write all tensors, and what is to be said of them. Only what does not lie in one piece is copied."""
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     out.write(_header({name: tensors[name] for name in order}, about or {}))
-    for name in order:
-        value = tensors[name].detach().to("cpu").contiguous()
-        content = value.reshape(-1).view(torch.uint8).numpy().data
+    for content in iterate_bytes(tensors[name] for name in order):
         for start in range(0, len(content), _PIECE):
             out.write(content[start : start + _PIECE])
 

@@ -40,7 +40,7 @@ class State(Mapping[str, Tensor]):
     @classmethod
     def view(cls, module: nn.Module, names: Iterable[str] | None = None) -> State:
         """The same, not copied: to be read before the module goes on, and never to be written to."""
-        every = module.state_dict()
+        every = module.state_dict(keep_vars=True)
         wanted = every.keys() if names is None else names
         return cls({name: every[name].detach() for name in wanted})
 
@@ -103,9 +103,11 @@ def read_words(spelt: Tensor | None) -> list[str]:
 
 def load_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Overwrite the named parameters and buffers of a module; an unknown name or another shape is an error."""
-    with torch.no_grad():
-        for own, value in _pair(module, values):
-            own.copy_(value)
+    pairs = _pair(module, values)
+    if pairs:
+        with torch.no_grad():
+            # One call for all: of many small tensors the calls take longer than the copying.
+            torch._foreach_copy_([own for own, _ in pairs], [value for _, value in pairs])
 
 
 def look_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
@@ -114,11 +116,11 @@ def look_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
         own.data = value
 
 
-def _pair(module: nn.Module, values: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+def _pair(module: nn.Module, values: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
     own = module.state_dict(keep_vars=True)
     for name, value in values.items():
         if name not in own:
             raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
         if own[name].shape != value.shape:
             raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
-        yield own[name], value
+    return [(own[name], value) for name, value in values.items()]

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import inf, isfinite, sqrt
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.memo import MOST, remembered
 from pfl_common.tensors.change_norm import Change
 from pfl_common.tensors.fused_sums import pair
 from pfl_common.tensors.layout import WIDEST, Place, Source, Stretch, fit, join, lay_out
@@ -54,6 +56,8 @@ class Terms:
         """The largest count."""
         return self.largest_weight if self.declared is None else min(self.declared, self.largest_weight)
 
+
+Spans: TypeAlias = tuple[tuple[Quantity, Stretch], ...]
 
 ANY = Terms()
 """Takes whatever can be summed."""
@@ -139,9 +143,28 @@ def _in_blocks(places: Mapping[str, Place], terms: Terms) -> Iterator[_Block]:
             yield _Block(quantity, stretch, start, min(BLOCK, stretch.whole.count - start))
 
 
-def _spans(places: Mapping[str, Place], terms: Terms) -> Iterator[tuple[Quantity, Stretch]]:
-    """A whole parcel as few long vectors, in order, each of one type and one quantity."""
+def _spans(places: Mapping[str, Place], terms: Terms) -> Spans:
+    """A whole parcel as few long vectors, in order, each of one type and one quantity; of one layout always the same
+    ones, as long as a run's quantities are.
+    """
+    known = _known_spans(terms.quantities)
+    # By the layout itself, which is held beside them: while it lives no other has its number.
+    held = known.get(id(places))
+    if held is None:
+        if len(known) >= MOST:
+            known.clear()
+        held = known[id(places)] = places, tuple(_find_spans(places, terms))
+    return held[1]
 
+
+@remembered
+def _known_spans(quantities: Mapping[str, Quantity]) -> dict[int, tuple[Mapping[str, Place], Spans]]:
+    """What was found for the layouts of a run's parcels; they are as few as its manifests."""
+    del quantities  # known by what it is, not by what is in it
+    return {}
+
+
+def _find_spans(places: Mapping[str, Place], terms: Terms) -> Iterator[tuple[Quantity, Stretch]]:
     def kind(place: Place) -> tuple[str, str, Quantity]:
         return place.branch, place.entry.dtype, terms.of(place.entry.name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any  # a message of the form that its weigher is listed under
+from typing import Any, TypeVar  # Any: a message of the form that its weigher is listed under
 
 from google.protobuf.message import DecodeError, Message
 
@@ -13,6 +13,8 @@ from pfl_common.spec.messages import Offer, Scores
 from pfl_common.spec.run import Kind
 from pfl_common.wire import convert, parts
 from pfl_common.wire import coordinator_pb2 as pb
+
+Carrying = TypeVar("Carrying", bound=Message)
 
 _NAMED = 160
 """Bytes of an evaluation or a told number beside its values: name, lengths."""
@@ -37,15 +39,25 @@ def say_hand_in(
     return said
 
 
-def weigh_parcel(body: bytes, form: type[Message]) -> tuple[Kind, int]:
-    """The bytes of the parcel that a call or an answer carries, and its kind of task. Both ends count these bytes
-    alike, whatever becomes of them.
-    """
-    most, weigh = _CARRIED.get(form, (-1, None))
+def read_carrying(body: bytes, form: type[Carrying]) -> Carrying | None:
+    """A message of a form that carries parcels, taken apart; None if it is of another, or none of ours."""
+    most, _ = _CARRIED.get(form, (-1, None))
     # Nobody has vouched for these bytes yet: what is longer than any of ours is not even taken apart.
-    if weigh is not None and len(body) <= most:
-        with suppress(DecodeError, ValueError):
-            return weigh(form.FromString(body))
+    if len(body) > most:
+        return None
+    with suppress(DecodeError):
+        return form.FromString(body)
+    return None
+
+
+def weigh(said: Message | None, length: int) -> tuple[Kind, int]:
+    """The bytes of the parcel that a call or an answer carries, and its kind of task; of what is too long for any of
+    ours, or cannot be read, none. Both ends count these bytes alike, whatever becomes of them.
+    """
+    most, weigh_one = _CARRIED.get(type(said), (-1, None))
+    if weigh_one is not None and length <= most:
+        with suppress(ValueError):
+            return weigh_one(said)
     return Kind.TRAIN, 0
 
 
@@ -59,7 +71,7 @@ def _weigh_next(said: pb.HandInAnswer) -> tuple[Kind, int]:
 
 
 # Only training sends anything up.
-_CARRIED: dict[type[Message], tuple[int, Callable[[Any], tuple[Kind, int]]]] = {
+_CARRIED: dict[type[object], tuple[int, Callable[[Any], tuple[Kind, int]]]] = {
     pb.OfferRequest: (convert.CARRYING_BYTES, lambda said: (Kind.TRAIN, len(said.content))),
     pb.HandInRequest: (HAND_IN_BYTES, lambda said: (Kind.TRAIN, len(said.offer.content))),
     pb.NextTaskAnswer: (convert.CARRYING_BYTES, _weigh_given),

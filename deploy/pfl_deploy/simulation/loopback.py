@@ -62,6 +62,10 @@ class LoopbackLink:
         """Wait for work."""
         return await self._service.desk.next_task(self._site, marks, wait=WAIT_SECONDS, before=before)
 
+    def take_beside(self, blob: Blob, by: Digests = FIRST) -> bytes:
+        """Nothing comes with a task: a file is copied at once."""
+        return b""
+
     async def fetch(
         self,
         blob: Blob,
@@ -251,6 +255,10 @@ class OpenLetter:
 
     def arriving(self) -> None:
         """Nothing comes over a line here."""
+
+    def open(self, content: bytes) -> Parcel:
+        """As it is."""
+        return content
 
     def open_early(self, into: Path | memoryview) -> None:
         """A file that is copied at once is opened afterwards."""

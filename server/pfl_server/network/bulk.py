@@ -127,13 +127,25 @@ class Bulk:
         desk.fetched(site, digest)
         return content
 
-    async def take_beside(self, site: ClientId, key: str, *, start: int, content: bytes) -> Receipt:
-        """A small upload that came with its offer, as if it had come in a stream."""
+    async def take_whole(self, site: ClientId, offer: Offer, content: bytes) -> int | Receipt:
+        """A small upload that came with its offer: what lacks of it is written, and all of it verified."""
 
-        async def frames() -> AsyncIterator[bytes]:
-            yield content[start:]
+        async def take() -> Receipt:
+            async with self._held(site, offer.key) as lane:
+                lane.take_turn()
+                # Nobody else gets at it before it is verified: no stream could go on with it.
+                lane.incoming = None
+                found = await self._service.desk.offer(site, offer)
+                if isinstance(found, Receipt):
+                    return found
+                _check_length(len(content), found.size)
+                with _opened(found.path, os.O_WRONLY | os.O_CREAT) as file:
+                    os.ftruncate(file, found.size)
+                    _write(file, memoryview(content)[found.offset :], found.offset)
+                found.came = found.size - found.offset
+                return await self._service.desk.stored(site, offer.key)
 
-        return await self._receive(site, key, start=start, frames=frames())
+        return await self._to_the_end(take())
 
     def end(self, site: ClientId, why: Refused) -> None:
         """No byte more goes to a site or comes from it in the streams that are open."""
@@ -253,7 +265,7 @@ class Bulk:
                     if lane.turn != turn:
                         raise _superseded()
                     if at + len(frame) > incoming.size:
-                        raise Refused("too_large", f"more than the {incoming.size} bytes that were offered")
+                        raise _too_large(incoming.size)
                     _write(file, frame, at)
                     if incoming.tap is not None:
                         incoming.tap(at, frame)
@@ -261,8 +273,7 @@ class Bulk:
                     incoming.came = at - incoming.offset
                     if frame:  # progress renews the time, and a frame without a byte is none
                         renew()
-        if at != incoming.size:
-            raise Refused("too_short", f"{at} bytes of {incoming.size}; expected: all; Offer again and go on")
+        _check_length(at, incoming.size)
 
     @asynccontextmanager
     async def _patiently(self, lane: _Lane, turn: int) -> AsyncIterator[Callable[[], None]]:
@@ -319,6 +330,17 @@ class Bulk:
             task.exception()  # looked at, so that asyncio does not complain when the site has gone
 
 
+def _check_length(came: int, size: int) -> None:
+    if came > size:
+        raise _too_large(size)
+    if came < size:
+        raise Refused("too_short", f"{came} bytes of {size}; expected: all; Offer again and go on")
+
+
+def _too_large(size: int) -> Refused:
+    return Refused("too_large", f"more than the {size} bytes that were offered")
+
+
 def _superseded() -> Refused:
     return Refused("superseded", "an older stream of an upload that was offered again")
 
@@ -335,7 +357,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(file)
 
 
-def _write(file: int, frame: bytes, at: int) -> None:
+def _write(file: int, frame: bytes | memoryview, at: int) -> None:
     try:
         write_at(file, frame, at)
     except OSError as error:

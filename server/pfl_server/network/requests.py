@@ -16,8 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from pfl_common.errors import Refused
 from pfl_common.spec.run import ClientId
-from pfl_common.wire import convert, limits
-from pfl_common.wire.carrying import weigh_parcel
+from pfl_common.wire import carrying, convert, limits
 from pfl_server.network.caller_limits import MOST_CALLS, Places
 from pfl_server.network.rpc import Callers, Context, forget_frames, refusing, weigh
 from pfl_server.telemetry.counters import Freight, Meter
@@ -47,6 +46,9 @@ async def read_body(frames: AsyncIterator[bytes], seconds: float) -> bytes:
         raise Refused("stalled", f"a call without its message for {seconds:g} s; call again") from None
     if body is None:
         raise Refused("bad_request", "a call without a message; expected: one")
+    # Left open, it would be closed by a task of its own when its memory is let go of.
+    if (close := getattr(aiter(frames), "aclose", None)) is not None:
+        await close()
     return body
 
 
@@ -72,14 +74,16 @@ def answer_site(
         gate.calls.take(callers.place_of(context), context)
         body = await read_body(frames, gate.body_seconds)
         came = len(body) + weigh(context, convert.SIGNED_METADATA)
-        meter.carried("up", came, parcel=_weigh_parcel(body, request_type))
+        request = carrying.read_carrying(body, request_type)
+        meter.carried("up", came, parcel=_weigh_parcel(request, len(body)))
         limits.check_length(call, body)
         site, signed = callers.site(context, call, body)
-        answered = await answer(site, read_request(request_type, body))
+        if request is None:
+            request = read_request(request_type, body)
+        answered = await answer(site, request)
         said = answered.SerializeToString()
         signature = callers.book.sign_answer(call, signed, said)
-        parcel = _weigh_parcel(said, type(answered))
-        meter.carried("down", len(said) + len(signature), parcel=parcel)
+        meter.carried("down", len(said) + len(signature), parcel=_weigh_parcel(answered, len(said)))
         context.set_trailing_metadata(((convert.ANSWER_METADATA, signature),))
         return said
 
@@ -112,6 +116,6 @@ def answer_operator(
     return grpc.stream_unary_rpc_method_handler(serve)
 
 
-def _weigh_parcel(body: bytes, form: type[Message]) -> tuple[Freight, int]:
-    kind, size = weigh_parcel(body, form)
+def _weigh_parcel(said: Message | None, length: int) -> tuple[Freight, int]:
+    kind, size = carrying.weigh(said, length)
     return kind.value, size

@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
+from pfl_common.app.called_off import CalledOff, Waiting
 from pfl_common.errors import Refused
 from pfl_common.identity import KeyPair
 from pfl_common.spec import data_description, status_json
@@ -69,7 +70,8 @@ class GrpcServer:
         """Where the operator's calls come in if the port for sites asks nobody for a certificate; 0: there too."""
         self._server: aio.Server | None = None
         self._bulk: Bulk | None = None
-        self._draining = asyncio.Event()
+        self._held = Waiting()
+        """Calls that wait for something to happen; called off when the port closes."""
 
     async def start(  # noqa: PLR0913  # what a port is opened with, each by its name
         self,
@@ -82,13 +84,13 @@ class GrpcServer:
         lines: int = PortLimits.sites,
     ) -> int:
         """Open the port and answer, up to so many lines; gives its number. Callers must come from the CA `ca_pem`."""
-        self._draining.clear()
+        self._held = Waiting()
         self._bulk = Bulk(service, self._gate, stall_seconds=self._stall_seconds)
         options = (*OPTIONS, *BOUNDS, ("grpc.max_allowed_incoming_connections", lines))
         server = aio.server(options=options)
         answer = partial(answer_site, gate=self._gate)
         operator = _operator_calls(service, self._gate)
-        sites = _SiteCalls(service, self._bulk, answer, draining=self._draining, renew=self._renew)
+        sites = _SiteCalls(service, self._bulk, answer, held=self._held, renew=self._renew)
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(convert.COORDINATOR, sites.handlers()),
@@ -120,7 +122,7 @@ class GrpcServer:
         """Take no more calls, let those at work end within `grace` seconds, then cut what is left."""
         if self._server is None or self._bulk is None:
             return
-        self._draining.set()
+        self._held.call_off()
         await self._server.stop(grace)
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
@@ -137,11 +139,11 @@ class _SiteCalls:
         bulk: Bulk,
         answer: Answering,
         *,
-        draining: asyncio.Event,
+        held: Waiting,
         renew: Renewal | None,
     ) -> None:
         self._service, self._bulk, self._answer = service, bulk, answer
-        self._draining, self._renew = draining, renew
+        self._held, self._renew = held, renew
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
         """The calls by name."""
@@ -167,7 +169,7 @@ class _SiteCalls:
         return convert.say_joined(joined)
 
     async def _visit(self, site: ClientId, said: pb.VisitRequest) -> Message:
-        visited = await _unless(self._draining, self._service.desk.visit(site))
+        visited = await _unless_off(self._held, self._service.desk.visit(site))
         if visited is not None:
             self._bulk.announce(visited.joined.init.digest, "init")
             self._bulk.announce(visited.last.blob.digest, visited.last.task.kind.value)
@@ -180,7 +182,7 @@ class _SiteCalls:
         wait = min(most, max(0.0, said.wait_seconds))
         marks, before = convert.hear_marks(said), convert.hear_marks_before(said)
         asked = self._service.desk.next_task(site, marks, wait=wait, before=before)
-        work = await _unless(self._draining, asked)
+        work = await _unless_off(self._held, asked)
         answer = convert.say_work(work)
         if isinstance(work, Assignment):
             self._bulk.announce(work.blob.digest, work.task.kind.value)
@@ -202,10 +204,9 @@ class _SiteCalls:
         if offer.header.sender != site:
             raise Refused("header", f"a header of {offer.header.sender[:63]!r}; expected: {site}, who offers")
         _check_size("with an offer", len(said.content), most=convert.BESIDE_BYTES)
-        answer = await self._bulk.offer(site, offer)
-        if said.content and not isinstance(answer, Receipt):
-            answer = await self._bulk.take_beside(site, offer.key, start=answer, content=said.content)
-        return answer
+        if said.content:
+            return await self._bulk.take_whole(site, offer, said.content)
+        return await self._bulk.offer(site, offer)
 
     async def _hand_in(self, site: ClientId, said: pb.HandInRequest) -> Message:
         if said.HasField("report") and said.report.key != said.offer.key:
@@ -213,13 +214,12 @@ class _SiteCalls:
         if not said.offer.content:
             raise Refused("bad_request", "an update without its bytes; expected: all of them, or Offer")
         receipt = await self._take_all(site, said)
-        answer = pb.HandInAnswer(receipt=convert.say_receipt(receipt), next=convert.say_work(None))
-        began = asyncio.get_running_loop().time()
+        following, began = convert.say_work(None), asyncio.get_running_loop().time()
         # What is wrong with the question is told when it is asked again: the receipt has to be heard.
         with suppress(Refused):
-            answer.next.CopyFrom(await self._find_work(site, said.next, most=LONGEST_HOLD_SECONDS))
-        answer.held_seconds = asyncio.get_running_loop().time() - began
-        return answer
+            following = await self._find_work(site, said.next, most=LONGEST_HOLD_SECONDS)
+        held = asyncio.get_running_loop().time() - began
+        return pb.HandInAnswer(receipt=convert.say_receipt(receipt), next=following, held_seconds=held)
 
     async def _take_all(self, site: ClientId, said: pb.HandInRequest) -> Receipt:
         """The receipt of an update, written down with the evaluation of its task: no receipt is out before both are."""
@@ -251,7 +251,7 @@ class _SiteCalls:
         hold = said.hold_seconds if wanted else 0.0
         if hold > 0:
             held = self._service.desk.linger(site, said.key, seconds=min(hold, LONGEST_HOLD_SECONDS))
-            await _unless(self._draining, held)
+            await _unless_off(self._held, held)
         return pb.HeartbeatAnswer(wanted=wanted)
 
     async def _leave(self, site: ClientId, said: pb.LeaveRequest) -> Message:
@@ -289,14 +289,11 @@ def _check_size(where: str, size: int, *, most: int) -> None:
         raise Refused("too_large", f"{size} bytes {where}; expected: at most {most}")
 
 
-async def _unless(
-    event: asyncio.Event, work: Coroutine[Any, Any, Result]
+async def _unless_off(
+    held: Waiting, work: Coroutine[Any, Any, Result]
 ) -> Result | None:  # as asyncio types it
-    """The work's result, or None as soon as the event has come: nobody waits on a port that closes."""
-    asked, called_off = asyncio.create_task(work), asyncio.create_task(event.wait())
+    """The work's result, or None as soon as the port closes: nobody waits there."""
     try:
-        await asyncio.wait((asked, called_off), return_when=asyncio.FIRST_COMPLETED)
-        return asked.result() if asked.done() else None
-    finally:
-        asked.cancel()
-        called_off.cancel()
+        return await held.until_off(work)
+    except CalledOff:
+        return None

@@ -12,9 +12,11 @@ from time import time
 
 import structlog
 
+from pfl_common.app.prompt_work import work_on
 from pfl_common.learning.method import Closed
+from pfl_common.spec.manifest import full_size
 from pfl_common.spec.messages import Assignment
-from pfl_common.spec.run import ClientId, Kind, Task
+from pfl_common.spec.run import ClientId, Kind, Task, parcel_key
 from pfl_common.tensors.summing import Sum
 from pfl_server.decisions.divergence import Outcome
 from pfl_server.decisions.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round
@@ -146,12 +148,14 @@ class AttemptPlay:
 
     async def _settle(self, opened: Opened, draw: Draw) -> Base | None:
         """Follow the round's orders to its end; None when it was abandoned."""
+        spec, task = self._books.spec, opened.task
+        size = full_size(spec.manifests.get(parcel_key(task.kind, task.phase, "up"), ()))
         while True:
             for order in opened.round.handle(await opened.events.get()):
                 match order:
                     case Fold(client, update):
                         with opened.folding.going_on():
-                            await asyncio.to_thread(opened.tally.add, client, update)
+                            await work_on(size, opened.tally.add, client, update)
                     case Refuse(client, code):
                         log.error("an update came for a site that had settled", site=client, code=code)
                     case Close(counted):

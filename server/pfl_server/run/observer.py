@@ -159,15 +159,22 @@ class Observer:
         self.watch.took_part.update(counted)
         self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
         self._events.closed(task.round, counted=len(counted), losses=losses)
-        await self._sum_beside(*score_sums.of_round(task))
+        await self.settle()
+        # The next round does not wait for it.
+        self._summing = asyncio.create_task(self._tell_closed(opened, len(counted), course))
+
+    async def _tell_closed(self, opened: Opened, counted: int, course: Course) -> None:
+        task, losses = opened.task, opened.round.losses
+        writing = await self._sum_beside(*score_sums.of_round(task))
         log.info(
             "round closed",
             round=task.round,
-            counted=len(counted),
+            counted=counted,
             lost=dict(sorted(losses.items())) or 0,
             seconds=round(course.ended - course.opened, 2),
             **self._how_good(),
         )
+        await writing
 
     def set_aside(self, site: ClientId, reason: str) -> None:
         """A site was lost several times in a row."""
@@ -234,16 +241,16 @@ class Observer:
             self._curve.measure(tasks[0].kind, tasks[0].round, total)
             self._show(total)
 
-    async def _sum_beside(self, *tasks: Task) -> None:
-        """The same, without waiting until the sum is on disk: that of the round before is."""
-        await self.settle()
-        total, self._summing = await score_sums.sum_beside(self._journal, self._room, *tasks)
+    async def _sum_beside(self, *tasks: Task) -> asyncio.Future[None]:
+        """The same, without waiting until the sum is on disk; gives what to wait for."""
+        total, writing = await score_sums.sum_beside(self._journal, self._room, *tasks)
         if total is not None:
             self._curve.measure(tasks[0].kind, tasks[0].round, total)
             self._show(total)
+        return writing
 
     async def settle(self) -> None:
-        """Wait until all that was summed is on disk."""
+        """Wait until all rounds are summed, told of and on disk."""
         summing, self._summing = self._summing, None
         if summing is not None:
             await summing

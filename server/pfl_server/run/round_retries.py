@@ -20,6 +20,7 @@ from pfl_server.decisions.sampling import Draw
 from pfl_server.decisions.stragglers import LASTING, REST, Losses, leave_out
 from pfl_server.run.attempt import Script
 from pfl_server.run.attempt_play import AttemptPlay, Ended, Plan, RunParts
+from pfl_server.store.journal import Attempt
 from pfl_server.store.round_base import Base
 
 ATTEMPTS = 20
@@ -95,9 +96,7 @@ class RoundRetries:
 
     async def _attempt(self, number: int, candidates: tuple[ClientId, ...], draw: Draw) -> Ended:
         """Open an attempt, or the one that a restarted coordinator had open, and play it."""
-        journal = self._books.journal
-        attempt = await self._room.have(journal.open_attempt.soon, number, candidates, draw, at=time())
-        found = await self._room.have(journal.attempt.soon, number, attempt)
+        found = await self._room.have(self._open, number, candidates, draw)
         out = leave_out(found.draw, self._losses.aside())
         clock = asyncio.get_running_loop().time
         tried = self._losses.tried(self._fleet.present_among(self._losses.aside()), clock())
@@ -108,6 +107,13 @@ class RoundRetries:
         for site in self._losses.take(found.draw.cohort, ended.losses, held=held, now=clock()):
             self._observer.set_aside(site, ended.losses[site])
         return ended
+
+    async def _open(self, number: int, candidates: tuple[ClientId, ...], draw: Draw) -> Attempt:
+        """Written and read in one go."""
+        journal = self._books.journal
+        opening = journal.open_attempt.later(number, candidates, draw, at=time())
+        _, found = await asyncio.gather(opening, journal.attempt.soon(number))
+        return found
 
     def _quorum(self, draw: Draw, out: Collection[ClientId]) -> int:
         """The number of updates that must be counted; sites that were left out are expected as little as drop-outs."""

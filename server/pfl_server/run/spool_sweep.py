@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from pfl_common.app.prompt_work import work_on
+from pfl_common.spec.manifest import full_size
 from pfl_server.store.checkpoints import GENERATIONS
 from pfl_server.store.disk_wait import Room
 from pfl_server.store.run_store import Books
@@ -20,9 +24,13 @@ class SpoolSweep:
         """Let go of updates that no kept checkpoint needs; the last round's stay, to make its checkpoint again."""
         if self._sweeping is not None:
             await self._sweeping
-        generations = self._books.checkpoints.generations()
+        # What may go lies there now, before the next round brings more; what becomes of it need not be waited for.
+        generations, committed = self._books.checkpoints.generations(), self._books.journal.committed()
         kept = {name for checkpoint in generations for name in checkpoint.kept}
-        committed = self._books.journal.committed()
+        there = self._books.spool.files()
+        self._sweeping = asyncio.create_task(self._free(there, kept, committed))
+
+    async def _free(self, there: Sequence[Path], kept: set[str], committed: Mapping[int, int]) -> int:
         last = max(committed, default=0)
         # While the first state is not far, all since then: it can be begun from again.
         for number in range(1 if last <= GENERATIONS else last, last + 1):
@@ -30,9 +38,9 @@ class SpoolSweep:
             kept |= {name for _, name in receipts.values()}
         if last <= GENERATIONS:
             kept |= {update.id for update in self._books.first.kept.values()}
-        # What goes is named now, before the next round brings more; taking it away need not be waited for.
-        doomed = self._books.spool.unwanted(kept)
-        self._sweeping = asyncio.create_task(asyncio.to_thread(self._books.spool.free, doomed))
+        doomed = [path for path in there if path.stem not in kept]
+        size = full_size(self._books.spec.init_manifest) if doomed else 0
+        return await work_on(size, self._books.spool.free, doomed)
 
     async def give_back(self) -> None:
         """After the last round, remove the files kept for uploads to overwrite: they would lie there for good."""

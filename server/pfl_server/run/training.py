@@ -85,6 +85,8 @@ class Training:
                     base = self._rounds.base
                     break
                 number, base = number + 1, closed
+                if self._books.spec.patience:
+                    await self._observer.settle()
                 await self._early.look(number)
             if self._stop.is_set():
                 await self._rounds.abandon_open()

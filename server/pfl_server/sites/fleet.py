@@ -209,7 +209,8 @@ class Fleet:
             try:
                 if member.assigned is None and self._over is None and not self._may_go(member):
                     member.news.clear()
-                    await asyncio.wait_for(member.news.wait(), wait)
+                    async with asyncio.timeout(wait):
+                        await member.news.wait()
             except TimeoutError:
                 return None
         assigned = member.assigned

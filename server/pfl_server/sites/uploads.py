@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from pfl_common.app.prompt_work import work_on
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Offer, Receipt, header_up
 from pfl_common.spec.run import ClientId, Header, Task
@@ -80,7 +81,7 @@ class Intake:
         under_way = assigned.state.upload
         if under_way is not None and under_way.path != path:
             self._discard(assigned)
-        offset = await asyncio.to_thread(_verify_more, letter, path, assigned.genuine)
+        offset = await work_on(_size_of(path), _verify_more, letter, path, assigned.genuine)
         assigned.genuine = path, offset
         lacking = await self._make_room(assigned, path, expected)
         now, late = self._tasks.now(), "room was made for its update"
@@ -195,9 +196,9 @@ class Intake:
         """
         await self._reserve(assigned, max(0, expected - _size_of(path)))
         if not path.exists():
-            # In a thread if it may be long; a small upload, whose blank there never is, need not wait for one.
+            # In a thread if it may be long.
             fits = self._blanks.has_one_for(expected)
-            if not (fits and await asyncio.to_thread(self._blanks.lay, path, expected)):
+            if not (fits and await work_on(expected, self._blanks.lay, path, expected)):
                 path.touch(mode=0o600)
         # The bytes of a file that is written over are on the disk already.
         return max(0, expected - _size_of(path))
@@ -224,7 +225,8 @@ class Intake:
         admit, letter = self._books.spool.admit, assigned.letter_of(offer)
         watched, assigned.watched = assigned.watched, None
         try:
-            return Verified(await asyncio.to_thread(admit, assigned.client, path, offer, letter, watched))
+            size = offer.blob.size
+            return Verified(await work_on(size, admit, assigned.client, path, offer, letter, watched))
         except Refused as refused:
             self._tasks.tell(assigned, Rejected(refused.code))
             raise self._tasks.refuse(refused.code, refused.words) from None

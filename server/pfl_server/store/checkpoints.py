@@ -50,6 +50,7 @@ class Checkpoints:
         self.folder, self._spool, self._lasting, self._by = folder, spool, lasting, by
         self._looked_into: dict[int, WeakSet[mmap]] = {}
         """The mappings of each file, by its number on the disk, that states still look into."""
+        self._notes: dict[str, tuple[int, Checkpoint | None]] = {}
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def save(
@@ -82,6 +83,7 @@ class Checkpoints:
         self._settle((draft, file), (words, note))
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
+            self._notes.pop(self._file(old.round).with_suffix(".json").name, None)
             self._let_go(self._file(old.round))
         return Checkpoint(number, out.digest, frozenset(kept.values()), self._by)
 
@@ -103,7 +105,7 @@ class Checkpoints:
 
     def generations(self) -> list[Checkpoint]:
         """The checkpoints there are, newest first."""
-        found = [note for path in self.folder.glob("round-*.json") if (note := read_note(path))]
+        found = [note for path in self.folder.glob("round-*.json") if (note := self._read_note(path))]
         return sorted(found, key=lambda checkpoint: -checkpoint.round)
 
     def load(self, upto: int) -> tuple[int, State] | None:
@@ -127,6 +129,17 @@ class Checkpoints:
         """Let a generation go that the run does not go on from."""
         self._file(number).with_suffix(".json").unlink(missing_ok=True)
         self._file(number).unlink(missing_ok=True)
+
+    def _read_note(self, path: Path) -> Checkpoint | None:
+        """A note, read once for each time that it is written."""
+        try:
+            written = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+        known = self._notes.get(path.name)
+        if known is None or known[0] != written:
+            known = self._notes[path.name] = written, read_note(path)
+        return known[1]
 
     def _let_go(self, file: Path) -> None:
         """Remove a file, or keep it to be written over if no state looks into it."""

@@ -8,7 +8,6 @@ lie in checkpoints and in the spool, and the journal only names them.
 from __future__ import annotations
 
 import json
-import sqlite3
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pfl_server.decisions.sampling import Draw
 from pfl_server.settings import Durability
 from pfl_server.store.journal_attempts import read_attempts, write_candidates
 from pfl_server.store.journal_course import NOTE, read_courses, write_course
-from pfl_server.store.journal_migration import check_version, migrate
+from pfl_server.store.journal_file import connect, write_ahead
 from pfl_server.store.journal_thread import Page, Scribe, entry
 from pfl_server.telemetry.counter_reading import Reading
 from pfl_server.telemetry.course import Course
@@ -31,8 +30,8 @@ SETTLE = """
 update attempt set status = ?, counted = ?, losses = ?, reason = ? where round = ? and attempt = ?
 """
 ATTEMPT = """
-select cohort, drops, status, at from attempt left join opening using (round, attempt)
-where round = ? and attempt = ?
+select attempt, cohort, drops, status, at from attempt left join opening using (round, attempt)
+where round = ? and ? in (attempt, 0) order by attempt desc limit 1
 """
 REGISTER = (
     "insert into site (name, description, late) values (?, ?, ?)"
@@ -40,7 +39,6 @@ REGISTER = (
 )
 COMMITTED = "select round, attempt from attempt where status = 'committed' order by round"
 REPORTS = "select scores from report where key = ? order by site"
-SYNCHRONOUS = {"power": "full", "process": "off"}
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,10 @@ class Journal:
     def __init__(self, file: Path, *, durability: Durability = "power") -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.durability = durability
-        db = _connect(file, durability)
+        db = connect(file, durability)
         self._committed = dict(db.execute(COMMITTED).fetchall())
         self._candidates: Sequence[ClientId] | None = None
-        self.scribe = Scribe(db)
+        self.scribe = Scribe(db, prompt=durability == "process", prepare=write_ahead)
         self._closing = weakref.finalize(self, self.scribe.close)
 
     def close(self) -> None:
@@ -175,9 +173,9 @@ class Journal:
         return int(last) + 1
 
     @entry
-    def attempt(self, page: Page, number: int, attempt: int) -> Attempt:
-        """An attempt as it was opened."""
-        ((cohort, drops, status, at),) = page.rows(ATTEMPT, number, attempt)
+    def attempt(self, page: Page, number: int, attempt: int = 0) -> Attempt:
+        """An attempt as it was opened; without its number the newest of the round."""
+        ((attempt, cohort, drops, status, at),) = page.rows(ATTEMPT, number, attempt)
         draw = Draw(tuple(json.loads(cohort)), frozenset(json.loads(drops)))
         return Attempt(number, attempt, draw, status, at)
 
@@ -380,17 +378,3 @@ class Journal:
 
 def _fall_back(page: Page, number: int, back_to: int) -> None:
     page.write("insert or replace into fallback (round, back_to) values (?, ?)", number, back_to)
-
-
-def _connect(file: Path, durability: Durability) -> sqlite3.Connection:
-    db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    try:
-        # Before anything that writes: a journal of a newer release is left as it is.
-        check_version(db, file)
-        db.execute("pragma journal_mode=truncate")
-        db.execute(f"pragma synchronous={SYNCHRONOUS[durability]}")
-        migrate(db)
-    except BaseException:
-        db.close()
-        raise
-    return db

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -31,9 +32,11 @@ class Page:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._due: list[Callable[[], None]] = []
+        self.has_written = False
 
     def write(self, statement: str, *values: object) -> None:
         """One statement that changes something."""
+        self.has_written = True
         self._db.execute(statement, values)
 
     def rows(
@@ -56,18 +59,18 @@ class Page:
         gives the result to its caller.
         """
         due = len(self._due)
-        self.write("savepoint attempt")
+        self._db.execute("savepoint attempt")
         try:
             done = work(self)
         except Exception as error:
             # A full disk undoes the whole transaction by itself: then nothing is left to go back to.
             if not self._db.in_transaction:
                 raise
-            self.write("rollback to attempt")
-            self.write("release attempt")
+            self._db.execute("rollback to attempt")
+            self._db.execute("release attempt")
             del self._due[due:]
             return partial(Future.set_exception, exception=error)
-        self.write("release attempt")
+        self._db.execute("release attempt")
         return partial(Future.set_result, result=done)
 
 
@@ -85,14 +88,27 @@ class _Deed:
 
 
 class Scribe:
-    """The thread that owns a connection to the journal; nothing else uses that connection."""
+    """The thread that owns a connection to the journal; nothing else uses that connection. Where no disk is waited for
+    (`prompt`) there is no thread: all is done by whoever asks, which takes less time than the way to another.
+    """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        *,
+        prompt: bool = False,
+        prepare: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> None:
+        """`prepare` is called once something was written: a journal that is only read stays as it is."""
+        self._db, self._prepare = db, prepare
         self._asked: SimpleQueue[_Deed | None] = SimpleQueue()
         self._door, self._closed = threading.Lock(), False
-        self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._owed: list[_Deed] = []
+        """Without a thread: what waits for company."""
+        if not prompt:
+            self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
+            self._thread.start()
 
     def ask(self, work: Callable[[Page], T], *, later: bool = False) -> Future[T]:
         """Have something read or written; a caller that is cancelled while it waits cannot take the request back. Later
@@ -103,22 +119,52 @@ class Scribe:
         with self._door:
             if self._closed:
                 raise StateError("the journal is closed", expected="it to be open while its run is played")
-            self._asked.put(_Deed(work, answer, later))
+            deed = _Deed(work, answer, later)
+            if self._thread is not None:
+                self._asked.put(deed)
+            elif later and (loop := _running_loop()) is not None:
+                self._owe(deed, loop)
+            else:
+                self._pay(deed)
         return answer
+
+    def _owe(self, deed: _Deed, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._owed:
+            loop.call_later(LATER_SECONDS, self._pay_alone)
+        self._owed.append(deed)
+
+    def _pay(self, *deeds: _Deed) -> None:
+        owed, self._owed = self._owed, []
+        if owed or deeds:
+            self._write([*owed, *deeds])
+
+    def _pay_alone(self) -> None:
+        with self._door:
+            if not self._closed:
+                self._pay()
 
     def close(self) -> None:
         """Write what was asked so far, then no more; a second time does nothing."""
         with self._door:
-            if not self._closed:
-                self._closed = True
+            closing, self._closed = not self._closed, True
+            if closing and self._thread is None:
+                self._pay()
+                self._end()
+            elif closing:
                 self._asked.put(None)
         # A journal nobody closed is closed when its memory is let go of, and that may happen in any thread.
-        if threading.current_thread() is not self._thread:
+        if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _write_on(self) -> None:
         while self._turn():
             pass
+        self._end()
+
+    def _end(self) -> None:
+        # Closed, it is one file, to be copied, and read where nobody may write. A reader may be in the way of that.
+        with suppress(sqlite3.Error):
+            self._db.execute("pragma journal_mode=delete")
         self._db.close()
 
     def _turn(self) -> bool:
@@ -126,7 +172,8 @@ class Scribe:
         asked = self._gather()
         while not self._asked.empty():
             asked.append(self._asked.get())
-        self._write([deed for deed in asked if deed is not None])
+        if deeds := [deed for deed in asked if deed is not None]:
+            self._write(deeds)
         return None not in asked
 
     def _gather(self) -> list[_Deed | None]:
@@ -142,17 +189,27 @@ class Scribe:
     def _write(self, deeds: list[_Deed]) -> None:
         page = Page(self._db)
         try:
-            page.write("begin")
+            self._db.execute("begin")
             outcomes = [page.attempt(deed.work) for deed in deeds]
-            page.write("commit")
+            self._db.execute("commit")
         except BaseException as error:  # told to the callers: they must not wait for ever
             if self._db.in_transaction:
                 self._db.rollback()
             outcomes = [partial(Future.set_exception, exception=error)] * len(deeds)
         else:
             page.settle()
+            if page.has_written and self._prepare is not None:
+                self._prepare(self._db)
+                self._prepare = None
         for deed, tell in zip(deeds, outcomes, strict=True):
             tell(deed.answer)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Kept(Protocol):
@@ -173,18 +230,30 @@ class Asked(Generic[P, T]):
 
     def soon(self, *words: P.args, **named: P.kwargs) -> asyncio.Future[T]:
         """Ask at once; the event loop goes on until it is on disk."""
-        return asyncio.wrap_future(self._ask(*words, **named))
+        return _in_loop(self._ask(*words, **named))
 
     def later(self, *words: P.args, **named: P.kwargs) -> asyncio.Future[T]:
         """Ask for something to be written with what others ask, or by itself after a moment."""
-        asked = self._kept.scribe.ask(self._bound(*words, **named), later=True)
-        return asyncio.wrap_future(asked)
+        return _in_loop(self._kept.scribe.ask(self._bound(*words, **named), later=True))
 
     def _ask(self, *words: P.args, **named: P.kwargs) -> Future[T]:
         return self._kept.scribe.ask(self._bound(*words, **named))
 
     def _bound(self, *words: P.args, **named: P.kwargs) -> Callable[[Page], T]:
         return lambda page: self._work(self._kept, page, *words, **named)
+
+
+def _in_loop(asked: Future[T]) -> asyncio.Future[T]:
+    """The same for the event loop; what is done already is not waited for."""
+    if not asked.done():
+        return asyncio.wrap_future(asked)
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    error = asked.exception()
+    if error is None:
+        done.set_result(asked.result())
+    else:
+        done.set_exception(error)
+    return done
 
 
 class Entry(Generic[K, P, T]):

@@ -19,6 +19,7 @@ from pfl_common.spec.manifest import changing_names
 from pfl_common.spec.messages import header_of_init
 from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_common.tensors import mapped
+from pfl_common.tensors.change_norm import Sent
 from pfl_common.tensors.state import State
 from pfl_server.envelopes import Envelopes, Posted
 from pfl_server.store import beginning_files
@@ -78,7 +79,14 @@ class Books:
     def compare_with(self, state: State | None) -> None:
         """From now on updates are those of sites that were sent this state; None: there are none, and it is let go."""
         method, half = self.method, self.half
-        self.spool.terms.compared = lambda site: {} if state is None else method.compared(half, state, site)
+        if state is None:
+            self.spool.terms.compared = lambda site: {}
+        elif method.per_client:
+            self.spool.terms.compared = lambda site: method.compared(half, state, site)
+        else:
+            # All sites were sent the same: it is laid out for the first of them.
+            sent = Sent(method.compared(half, state, ""))
+            self.spool.terms.compared = lambda site: sent
 
     def digest_after(self, number: int) -> str:
         """The hash of the shared state after a round; the first one follows from the specification."""

@@ -35,6 +35,8 @@ class Shelf:
         self._placing = threading.Lock()
         self._addressed: dict[str, frozenset[ClientId]] = {}
         """For whom each parcel is, "" for all; in one process equal bytes have one name, whoever they are for."""
+        self._placed: dict[str, Posted] = {}
+        """What was put here in this life, by its note's name."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Parcels get their place only with their note: what has none yet may not be taken for what has none any more.
         self._drafts = folder / "drafts"
@@ -74,6 +76,7 @@ class Shelf:
             with self._placing:
                 os.replace(draft, note)
                 os.replace(Path(own, posted.blob.digest), self.folder / posted.blob.digest)
+                self._placed[note.name] = replace(posted, key=None)
                 self._address(posted.blob.digest, site)
         return posted
 
@@ -96,9 +99,10 @@ class Shelf:
         with self._placing:
             kept = {self._drafts.name}
             for note in self.folder.glob("*.json"):
-                posted = _read(note)
+                posted = self._placed.get(note.name) or _read(note)
                 if posted is not None and _place_of(posted) in ((number, attempt), (0, 0)):
                     kept |= {note.name, posted.blob.digest}
+            self._placed = {name: posted for name, posted in self._placed.items() if name in kept}
             for path in self.folder.iterdir():
                 if path.name not in kept:
                     self._let_go(path)

@@ -143,9 +143,10 @@ class Spool:
 
     def open(self, name: str) -> Update:
         """An update by its id."""
-        offer = self._offer(name)
-        held, letter = self._held.pop(name, (None, None))
-        if letter is None or held != offer:
+        # What was just taken in is known here, to the letter; all else is read, and its seal opened.
+        offer, letter = self._held.pop(name, (None, None))
+        if offer is None or letter is None:
+            offer = self._offer(name)
             letter = self._envelopes.keep(offer)
         header, crossing = offer.header, upward(self._spec, offer.header)
         is_plain = decode_manifest(crossing) is crossing
@@ -189,11 +190,14 @@ class Spool:
         """Let all updates go but those named; gives their bytes."""
         return self.free(self.unwanted(keep))
 
+    def files(self) -> list[Path]:
+        """The files of all updates, those that are about to be taken in among them."""
+        return sorted(path for path in self._folder.iterdir() if path.suffix in (".raw", ".json"))
+
     def unwanted(self, keep: Iterable[str]) -> list[Path]:
         """The files of all updates but those named."""
         wanted = set(keep)
-        every = (path for path in self._folder.iterdir() if path.suffix in (".raw", ".json"))
-        return sorted(path for path in every if path.stem not in wanted)
+        return [path for path in self.files() if path.stem not in wanted]
 
     def free(self, files: Iterable[Path]) -> int:
         """Let files go, large ones to be written over; gives their bytes. One that can neither be kept for that nor

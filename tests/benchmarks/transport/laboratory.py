@@ -35,9 +35,9 @@ class Plan:
 def full_plan(durabilities: tuple[str, ...]) -> Plan:
     """What the budgets ask for."""
     many, few = Workload(10), Workload(2, rounds=10, watch_idle=True)
-    small = [(Workload(10, SMALL, rounds=40), 3.0)]
+    small = [(Workload(10, SMALL, rounds=40), 12.0)]
     if "process" in durabilities:
-        small.append((Workload(10, SMALL, rounds=40, durability="process"), 10.0))
+        small.append((Workload(10, SMALL, rounds=40, durability="process"), 20.0))
     return Plan(
         many=many,
         few=few,

@@ -70,7 +70,7 @@ def b1(laboratory: Laboratory) -> Iterator[Row]:
 
 def b2(laboratory: Laboratory) -> Iterator[Row]:
     """A round with two sites."""
-    yield from round_times("B2", laboratory.plan.few, 2.0, laboratory)
+    yield from round_times("B2", laboratory.plan.few, 1.9, laboratory)
 
 
 def b3(laboratory: Laboratory) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from pfl_client.connection import grpc_link
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import Traffic, Unreachable
+from pfl_common.app.called_off import Waiting
 from pfl_common.identity import IdentityError
 from pfl_common.spec.messages import Over
 from pfl_common.wire import convert
@@ -46,7 +47,7 @@ class Dialled:
     tell: Callable[..., None] | None = None
     signer: None = None
     hangs: asyncio.Event | None = None
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: Waiting = field(default_factory=Waiting)
     asked: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from pfl_client.connection.link import Unreachable
+from pfl_client.daemon import handing_in
 from pfl_client.run_folder.audit import entries
+from pfl_client.trainer_process.api import Progress
 from pfl_common.errors import Refused, StateError
 from pfl_common.evaluation import REPORTS
+from pfl_common.files import atomic
 from pfl_common.spec.manifest import Entry
 from pfl_common.spec.messages import (
     Blob,
@@ -131,6 +135,35 @@ async def test_with_one_call_the_next_task_comes_along(state: Path) -> None:
     assert ["update", "receipt"] * 2 == [
         e["kind"] for e in entries(state) if e["kind"] in ("update", "receipt")
     ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+async def test_a_receipt_lasts_with_the_next_update_or_soon(
+    state: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Whichever comes first; when the site stops, all of its list lasts."""
+    monkeypatch.setattr(handing_in, "SETTLE_SECONDS", seconds)
+    synced, trainer, looked = list[int](), Trainer(), list[int]()
+    book = state / "audit.jsonl"
+
+    def note(path: Path) -> None:
+        if path == book:
+            synced.append(len(book.read_bytes().splitlines()))
+
+    monkeypatch.setattr(atomic, "sync", note)
+
+    async def train(progress: Progress) -> None:
+        async with asyncio.timeout(20):
+            while looked and not seconds and synced[-1] < len(book.read_bytes().splitlines()):  # noqa: ASYNC110
+                await asyncio.sleep(0)  # a thread's end goes unannounced
+        looked.append(len(synced))
+
+    trainer.during = train
+    line = Line([assign()], at_once=[assign(number=2, since=1), FINISHED])
+    assert FINISHED == await live(line, trainer, state)
+    before, after = looked
+    assert before + (1 if seconds else 2) == after, "the first update alone, or its receipt too"
+    assert len(book.read_bytes().splitlines()) == synced[-1]
 
 
 async def test_where_nothing_came_along_it_is_asked_for(state: Path) -> None:

@@ -76,3 +76,14 @@ async def test_a_download_whose_file_serves_for_something_else_has_come(
     async with Heart(cast(Link, link), "000001-1-train", file):
         await link.over.wait()
     assert [5, 5] == link.heard[:2]
+
+
+async def test_a_task_that_is_over_soon_has_no_heartbeat(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not even one that is begun and called off."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 60.0)
+    before = asyncio.all_tasks()
+    async with Heart(cast(Link, SlowLink()), "000001-1-train", tmp_path / "none"):
+        await asyncio.sleep(0)
+        assert before == asyncio.all_tasks()

@@ -284,6 +284,29 @@ def test_what_leaves_in_one_message_is_synced_once(tmp_path: Path, monkeypatch: 
     assert [2, 3] == synced, "what leaves alone is synced alone"
 
 
+def test_a_closed_task_lasts_with_what_leaves_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its receipt and its counted calls need no sync of their own, and the head never runs ahead of the list."""
+    synced: list[tuple[int, Head | None]] = []
+
+    def note(path: Path) -> None:
+        synced.append((len(path.read_bytes().splitlines()), Head.read(tmp_path)))
+
+    monkeypatch.setattr(atomic, "sync", note)
+    audit = open_list(tmp_path)
+    for number in (1, 2):
+        blob = Blob(f"{number}" * 64, 9)
+        audit.announce(pin(), Offer(f"00000{number}-1-train", header_up(pin(), TASK, "a", state=""), blob))
+        audit.tell("HandIn", b"words", 5, dict)
+        audit.receive("run-1", f"00000{number}-1-train", blob.digest, size=9, signature="")
+        audit.close_task()
+    kinds = ["update", "receipt", "calls"] * 2
+    assert kinds == [line["kind"] for line in read(tmp_path)]
+    assert [1, 4] == [lines for lines, _ in synced]
+    assert [None, 1] == [head and head.lines for _, head in synced], "of what lasted before"
+    audit.settle()
+    assert ([1, 4, 6], 6) == ([lines for lines, _ in synced], Head.read(tmp_path).lines)
+
+
 def test_the_lists_own_name_is_made_lasting_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without a name is none after a power cut."""
     settled: list[Path] = []

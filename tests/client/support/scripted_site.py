@@ -109,6 +109,9 @@ class Line:
             raise answer
         return answer
 
+    def take_beside(self, blob: Blob, by: str = "") -> bytes:
+        return b""
+
     async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
         self._say("fetch", blob.digest[:5])
         self.kinds.append(kind)

@@ -133,6 +133,9 @@ class Line:
         self._raw[assignment.blob.digest] = raw
         return assignment
 
+    def take_beside(self, blob: Blob, by: str = "") -> bytes:
+        return b""
+
     async def fetch(self, blob: Blob, into: Path, *, kind: str = "init", **about: object) -> None:
         self.fetched.append(blob.digest)
         into.write_bytes(self._raw[blob.digest])

@@ -29,6 +29,7 @@ from pfl_common.sealing import (
     check_frames,
     check_whole,
     frame_cipher,
+    open_held,
     open_to_bytes,
     open_to_file,
     parcels,
@@ -79,6 +80,7 @@ def test_every_size_comes_back(size: int, direction: str) -> None:
             assert sealed_size(size) == sealed.size == path.stat().st_size
             assert size == plain_size(sealed.size)
             assert same(plain, open_to_bytes(path, **known))
+            assert same(plain, open_held(path.read_bytes(), **known))
             assert same(plain, open_to_file(path, folder / "out", **known).read_bytes())
             assert sealed.size == check_frames(path, **known)
             check_whole(path, **known)
@@ -134,6 +136,9 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
         open_to_bytes(tmp_path / "a", into=buffer, **known)
     with pytest.raises(Tampered):
         open_to_file(tmp_path / "a", tmp_path / "out", **known)
+    for held in (bytes(spoilt), bytes(spoilt[:-1]), bytes(spoilt) + b"x"):
+        with pytest.raises(Tampered):
+            open_held(held, **known)
     assert same(bytes(len(plain)), buffer)
     assert ["a"] == [path.name for path in tmp_path.iterdir()]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pfl_common.tensors import codec, pinning
-from pfl_common.tensors.change_norm import measure_change
+from pfl_common.tensors.change_norm import Sent, measure_change
 from pfl_common.tensors.mapped import BLOCK
 from pfl_common.tensors.state import State, flat
 from pfl_common.tensors.update_check import Terms, check_update
@@ -39,6 +39,27 @@ def test_the_change_of_many_tensors() -> None:
     assert expected == pytest.approx(measure_change(source, manifest, (), compared), rel=1e-5)
     assert expected == pytest.approx(check_update(source, manifest, (), Terms(sent=compared)), rel=1e-5)
     assert 0 == measure_change(source, manifest, (), {})
+
+
+def test_what_is_laid_out_for_all_sites_gives_the_same_bits() -> None:
+    """Of small tensors together, and of those that are not: too long, not sent, of another length, with an overflow."""
+    chance = torch.Generator().manual_seed(2)
+    draw = {"a": (3,), "b": (40, 5), "d": (), "e": (1000,)}
+    sent = State({f"sum.{name}": torch.randn(size, generator=chance) for name, size in draw.items()})
+    up = State({name: value + torch.randn(value.shape, generator=chance) for name, value in sent.items()})
+    far = State({**up, "sum.a": torch.full((3,), 3e38)})
+    more = up | {"sum.new": torch.ones(5), "sum.z": torch.randn(BLOCK, generator=chance)}
+    for trained in (up, far, more):
+        weights = State({name.replace("sum", "weight"): torch.tensor(1) for name in trained})
+        source, manifest = write(trained | weights)
+        together = Sent(sent | {"sum.new": torch.ones(4)})
+        for _ in range(2):
+            assert measure_change(source, manifest, (), dict(together)) == measure_change(
+                source, manifest, (), together
+            )
+            assert check_update(source, manifest, (), Terms(sent=dict(together))) == check_update(
+                source, manifest, (), Terms(sent=together)
+            )
 
 
 def test_a_change_whose_square_overflows() -> None:

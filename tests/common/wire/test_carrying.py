@@ -9,7 +9,7 @@ from pfl_common.spec.messages import Assignment, Blob, Mark, Offer, Seal
 from pfl_common.spec.run import Header, Kind, Task
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_common.wire.carrying import HAND_IN_BYTES, say_hand_in, weigh_parcel
+from pfl_common.wire.carrying import HAND_IN_BYTES, read_carrying, say_hand_in, weigh
 
 KEY, CONTENT = "000001-1-train", bytes(1000)
 HEADER = Header("run-1", 1, 1, Kind.TRAIN, "train", "up", "a", "manifest")
@@ -47,11 +47,12 @@ def test_three_calls_in_one_are_heard_as_each_alone() -> None:
 )
 def test_a_parcel_is_weighed_under_its_kind(said: Message, expected: tuple[Kind, int]) -> None:
     """Of a call its update, of an answer its download; what carries none weighs nothing."""
-    assert expected == weigh_parcel(said.SerializeToString(), type(said))
+    assert expected == weigh(said, len(said.SerializeToString()))
 
 
 def test_what_is_too_long_is_not_taken_apart() -> None:
     """Nor what is no message."""
     said = say_hand_in(OFFER, bytes(HAND_IN_BYTES), SCORES, QUESTION)
-    assert (Kind.TRAIN, 0) == weigh_parcel(said.SerializeToString(), pb.HandInRequest)
-    assert (Kind.TRAIN, 0) == weigh_parcel(b"\xff\xff", pb.HandInRequest)
+    assert read_carrying(said.SerializeToString(), pb.HandInRequest) is None
+    assert read_carrying(b"\xff\xff", pb.HandInRequest) is None
+    assert (Kind.TRAIN, 0) == weigh(None, 2)

@@ -34,7 +34,7 @@ from pfl_common.spec.run import Description, Header, Kind, Moments, Task
 from pfl_common.spec.table_schema import SeenColumn
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
-from pfl_common.wire.carrying import say_hand_in, weigh_parcel
+from pfl_common.wire.carrying import read_carrying, say_hand_in, weigh
 from tests.fuzz.bounds import ends_in
 from tests.fuzz.target import target
 
@@ -155,10 +155,10 @@ BYTES: tuple[Callable[[bytes], object], ...] = (
     convert.hear_fetch,
     convert.hear_store,
     convert.read_receipt,
-    lambda content: weigh_parcel(content, pb.OfferRequest),
-    lambda content: weigh_parcel(content, pb.NextTaskAnswer),
-    lambda content: weigh_parcel(content, pb.HandInRequest),
-    lambda content: weigh_parcel(content, pb.HandInAnswer),
+    lambda content: weigh(read_carrying(content, pb.OfferRequest), len(content)),
+    lambda content: weigh(read_carrying(content, pb.NextTaskAnswer), len(content)),
+    lambda content: weigh(read_carrying(content, pb.HandInRequest), len(content)),
+    lambda content: weigh(read_carrying(content, pb.HandInAnswer), len(content)),
 )
 
 

@@ -10,11 +10,15 @@ import pytest
 
 from pfl_common.errors import RunFailed
 from pfl_common.files import recycler
+from pfl_common.spec.messages import Receipt
 from pfl_common.spec.run import Kind, Task
+from pfl_server.decisions.sampling import Draw
 from pfl_server.run import round_retries
 from pfl_server.run.round_retries import ATTEMPTS
+from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.run.training import Training
 from pfl_server.sites.assignment import Prepare
+from pfl_server.store.disk_wait import Room
 from tests.server.support.federation import ScriptedFleet, build_spec, open_run
 from tests.server.support.lives import TICK, play, trained
 
@@ -39,6 +43,23 @@ def test_updates_of_an_abandoned_attempt_make_room(tmp_path: Path) -> None:
     asyncio.run(training.run())
     assert [False] * 3 == held
     assert ("c", 1, 1) in trained(fleet)
+    books.journal.close()
+
+
+async def test_what_comes_while_it_is_swept_stays(tmp_path: Path) -> None:
+    """The next round does not wait for it, and its updates lie beside those that go."""
+    books = open_run(tmp_path, build_spec())
+    spool, draw = tmp_path / "spool", Draw(("a",), frozenset())
+    for number in (1, 2, 3, 4):
+        books.journal.open_attempt(number, ("a",), draw)
+        books.journal.receive(Receipt("run-1", "key", "a", "digest"), number, 1, f"{number:06d}-1-a")
+        books.journal.commit(number, 1, ("a",), {})
+        (spool / f"{number:06d}-1-a.raw").touch()
+    sweep = SpoolSweep(books, Room(tmp_path))
+    await sweep.sweep()
+    (spool / "000005-1-a.raw").touch()
+    await sweep.give_back()
+    assert ["000004-1-a.raw", "000005-1-a.raw"] == sorted(path.name for path in spool.iterdir())
     books.journal.close()
 
 

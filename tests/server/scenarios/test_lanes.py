@@ -86,6 +86,18 @@ async def test_nothing_is_kept_of_what_was_refused(bulk: Bulk, desk: SlowDesk) -
         offer = upload("a", b"update", round=number)
         with pytest.raises(Refused):
             await bulk.offer("a", offer)
-    with pytest.raises(Refused, match="Offer first"):
-        await bulk.take_beside("a", "000001-1-train", start=0, content=b"update")
+    with pytest.raises(Refused, match="full"):
+        await bulk.take_whole("a", upload("a", b"update"), b"update")
     assert {} == bulk._lanes
+
+
+@pytest.mark.parametrize(("content", "code"), [(b"updat", "too_short"), (b"updates", "too_large")])
+async def test_an_upload_in_one_call_that_is_not_as_long_as_offered(
+    bulk: Bulk, desk: SlowDesk, content: bytes, code: str
+) -> None:
+    """None of it is written where another may go on, and nothing is kept of it."""
+    desk.may_end.set()
+    with pytest.raises(Refused) as refused:
+        await bulk.take_whole("a", upload("a", b"update"), content)
+    assert (code, {}) == (refused.value.code, bulk._lanes)
+    assert [] == list(desk.folder.iterdir())

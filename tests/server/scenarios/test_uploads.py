@@ -10,6 +10,7 @@ from hashlib import sha256
 import pytest
 import torch
 
+from pfl_common.app import prompt_work
 from pfl_common.files import recycler
 from pfl_common.spec.messages import Blob, Mark, Offer
 from pfl_common.spec.run import Kind, Task
@@ -121,6 +122,7 @@ async def test_who_is_given_up_while_room_is_made_leaves_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that is begun for nobody would lie there until the next start."""
+    monkeypatch.setattr(prompt_work, "PROMPT_BYTES", 0)
     monkeypatch.setattr(recycler, "WORTH", 1)
     asked, lay, loop = scene.ask(), recycler.Blanks.lay, asyncio.get_running_loop()
     await scene.take()
@@ -253,6 +255,7 @@ async def test_stored_without_an_offer(scene: Scene) -> None:
 
 async def test_who_was_given_up_gets_no_receipt(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given up while its bytes were being verified: refused as late, so none is promised and lost."""
+    monkeypatch.setattr(prompt_work, "PROMPT_BYTES", 0)
     asked = scene.ask()
     await scene.take()
     verify = scene.books.spool.admit

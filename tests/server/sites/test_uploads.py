@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pfl_common.app import prompt_work
 from pfl_common.errors import Refused
 from pfl_common.spec.messages import Offer
 from pfl_common.spec.run import Kind, Task
@@ -89,6 +90,8 @@ async def test_a_verification_that_breaks_off(
         raise FULL
 
     with monkeypatch.context() as patch:
+        # As of a large one: what takes its time is verified in a thread.
+        patch.setattr(prompt_work, "PROMPT_BYTES", 0)
         patch.setattr(scene.books.spool, "admit", break_off)
         assert "no_room" == await refusal(lambda: scene.send("a", offer, raw))
     if given_up:

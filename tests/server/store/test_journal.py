@@ -52,11 +52,12 @@ def receipt(site: str = "a", digest: str = "d1") -> Receipt:
 
 @pytest.mark.parametrize(("durability", "level"), [("power", 2), ("process", 0)])
 def test_durability_is_asked_for(tmp_path: Path, durability: str, level: int) -> None:
-    """A commit is on disk when it returns, by a rollback journal and full synchronisation, if power may fail."""
+    """A commit is on disk when it returns, written ahead and with full synchronisation, if power may fail."""
     journal = Journal(tmp_path / durability, durability=durability)
+    journal.begin("run-1", "{}")
     pragmas = [look(journal, f"pragma {word}") for word in ("journal_mode", "synchronous")]
     journal.close()
-    assert [[("truncate",)], [(level,)]] == pragmas
+    assert [[("wal",)], [(level,)]] == pragmas
 
 
 def test_full_durability_is_the_default(journal: Journal) -> None:
@@ -72,6 +73,7 @@ def test_an_open_attempt_is_found_again(journal: Journal, file: Path) -> None:
     found = again.attempt(1, 1)
     assert (DRAW, "open") == (found.draw, found.status)
     assert [["a", "b", "c"]] == [row["candidates"] for row in again.rounds()]
+    assert found == again.attempt(1), "the newest"
     again.close()
 
 

@@ -263,12 +263,66 @@ async def test_an_entry_has_two_forms(watched: Watched) -> None:
     assert 4 == await unawaited
 
 
+@pytest.fixture
+def prompt(tmp_path: Path) -> Iterator[Scribe]:
+    """A scribe for whom no disk is waited for."""
+    db = sqlite3.connect(tmp_path / "lines.sqlite", isolation_level=None, check_same_thread=False)
+    db.execute("create table line (words text primary key)")
+    scribe = Scribe(db, prompt=True)
+    yield scribe
+    scribe.close()
+
+
+async def test_where_no_disk_is_waited_for_it_is_done_at_once(prompt: Scribe) -> None:
+    """By whoever asks, and before that one goes on; with it what could wait, in the order in which it was asked."""
+    notebook: Any = Notebook(prompt)
+    later, here = notebook.add.later("one"), list[int]()
+    soon = notebook.add.soon("two", twice=True)
+    prompt.ask(lambda page: here.append(threading.get_ident()))
+    assert (True, [threading.get_ident()]) == (soon.done(), here)
+    assert [1, 3] == await asyncio.gather(later, soon)
+    assert 4 == notebook.add("three")
+
+
+async def test_what_waits_for_company_does_not_wait_for_ever(prompt: Scribe) -> None:
+    """Nor is it lost where the journal is closed meanwhile."""
+    notebook: Any = Notebook(prompt)
+    assert 1 == await asyncio.wait_for(notebook.add.later("one"), SECONDS)
+    last = notebook.add.later("two")
+    prompt.close()
+    assert 2 == await asyncio.wait_for(last, SECONDS)
+
+
+async def test_done_at_once_or_not_at_all(prompt: Scribe) -> None:
+    """Who fails is told, and leaves nothing; who comes after the end too."""
+    notebook: Any = Notebook(prompt)
+    notebook.add("one")
+    with pytest.raises(sqlite3.IntegrityError):
+        await notebook.add.soon("one")
+    assert 2 == await notebook.add.soon("two")
+    prompt.close()
+    prompt.close()
+    with pytest.raises(StateError, match="closed"):
+        notebook.add("three")
+
+
+def test_many_threads_take_turns(prompt: Scribe) -> None:
+    """None writes into another's transaction."""
+    notebook: Any = Notebook(prompt)
+    threads = [threading.Thread(target=notebook.add, args=(f"line {n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert 9 == notebook.add("last")
+
+
 def test_who_is_forgotten_is_closed(tmp_path: Path) -> None:
     """A journal nobody knows any more leaves no thread and no open file behind."""
     journal = Journal(tmp_path / "journal.sqlite")
     thread = journal.scribe._thread
     journal.begin("run-1", "{}")
-    assert thread.is_alive()
+    assert thread is not None and thread.is_alive()
     del journal
     gc.collect()
     thread.join(SECONDS)

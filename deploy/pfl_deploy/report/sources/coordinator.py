@@ -24,6 +24,8 @@ from pfl_server.telemetry.course import Course
 
 BUSY_SECONDS = 30.0
 """How long to wait for a coordinator that is writing its journal."""
+WAL_HEADER = 32
+"""Bytes at the beginning of what SQLite has written ahead."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,38 @@ def read_record(run: Path) -> Record:
 
 
 def copy_journal(file: Path, into: Path) -> Path:
-    """A copy as of one commit, through a connection that cannot write: SQLite makes a writer wait meanwhile."""
+    """A copy as of one commit; nothing beside the journal is made or changed."""
     copy = into / "recorded.sqlite"
+    while not _copy_written_ahead(file, copy) and not _copy_closed(file, copy):
+        pass
+    with closing(sqlite3.connect(copy)) as db:
+        # Here, or who opens the copy would name that.
+        check_version(db, file)
+    return copy
+
+
+def _copy_written_ahead(file: Path, copy: Path) -> bool:
+    """Copy a journal that is open, or was when its coordinator was killed: what was committed last lies beside it. What
+    goes from there into the journal meanwhile is in both, as long as the file beside it is not begun anew.
+    """
+    beside = _beside(file, "-wal")
+    try:
+        begun = _read_beginning(beside)
+        shutil.copyfile(file, copy)
+        shutil.copyfile(beside, _beside(copy, "-wal"))
+        return begun == _read_beginning(beside)
+    except FileNotFoundError:
+        return False
+
+
+def _copy_closed(file: Path, copy: Path) -> bool:
+    """Copy a journal that nobody has open, or one of a disk where nothing is written ahead, through a connection that
+    cannot write: SQLite makes a writer wait meanwhile.
+    """
+    if _beside(file, "-wal").exists():
+        return False
+    _beside(copy, "-wal").unlink(missing_ok=True)
+    copy.unlink(missing_ok=True)
     with closing(
         sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
     ) as source:
@@ -111,11 +143,18 @@ def copy_journal(file: Path, into: Path) -> Path:
                 raise
             # A killed coordinator left a commit half done and nobody is writing: undone in the copy, not in the run.
             shutil.copyfile(file, copy)
-            shutil.copyfile(file.with_name(f"{file.name}-journal"), copy.with_name(f"{copy.name}-journal"))
-    with closing(sqlite3.connect(copy)) as db:
-        # Here, or who opens the copy would name that.
-        check_version(db, file)
-    return copy
+            shutil.copyfile(_beside(file, "-journal"), _beside(copy, "-journal"))
+    return True
+
+
+def _beside(file: Path, end: str) -> Path:
+    return file.with_name(file.name + end)
+
+
+def _read_beginning(beside: Path) -> bytes:
+    """By what SQLite knows commits of the file beside a journal: another each time that it is begun anew."""
+    with beside.open("rb") as content:
+        return content.read(WAL_HEADER)
 
 
 def _read_copy(run: Path, copy: Path) -> Record:

@@ -16,7 +16,7 @@ PROMPT_BYTES = 256 << 10
 async def work_on(
     size: int, act: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs
 ) -> Answer:
-    """Do something with so many bytes: at once if they are few, else in a thread, while heartbeats go on."""
+    """Do something with so many bytes: at once if they are few, else in a thread, while the event loop goes on."""
     if size <= PROMPT_BYTES:
         return act(*given, **named)
     return await asyncio.to_thread(act, *given, **named)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pfl_client.daemon.prompt_work import PROMPT_BYTES, work_on
+from pfl_common.app.prompt_work import PROMPT_BYTES, work_on
 
 
 @pytest.mark.parametrize(("size", "here"), [(0, True), (PROMPT_BYTES, True), (PROMPT_BYTES + 1, False)])
