@@ -129,12 +129,14 @@ async def play(  # noqa: PLR0913  # how the sites read their data, each with a d
     finally:
         host.runs.close()
     assert host.books is not None
-    spec = host.books.spec
+    spec, scores = host.books.spec, host.books.journal.scores()
+    # One file again, which can be copied by itself.
+    host.books.journal.close()
     return Result(
         spec,
         host.settings.state / "runs" / spec.id,
         {site: state / site / "runs" / spec.id for site in sites},
-        host.books.journal.scores(),
+        scores,
         {site: state / site / "runs" / spec.id for site in others},
     )
 
