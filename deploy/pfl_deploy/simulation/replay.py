@@ -9,7 +9,6 @@ The run's own folder is only read, also while a coordinator is serving it.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +26,7 @@ from pfl_common.spec.rules import ALL
 from pfl_common.spec.run import ClientId, RunSpec
 from pfl_deploy.operator.status_text import tell_names
 from pfl_deploy.simulation.recording import Copy, find_difference, take_copy
-from pfl_deploy.simulation.simulate import find_sites, open_host, play
+from pfl_deploy.simulation.simulate import end, find_sites, open_host, play
 from pfl_server.decisions.sampling import Draw
 from pfl_server.run.specification import versions
 from pfl_server.settings import ServerSettings
@@ -223,7 +222,7 @@ def _play(recording: Recording, sites: Mapping[ClientId, Path], state: Path, *, 
     script = Screenplay(recording, sites)
     host = open_host(settings, pinned=patient, script=script)
     script.end = host.stop
-    return asyncio.run(play(host, list(sites.values()), state / "sites")).coordinator
+    return end(host, play(host, list(sites.values()), state / "sites")).coordinator
 
 
 def _check_any_here(recording: Recording, sites: Collection[ClientId], folders: Sequence[Path]) -> None:

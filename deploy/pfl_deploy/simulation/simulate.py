@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any  # a setting may be of any type
@@ -81,7 +81,16 @@ def simulate(  # noqa: PLR0913  # how the sites read their data, each with a def
     after its end and only fit their own part.
     """
     host = open_host(settings, pinned=pinned)
-    return asyncio.run(play(host, folders, state, hold_out=hold_out, blind=blind, newcomers=newcomers))
+    return end(host, play(host, folders, state, hold_out=hold_out, blind=blind, newcomers=newcomers))
+
+
+def end(host: RunHost, playing: Coroutine[object, object, Result]) -> Result:
+    """Play to the end, after which the run's journal is one file again, which can be copied by itself."""
+    try:
+        return asyncio.run(playing)
+    finally:
+        if host.books is not None:
+            host.books.journal.close()
 
 
 def open_host(
@@ -129,14 +138,12 @@ async def play(  # noqa: PLR0913  # how the sites read their data, each with a d
     finally:
         host.runs.close()
     assert host.books is not None
-    spec, scores = host.books.spec, host.books.journal.scores()
-    # One file again, which can be copied by itself.
-    host.books.journal.close()
+    spec = host.books.spec
     return Result(
         spec,
         host.settings.state / "runs" / spec.id,
         {site: state / site / "runs" / spec.id for site in sites},
-        scores,
+        host.books.journal.scores(),
         {site: state / site / "runs" / spec.id for site in others},
     )
 
