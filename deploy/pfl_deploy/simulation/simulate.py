@@ -130,7 +130,6 @@ async def play(  # noqa: PLR0913  # how the sites read their data, each with a d
         host.runs.close()
     assert host.books is not None
     spec, scores = host.books.spec, host.books.journal.scores()
-    # One file again, which can be copied by itself.
     host.books.journal.close()
     return Result(
         spec,
