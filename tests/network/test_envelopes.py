@@ -240,9 +240,9 @@ def test_the_search_finds_what_lies_open(federation: Federation) -> None:
     spool = []
     admit = Spool.admit
 
-    def look(self: Spool, site: str, parcel: Path, offer: Offer, letter: Letter) -> str:
+    def look(self: Spool, site: str, parcel: Path, offer: Offer, letter: Letter, watched: object) -> str:
         canaries.learn(parcel.read_bytes())
-        name = admit(self, site, parcel, offer, letter)
+        name = admit(self, site, parcel, offer, letter, watched)
         canaries.look()
         spool.append(name)
         return name

@@ -70,7 +70,7 @@ async def _play(journal: Journal, registered: int, rounds: int) -> float:
     share = COHORT / registered
     rules = {"seed": 1, "candidates": "roster", "quorum": "majority", "round_seconds": 60.0}
     spec = SimpleNamespace(participation=Participation(share, share), **rules)
-    books = SimpleNamespace(spec=spec, first=None, journal=journal)
+    books = SimpleNamespace(spec=spec, beginning=None, journal=journal)
     fleet = SimpleNamespace(
         roster=members.names, present=members.present, present_among=members.present_among
     )

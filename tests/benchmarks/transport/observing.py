@@ -45,8 +45,9 @@ class Track:
     highest: int = 0
 
     def between(self, start: float, end: float) -> list[Memory]:
-        """The samples of a stretch of time."""
-        return [sample for sample in self.samples if start <= sample.at <= end]
+        """The samples of a stretch of time; the next one, if it was too short for any."""
+        found = [sample for sample in self.samples if start <= sample.at <= end]
+        return found or [sample for sample in self.samples if sample.at > end][:1]
 
     def cpu_at(self, moment: float) -> float:
         """Processor seconds used by a moment, between the looks before and after it."""

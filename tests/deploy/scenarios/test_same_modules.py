@@ -83,6 +83,7 @@ PROGRAMS = {
     "pfl_client.daemon.exporter",
     "pfl_client.policy.policy_file",
     "pfl_client.process",
+    "pfl_common.app.called_off",
     "pfl_common.files.descriptors",
     "pfl_server.status.connections",
     "pfl_server.process",
