@@ -24,21 +24,9 @@ DRAW = Draw(("a", "b"), frozenset({"b"}))
 OTHER = Draw(("c",), frozenset())
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
 def reopened(journal: Journal, file: Path) -> Journal:
     journal.close()
     return Journal(file)
-
-
-@pytest.fixture
-def journal(file: Path):
-    journal = Journal(file)
-    yield journal
-    journal.close()
 
 
 def look(journal: Journal, statement: str) -> list[tuple[object, ...]]:

@@ -17,11 +17,6 @@ DRAW = Draw(("a",), frozenset())
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
-@pytest.fixture
 def journal(file: Path) -> Iterator[Journal]:
     journal = Journal(file, durability="process")
     yield journal

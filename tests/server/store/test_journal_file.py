@@ -12,18 +12,6 @@ from pfl_server.store import journal_file
 from pfl_server.store.journal import Journal
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
-@pytest.fixture
-def journal(file: Path):
-    journal = Journal(file)
-    yield journal
-    journal.close()
-
-
 def look(journal: Journal, statement: str) -> list[tuple[object, ...]]:
     """What the journal's own connection says."""
     return journal.scribe.ask(lambda page: page.rows(statement)).result()
