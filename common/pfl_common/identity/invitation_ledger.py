@@ -118,11 +118,11 @@ class Ledger:
 
         The first key to come owns the name; a second folder of the same name is refused.
         """
+        if not is_site_name(name):
+            raise _bad_name(name)
         applicant = _fingerprint(csr_pem)
         key = proofs.derive_key(secret, self._federation_id, name=name)
         proofs.check(key, self._federation_id, name=name, csr_pem=csr_pem, proof=proof)
-        if not is_site_name(name):
-            raise _bad_name(name)
         with private.locked(self._folder):
             if not self._path(name).exists():
                 # No one can make a proof for this random key: an invitation of this name was never given out.
