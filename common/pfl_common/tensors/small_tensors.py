@@ -40,7 +40,9 @@ def _parts(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         if held > BLOCK:
             yield part
             part, held = [], 0
-        part.append(tensor.reshape(-1))
+        flat = tensor.reshape(-1)
+        # Truths that are joined become 0 and 1, whatever byte one was.
+        part.append(flat.view(torch.uint8) if flat.dtype is torch.bool else flat)
         held += tensor.numel()
     yield part
 

@@ -49,3 +49,9 @@ def test_small_ones_are_one_piece() -> None:
     assert [2000, 4 * SMALL, 8] == [len(piece) for piece in pieces]
     large += 1
     assert 1.0 == torch.frombuffer(pieces[1], dtype=torch.float32)[0]
+
+
+def test_truths_are_carried_as_they_are() -> None:
+    """A byte of two, from wherever, is not made a one because others stand beside it."""
+    odd = torch.tensor([2], dtype=torch.uint8).view(torch.bool)
+    assert b"\x01\x02\x00" == b"".join(iterate_bytes([torch.tensor(True), odd, torch.tensor(False)]))
