@@ -22,7 +22,7 @@ from pfl_client.trainer_process.api import Job, Parcel
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file, lies_in_memory
 from pfl_client.trainer_process.task_errors import Tampered
-from pfl_common.learning.method import LocalData
+from pfl_common.learning.method import LocalData, Participant
 from pfl_common.spec.encoding import parse_encoding
 from pfl_common.spec.manifest import Manifest, changing_names
 from pfl_common.spec.run import Kind, RunSpec, Task
@@ -46,12 +46,13 @@ class Beside:
     """What it was sent of the encoded tensors, where downloads cross as changes."""
 
 
-def read_down(spec: RunSpec, job: Job, before: State, first: State) -> tuple[State, State]:
+def read_down(spec: RunSpec, job: Job, before: State, participant: Participant) -> tuple[State, State]:
     """A task's download, and what of it the site holds for the next one. `before` is what it held so far; a site that
-    was in no round yet holds its `first` model.
+    was in no round yet holds its first model, which the participant is.
     """
     task, delta = job.task, spec.delta(job.task.phase)
     if job.as_delta and task.since == 0:
+        first = State.view(participant)
         before = State({n: first[n].to("cpu") for n in changing_names(delta) if n in first})
     if job.as_delta and before.keys() != set(changing_names(delta)):
         raise _astray(job, f"this site's state of round {task.since} holds nothing of that round's download")

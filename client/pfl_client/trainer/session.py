@@ -203,8 +203,9 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
     with _timed("load", seconds):
         participant, beside = _prepare(opened, job, progress)
         participant.arithmetic.parts = parts
-        down, sent = read_down(spec, job, beside.sent, State.view(participant))
-        down = down.apply(lambda value: value.to(opened.device.name))
+        down, sent = read_down(spec, job, beside.sent, participant)
+        if opened.device.name != "cpu":
+            down = down.apply(lambda value: value.to(opened.device.name))
     with _timed("train", seconds):
         task = replace(job.task, late=job.alone or opened.data.site not in spec.roster)
         best = None if job.best is None or job.alone else BestModel(opened.describe, job.best)

@@ -14,6 +14,11 @@ SMALL = 1 << 14
 """Numbers of a tensor that is copied to be together with others; a larger one is taken as it lies."""
 
 
+def as_row(tensor: Tensor) -> Tensor:
+    """Its numbers in a row; it is one already if that is its shape, which to find out takes less than the call."""
+    return tensor if tensor.dim() == 1 else tensor.reshape(-1)
+
+
 def iterate_bytes(values: Iterable[Tensor]) -> Iterator[memoryview]:
     """The bytes of tensors, in order and in as few pieces as that is worth. A piece may look into a tensor's own
     memory: it is read before anything else is done with that.
@@ -36,15 +41,22 @@ def _kind(value: Tensor) -> tuple[torch.dtype, torch.device] | None:
 def _parts(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     """Together no more than a block at a time, however many there are."""
     part, held = list[Tensor](), 0
+    last: Tensor | None = None
     for tensor in tensors:
         if held > BLOCK:
             yield part
             part, held = [], 0
-        flat = tensor.reshape(-1)
-        # Truths that are joined become 0 and 1, whatever byte one was.
-        part.append(flat.view(torch.uint8) if flat.dtype is torch.bool else flat)
+        # A site's weight is one tensor under the name of each that it weighs.
+        part.append(part[-1] if part and tensor is last else _flatten(tensor))
+        last = tensor
         held += tensor.numel()
     yield part
+
+
+def _flatten(tensor: Tensor) -> Tensor:
+    flat = as_row(tensor)
+    # Truths that are joined become 0 and 1, whatever byte one was.
+    return flat.view(torch.uint8) if flat.dtype is torch.bool else flat
 
 
 def _bytes_of(value: Tensor) -> memoryview:

@@ -21,6 +21,7 @@ from pfl_common.tensors.change_norm import Change
 from pfl_common.tensors.fused_sums import pair
 from pfl_common.tensors.layout import WIDEST, Place, Source, Stretch, fit, join, lay_out
 from pfl_common.tensors.mapped import BLOCK
+from pfl_common.tensors.small_tensors import as_row
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import WEIGHT, Quantity
 
@@ -49,7 +50,8 @@ class Terms:
 
     def of(self, name: str) -> Quantity:
         """What a tensor is."""
-        return self.quantities.get(name, "weight" if name.startswith(f"{WEIGHT}.") else "value")
+        found = self.quantities.get(name)
+        return found or ("weight" if name.startswith(f"{WEIGHT}.") else "value")
 
     @property
     def most(self) -> float:
@@ -219,16 +221,20 @@ def _is_finite(value: Tensor) -> bool:
 
 
 def _gathered(values: Mapping[str, Tensor], terms: Terms) -> Iterator[tuple[list[str], Tensor]]:
-    """Tensors to be looked through; small ones of a type, branch and quantity together, as one copy of them."""
-    small: dict[object, list[str]] = {}
+    """Tensors to be looked through; small ones of a type, branch and quantity together, as one copy of them. One that
+    has several names, as a site's weight has, is looked at under the first.
+    """
+    small: dict[object, dict[int, str]] = {}
     for name, value in values.items():
         if value.numel() >= SMALL:
             yield [name], value
         else:
             kind = value.dtype, value.device, name.partition(".")[0], terms.of(name)
-            small.setdefault(kind, []).append(name)
-    for names in small.values():
-        yield names, torch.cat([values[name].detach().reshape(-1) for name in names])
+            small.setdefault(kind, {}).setdefault(id(value), name)
+    for names in map(list, map(dict.values, small.values())):
+        with torch.no_grad():
+            together = torch.cat([as_row(values[name]) for name in names])
+        yield names, together
 
 
 def _blocks(value: Tensor) -> Iterator[Tensor]:
