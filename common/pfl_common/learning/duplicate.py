@@ -65,5 +65,7 @@ def _memory_of(tensor: Tensor) -> int:
 
 def _stands_alone(tensor: Tensor) -> bool:
     """Whether nothing but its numbers has to be copied, and they are all that lie in its memory."""
-    plain = type(tensor) is Tensor and not tensor.requires_grad and not vars(tensor) and tensor.is_contiguous()
+    plain = (
+        type(tensor) is Tensor and not tensor.requires_grad and not vars(tensor) and tensor.is_contiguous()
+    )
     return plain and tensor.untyped_storage().nbytes() == tensor.nbytes
