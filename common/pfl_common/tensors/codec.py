@@ -107,7 +107,10 @@ def _views(
     if len(entries) == 1 or not stretch.whole.count or read_form(stretch.whole.entry.dtype) is not None:
         return ((part.entry.name, _view(buffer, part, base.get(part.entry.name))) for part in stretch.parts)
     pieces = _view(buffer, stretch.whole, None).split_with_sizes(stretch.counts)
-    return ((entry.name, piece.view(entry.shape)) for entry, piece in zip(entries, pieces, strict=True))
+    return (
+        (entry.name, piece if len(entry.shape) == 1 else piece.view(entry.shape))
+        for entry, piece in zip(entries, pieces, strict=True)
+    )
 
 
 def _view(buffer: bytearray | memoryview | np.memmap, place: Place, base: Tensor | None) -> Tensor:

@@ -133,10 +133,13 @@ def look_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 
 def _pair(module: nn.Module, values: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    own = module.state_dict(keep_vars=True)
+    every = module.state_dict(keep_vars=True) if values else {}
+    pairs = list[tuple[Tensor, Tensor]]()
     for name, value in values.items():
-        if name not in own:
+        own = every.get(name)
+        if own is None:
             raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
-        if own[name].shape != value.shape:
-            raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
-    return [(own[name], value) for name, value in values.items()]
+        if own.shape != value.shape:
+            raise ValueError(f"{name!r} has shape {tuple(own.shape)}, got {tuple(value.shape)}")
+        pairs.append((own, value))
+    return pairs

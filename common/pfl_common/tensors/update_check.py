@@ -5,7 +5,7 @@ A site looks at its own before it sends, the coordinator at each that comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -22,7 +22,8 @@ from pfl_common.tensors.change_norm import Change
 from pfl_common.tensors.fused_sums import pair
 from pfl_common.tensors.layout import WIDEST, Place, Source, Stretch, fit, join, lay_out
 from pfl_common.tensors.mapped import BLOCK
-from pfl_common.tensors.rows import Places, Row
+from pfl_common.tensors.pinning import pin
+from pfl_common.tensors.rows import Places, Row, into_rows
 from pfl_common.tensors.small_tensors import join as join_small
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import WEIGHT, Quantity
@@ -206,11 +207,7 @@ def _bound(code: str, found: float, largest: float) -> None:
 
 def check_values(state: State, terms: Terms = ANY) -> None:
     """Refuse NaN, infinity, and tensors that are not what they should be."""
-    for names in _alike(state, lambda name, value: (value.dtype, value.device, terms.of(name))):
-        values = [state[name] for name in names]
-        _Alike(terms.of(names[0]), names, [value.numel() for value in values]).check(
-            join_small(values), terms
-        )
+    check_rows(into_rows(state, pin([state]))[1], terms)
 
 
 def check_rows(rows: Iterable[Row], terms: Terms) -> None:
@@ -229,18 +226,14 @@ def find_infinite(values: Mapping[str, Tensor]) -> str | None:
     """The name of a tensor with NaN or infinity; None if there is none. Large tensors are looked through in blocks,
     small ones in a copy of all those of a type together.
     """
-    for names in _alike(values, lambda _, value: (value.dtype, value.device)):
+    alike: dict[object, list[str]] = {}
+    for name, value in values.items():
+        kind = name if value.numel() >= SMALL else (value.dtype, value.device)
+        alike.setdefault(kind, []).append(name)
+    for names in alike.values():
         if not _is_finite(join_small([values[name] for name in names])):
             return next(name for name in names if not _is_finite(values[name]))
     return None
-
-
-def _alike(values: Mapping[str, Tensor], kind: Callable[[str, Tensor], object]) -> Iterable[list[str]]:
-    """Names of tensors to be looked through as one: each large one alone, small ones of a kind together."""
-    found: dict[object, list[str]] = {}
-    for name, value in values.items():
-        found.setdefault(kind(name, value) if value.numel() < SMALL else name, []).append(name)
-    return found.values()
 
 
 def _is_finite(value: Tensor) -> bool:
