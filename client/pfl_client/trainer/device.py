@@ -7,15 +7,13 @@ has run out of memory. Methods and tasks only see where their tensors lie.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar  # Any: torch's modules for its devices have no type of their own
 
 import torch
 
+from pfl_common.app.allocator import read_resident
 from pfl_common.errors import SettingError
 from pfl_common.randomness import generators
 from pfl_common.spec.rules import Precision
@@ -46,11 +44,8 @@ class Device:
 
     def memory(self) -> dict[str, int]:
         """Bytes this process holds: in the machine, where the system tells, and on a graphics card."""
-        held = {}
-        with suppress(OSError):
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            held["resident"] = pages * os.sysconf("SC_PAGE_SIZE")
-        return held | self._own_memory()
+        resident = read_resident()
+        return ({"resident": resident} if resident else {}) | self._own_memory()
 
     def _own_memory(self) -> dict[str, int]:
         return {}

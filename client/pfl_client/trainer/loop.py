@@ -17,7 +17,7 @@ import zmq
 from pfl_client.trainer_process import protocol
 from pfl_client.trainer_process.buffers import Pool
 from pfl_common.app import logs
-from pfl_common.app.allocator import let_go_of_free_memory
+from pfl_common.app.allocator import WarmMemory
 from pfl_common.app.loading import loading
 from pfl_common.errors import UserError
 
@@ -49,6 +49,7 @@ def main(address: str) -> None:
 
 def serve(wire: _Wire, bench: Workbench) -> None:
     """Answer one letter after the other."""
+    warm = WarmMemory()
     while True:
         letter, body = wire.receive()
         try:
@@ -61,7 +62,7 @@ def serve(wire: _Wire, bench: Workbench) -> None:
             answer = protocol.Broken(describe_fault(error)), b""
         wire.send(*answer)
         # Warm memory is for the batches of a task: between tasks it is the machine's.
-        let_go_of_free_memory()
+        warm.let_go()
         # A machine without memory for that finds out at the next task, where it can be told.
         with suppress(MemoryError, RuntimeError):
             bench.make_ready()

@@ -50,7 +50,8 @@ def find_stays(participant: Participant, phase: str) -> set[str]:
     """Names of the tensors that nobody else may see: those that stay, but for what the method sends or tells by its
     design. A method may do both with a tensor, and begin its next round from its own values of what it sent.
     """
-    return set(participant.stays(phase)) - set(participant.travels(phase)) - set(participant.tells(phase))
+    stays = set(participant.stays(phase))
+    return stays and stays - set(participant.travels(phase)) - set(participant.tells(phase))
 
 
 def _check_memory(sent: State, personal: State) -> None:

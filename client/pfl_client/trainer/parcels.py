@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,12 +22,13 @@ from pfl_client.trainer_process.api import Job, Parcel
 from pfl_client.trainer_process.buffers import Pool
 from pfl_client.trainer_process.large_parcels import goes_as_file, lies_in_memory
 from pfl_client.trainer_process.task_errors import Tampered
-from pfl_common.learning.method import LocalData
+from pfl_common.learning.method import LocalData, Participant
 from pfl_common.spec.encoding import parse_encoding
 from pfl_common.spec.manifest import Manifest, changing_names
 from pfl_common.spec.run import Kind, RunSpec, Task
 from pfl_common.tensors import codec, mapped
 from pfl_common.tensors.encoded import Changes
+from pfl_common.tensors.rows import Row
 from pfl_common.tensors.sent_state import SENT, digest_of
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import SUM
@@ -46,12 +47,13 @@ class Beside:
     """What it was sent of the encoded tensors, where downloads cross as changes."""
 
 
-def read_down(spec: RunSpec, job: Job, before: State, first: State) -> tuple[State, State]:
+def read_down(spec: RunSpec, job: Job, before: State, participant: Participant) -> tuple[State, State]:
     """A task's download, and what of it the site holds for the next one. `before` is what it held so far; a site that
-    was in no round yet holds its `first` model.
+    was in no round yet holds its first model, which the participant is.
     """
     task, delta = job.task, spec.delta(job.task.phase)
     if job.as_delta and task.since == 0:
+        first = State.view(participant)
         before = State({n: first[n].to("cpu") for n in changing_names(delta) if n in first})
     if job.as_delta and before.keys() != set(changing_names(delta)):
         raise _astray(job, f"this site's state of round {task.since} holds nothing of that round's download")
@@ -159,25 +161,23 @@ def loses(spec: RunSpec) -> bool:
     return form is not None and form.keeps_rest
 
 
-def write_update(
-    state: State, manifest: Manifest, job: Job, changes: Changes, room: UpdateRoom
-) -> tuple[Parcel | None, tuple[str, ...]]:
+def write_update(rows: Sequence[Row], job: Job, changes: Changes, room: UpdateRoom) -> Parcel | None:
     """Write an update into memory, or into the job's file if it is large, or nowhere if it is not to be sent."""
     if job.task.drop:
-        return None, codec.encode(state, manifest, _Nowhere(), changes)
-    size = codec.size_of(manifest, codec.find_groups(state, manifest))
+        codec.write(rows, _Nowhere(), changes)
+        return None
+    size = sum(place.size for row in rows for place in row.places)
     if job.parcel_as is not None and goes_as_file(size):
         if lies_in_memory(job.parcel_as):
-            return job.parcel_as, codec.encode(
-                state, manifest, _Room(room.shared(job.parcel_as, size)), changes
-            )
+            codec.write(rows, _Room(room.shared(job.parcel_as, size)), changes)
+            return job.parcel_as
         with os.fdopen(os.open(job.parcel_as, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
-            groups = codec.encode(state, manifest, file, changes)
+            codec.write(rows, file, changes)
             file.truncate()
-            return job.parcel_as, groups
+            return job.parcel_as
     memory = _Room(room.beside(size))
-    groups = codec.encode(state, manifest, memory, changes)
-    return memory.content, groups
+    codec.write(rows, memory, changes)
+    return memory.content
 
 
 class _Room:

@@ -7,7 +7,7 @@ Errors a person can mend are `UserError`; `task_errors.Declined` among them says
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,9 +57,10 @@ from pfl_common.randomness import generators
 from pfl_common.spec.run import Description, Kind, RunSpec, Task
 from pfl_common.tensors import mapped
 from pfl_common.tensors.encoded import Changes
+from pfl_common.tensors.rows import Row, into_rows
 from pfl_common.tensors.state import State, load_into, look_into
-from pfl_common.tensors.update import Quantity, flatten
-from pfl_common.tensors.update_check import Terms, check_values, find_infinite
+from pfl_common.tensors.update import flatten
+from pfl_common.tensors.update_check import Terms, check_rows, find_infinite
 
 log = structlog.get_logger("pfl.trainer")
 
@@ -86,8 +87,8 @@ class _Opened:
     parts: Parts = field(default_factory=Parts)
     ready: list[Participant] = field(default_factory=list)
     """A copy made ahead of its task."""
-    quantities: dict[str, Mapping[str, Quantity]] = field(default_factory=dict)
-    """What the tensors of an update are, by phase: it follows from how the network is built."""
+    terms: dict[str, Terms] = field(default_factory=dict)
+    """What the tensors of an update have to be, by phase: it follows from how the network is built."""
 
     def participant(self) -> Participant:
         """As every site starts."""
@@ -203,8 +204,9 @@ def _work(opened: _Opened, job: Job, progress: Progress, parts: int) -> Done:
     with _timed("load", seconds):
         participant, beside = _prepare(opened, job, progress)
         participant.arithmetic.parts = parts
-        down, sent = read_down(spec, job, beside.sent, State.view(participant))
-        down = down.apply(lambda value: value.to(opened.device.name))
+        down, sent = read_down(spec, job, beside.sent, participant)
+        if opened.device.name != "cpu":
+            down = down.apply(lambda value: value.to(opened.device.name))
     with _timed("train", seconds):
         task = replace(job.task, late=job.alone or opened.data.site not in spec.roster)
         best = None if job.best is None or job.alone else BestModel(opened.describe, job.best)
@@ -249,8 +251,9 @@ def _encode(
         return None, ()
     task, sent = job.task, flatten(outcome.up)
     check_outgoing(sent, participant, task, down=changes.sent, kept=job.kept)
-    _check_sendable(sent, participant, opened, task)
-    return write_update(sent, opened.spec.manifest(task.kind, task.phase, "up"), job, changes, opened.room)
+    groups, rows = into_rows(sent, opened.spec.manifest(task.kind, task.phase, "up"))
+    _check_sendable(rows, participant, opened, task)
+    return write_update(rows, job, changes, opened.room), groups
 
 
 def _template(spec: RunSpec, init: Path, device: str) -> Participant:
@@ -289,14 +292,14 @@ def _prepare(opened: _Opened, job: Job, progress: Progress) -> tuple[Participant
     return participant, beside
 
 
-def _check_sendable(state: State, participant: Participant, opened: _Opened, task: Task) -> None:
+def _check_sendable(rows: Iterable[Row], participant: Participant, opened: _Opened, task: Task) -> None:
     """Refuse an update that the coordinator would refuse."""
     spec = opened.spec
-    if task.phase not in opened.quantities:
-        opened.quantities[task.phase] = list_quantities(participant, spec, task.phase)
-    quantities = opened.quantities[task.phase]
+    if task.phase not in opened.terms:
+        quantities = list_quantities(participant, spec, task.phase)
+        opened.terms[task.phase] = Terms(quantities, largest_weight=spec.largest_weight)
     try:
-        check_values(state, Terms(quantities, largest_weight=spec.largest_weight))
+        check_rows(rows, opened.terms[task.phase])
     except Refused as error:
         if error.code != "not_finite":
             raise Declined(

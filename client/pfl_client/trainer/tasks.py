@@ -93,9 +93,11 @@ def train(
 
 def learn(participant: Participant, data: LocalData, task: Task) -> Metrics:
     """The method's training; a batch that goes in parts through layers which draw noise is not what it was whole."""
+    if participant.arithmetic.parts == 1:
+        return participant.learn(data, task)
     before = generators.mark()
     metrics = participant.learn(data, task)
-    if participant.arithmetic.parts > 1 and generators.mark() != before:
+    if generators.mark() != before:
         raise Undivided("a layer of the network draws noise for a batch as a whole")
     return metrics
 

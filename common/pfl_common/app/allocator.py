@@ -6,11 +6,14 @@ Speaks to glibc's allocator, and leaves any other C library's alone.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of glibc's mallopt."""
+LITTLE = 32 << 20
+"""So much may stay with a process that waits for its next task: a tenth of what torch itself takes."""
 
 
 def keep_frames_warm() -> None:
@@ -45,6 +48,30 @@ def let_go_of_free_memory() -> None:
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):
             ctypes.CDLL(None).malloc_trim(0)
+
+
+class WarmMemory:
+    """What tasks have let go of. It goes back to the system unless it is little: a small task would only ask for it
+    again, page by page.
+    """
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    def let_go(self) -> None:
+        """A task is done."""
+        if read_resident() > self._held + LITTLE:
+            let_go_of_free_memory()
+            self._held = read_resident()
+
+
+def read_resident() -> int:
+    """Bytes that this process holds in the machine's memory; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def give_memory_back() -> None:

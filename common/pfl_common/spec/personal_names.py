@@ -16,7 +16,7 @@ def find_personal(
     A name begins with its branch (sum, weight, show), and a method may put branches of its own before a tensor's name
     (show.model.head.weight): what it means is the longest known name that it ends with.
     """
-    return tuple(name for name in sent if meaning(name, known) in personal)
+    return tuple(name for name in sent if meaning(name, known) in personal) if personal else ()
 
 
 def meaning(name: str, known: Collection[str]) -> str:

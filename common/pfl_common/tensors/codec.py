@@ -7,13 +7,12 @@ says of itself is ever trusted. The optional groups that are present are listed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_common.spec.encoded_form import PLAIN, Form, read_form
+from pfl_common.spec.encoded_form import Form, read_form
 from pfl_common.spec.manifest import Entry, Manifest
 from pfl_common.tensors import layout
 from pfl_common.tensors.encoded import Changes, Sink, read_values, write_values
@@ -29,7 +28,8 @@ from pfl_common.tensors.layout import (
     size_of,
     stretches,
 )
-from pfl_common.tensors.small_tensors import iterate_bytes
+from pfl_common.tensors.rows import Row, find_groups, into_rows
+from pfl_common.tensors.small_tensors import bytes_of
 from pfl_common.tensors.state import State
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "open_file",
     "read",
     "size_of",
+    "write",
 ]
 
 
@@ -49,32 +50,20 @@ def encode(state: State, manifest: Manifest, out: Sink, changes: Changes | None 
     """Write a parcel; gives the optional groups it holds. A name too many or too few is an error. What crosses as a
     change is written by `changes`.
     """
-    groups = find_groups(state, manifest)
-    wanted = [e for e in manifest if not e.group or e.group in groups]
-    if state.keys() != {e.name for e in wanted}:
-        differing = sorted(state.keys() ^ {e.name for e in wanted})
-        raise ValueError(f"the parcel does not match its manifest in {differing[:5]}")
-    for form, entries in groupby(wanted, key=lambda entry: read_form(entry.dtype)):
-        if form is None:
-            for piece in iterate_bytes(_checked(entry, state[entry.name]) for entry in entries):
-                out.write(piece)
-        else:
-            for entry in entries:
-                _write(entry, form, _checked(entry, state[entry.name], PLAIN).detach(), out, changes)
+    groups, rows = into_rows(state, manifest)
+    write(rows, out, changes)
     return groups
 
 
-def find_groups(state: State, manifest: Manifest) -> tuple[str, ...]:
-    """The optional groups that a parcel of these tensors holds."""
-    return tuple(sorted({e.group for e in manifest if e.group and e.name in state}))
-
-
-def _checked(entry: Entry, value: Tensor, dtype: str = "") -> Tensor:
-    """A tensor that is what its manifest says, of this type where it is encoded."""
-    if value.dtype is not DTYPES.get(dtype or entry.dtype) or value.shape != entry.shape:
-        seen = str(value.dtype).removeprefix("torch.")
-        raise ValueError(f"{entry.name!r} is {seen}{tuple(value.shape)}, manifest says {entry}")
-    return value
+def write(rows: Iterable[Row], out: Sink, changes: Changes | None = None) -> None:
+    """Write a parcel whose tensors were arranged."""
+    for row in rows:
+        form = read_form(row.places[0].entry.dtype)
+        if form is None:
+            out.write(bytes_of(row.numbers))
+        else:
+            for entry, numbers in row.pieces():
+                _write(entry, form, numbers.view(entry.shape), out, changes)
 
 
 def _write(entry: Entry, form: Form, value: Tensor, out: Sink, changes: Changes | None) -> None:
@@ -118,7 +107,10 @@ def _views(
     if len(entries) == 1 or not stretch.whole.count or read_form(stretch.whole.entry.dtype) is not None:
         return ((part.entry.name, _view(buffer, part, base.get(part.entry.name))) for part in stretch.parts)
     pieces = _view(buffer, stretch.whole, None).split_with_sizes(stretch.counts)
-    return ((entry.name, piece.view(entry.shape)) for entry, piece in zip(entries, pieces, strict=True))
+    return (
+        (entry.name, piece if len(entry.shape) == 1 else piece.view(entry.shape))
+        for entry, piece in zip(entries, pieces, strict=True)
+    )
 
 
 def _view(buffer: bytearray | memoryview | np.memmap, place: Place, base: Tensor | None) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import torch
@@ -20,12 +20,36 @@ def iterate_bytes(values: Iterable[Tensor]) -> Iterator[memoryview]:
     """
     for kind, group in groupby(values, key=_kind):
         if kind is None:
-            yield from (_bytes_of(tensor) for tensor in group)
-            continue
-        for part in _parts(group):
-            with torch.no_grad():
-                together = torch.cat(part)
-            yield _bytes_of(together)
+            yield from (bytes_of(tensor) for tensor in group)
+        else:
+            yield from (bytes_of(join(part)) for part in _parts(group))
+
+
+@torch.no_grad()
+def join(tensors: Sequence[Tensor]) -> Tensor:
+    """The numbers of tensors of one type in a row, which of a single one may be its own memory."""
+    rows, last = list[Tensor](), None
+    for tensor in tensors:
+        # A site's weight is one tensor under the name of each that it weighs.
+        rows.append(rows[-1] if tensor is last else _as_row(tensor))
+        last = tensor
+    if len(rows) == 1:
+        return rows[0].detach()
+    if rows[0].dtype is torch.bool:
+        # Truths that are joined become 0 and 1, whatever byte one was.
+        return torch.cat([row.view(torch.uint8) for row in rows]).view(torch.bool)
+    return torch.cat(rows)
+
+
+def bytes_of(value: Tensor) -> memoryview:
+    """A tensor's bytes, in its own memory where they lie there in order."""
+    content: memoryview = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return content
+
+
+def _as_row(tensor: Tensor) -> Tensor:
+    # To see that it is one already takes less than the call.
+    return tensor if tensor.dim() == 1 else tensor.reshape(-1)
 
 
 def _kind(value: Tensor) -> tuple[torch.dtype, torch.device] | None:
@@ -40,13 +64,6 @@ def _parts(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         if held > BLOCK:
             yield part
             part, held = [], 0
-        flat = tensor.reshape(-1)
-        # Truths that are joined become 0 and 1, whatever byte one was.
-        part.append(flat.view(torch.uint8) if flat.dtype is torch.bool else flat)
+        part.append(tensor)
         held += tensor.numel()
     yield part
-
-
-def _bytes_of(value: Tensor) -> memoryview:
-    content: memoryview = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
-    return content

@@ -5,7 +5,7 @@ A State has no order: names are the only address. For one vector call `flat`, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Protocol
 
 import torch
@@ -52,6 +52,22 @@ class State(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    # As a Mapping has them they look each name up in Python: a model has hundreds, and a round goes through them often.
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._tensors.keys()
+
+    def values(self) -> ValuesView[Tensor]:
+        """The tensors."""
+        return self._tensors.values()
+
+    def items(self) -> ItemsView[str, Tensor]:
+        """Both."""
+        return self._tensors.items()
 
     def __repr__(self) -> str:
         shapes = {name: tuple(tensor.shape) for name, tensor in sorted(self.items())}
@@ -117,10 +133,13 @@ def look_into(module: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 
 def _pair(module: nn.Module, values: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    own = module.state_dict(keep_vars=True)
+    every = module.state_dict(keep_vars=True) if values else {}
+    pairs = list[tuple[Tensor, Tensor]]()
     for name, value in values.items():
-        if name not in own:
+        own = every.get(name)
+        if own is None:
             raise KeyError(f"{name!r} is no parameter or buffer of {type(module).__name__}")
-        if own[name].shape != value.shape:
-            raise ValueError(f"{name!r} has shape {tuple(own[name].shape)}, got {tuple(value.shape)}")
-    return [(own[name], value) for name, value in values.items()]
+        if own.shape != value.shape:
+            raise ValueError(f"{name!r} has shape {tuple(own.shape)}, got {tuple(value.shape)}")
+        pairs.append((own, value))
+    return pairs

@@ -35,7 +35,7 @@ class Weighted:
     weight: Tensor
 
     def __post_init__(self) -> None:
-        agree(self.value.dtype, tuple(self.value.shape), self.weight.dtype, tuple(self.weight.shape))
+        agree(self.value.dtype, self.value.shape, self.weight.dtype, self.weight.shape)
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Up:
 
 def flatten(up: Up) -> State:
     """An update as one State: each name below the branch it travels in."""
-    values = State({name: term.value for name, term in up.summed.items()})
-    weights = State({name: term.weight for name, term in up.summed.items()})
-    return values.within(SUM) | weights.within(WEIGHT) | up.shown.within(SHOW)
+    values = {f"{SUM}.{name}": term.value for name, term in up.summed.items()}
+    weights = {f"{WEIGHT}.{name}": term.weight for name, term in up.summed.items()}
+    return State({**values, **weights, **up.shown.within(SHOW)})
 
 
 def unflatten(state: State) -> Up:
@@ -67,7 +67,8 @@ def agree(
         raise TypeError(f"weights are integers or float32, got {weight_dtype}")
     if not dtype.is_floating_point:
         raise TypeError(f"summed values are floating point, got {dtype}")
-    if weight_shape not in {(), shape[:1], shape}:
+    if weight_shape and weight_shape not in (shape[:1], shape):
         raise ValueError(
-            f"a weight is one number, one per row or one per element; value {shape} got {weight_shape}"
+            f"a weight is one number, one per row or one per element; "
+            f"value {tuple(shape)} got {tuple(weight_shape)}"
         )

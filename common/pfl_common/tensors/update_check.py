@@ -5,8 +5,9 @@ A site looks at its own before it sends, the coordinator at each that comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from math import inf, isfinite, sqrt
 from typing import TypeAlias
@@ -21,6 +22,9 @@ from pfl_common.tensors.change_norm import Change
 from pfl_common.tensors.fused_sums import pair
 from pfl_common.tensors.layout import WIDEST, Place, Source, Stretch, fit, join, lay_out
 from pfl_common.tensors.mapped import BLOCK
+from pfl_common.tensors.pinning import pin
+from pfl_common.tensors.rows import Places, Row, into_rows
+from pfl_common.tensors.small_tensors import join as join_small
 from pfl_common.tensors.state import State
 from pfl_common.tensors.update import WEIGHT, Quantity
 
@@ -49,7 +53,21 @@ class Terms:
 
     def of(self, name: str) -> Quantity:
         """What a tensor is."""
-        return self.quantities.get(name, "weight" if name.startswith(f"{WEIGHT}.") else "value")
+        found = self.quantities.get(name)
+        return found or ("weight" if name.startswith(f"{WEIGHT}.") else "value")
+
+    def kinds(self, places: Places) -> tuple[_Alike, ...]:
+        """The tensors of a row by what they are, of one row always the same ones."""
+        # By the row itself, which is held beside them: while it lives no other has its number.
+        held = self._known.get(id(places))
+        if held is None:
+            held = self._known[id(places)] = places, _sort(places, self)
+        return held[1]
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[Places, tuple[_Alike, ...]]]:
+        """Of a run's parcels, which have few rows."""
+        return {}
 
     @property
     def most(self) -> float:
@@ -189,52 +207,79 @@ def _bound(code: str, found: float, largest: float) -> None:
 
 def check_values(state: State, terms: Terms = ANY) -> None:
     """Refuse NaN, infinity, and tensors that are not what they should be."""
-    for names, values in _gathered(state, terms):
-        quantity = terms.of(names[0])
-        try:
-            _examine_all(names[0], values, quantity, terms)
-        except Refused:
-            for name in names:
-                _examine_all(name, state[name], quantity, terms)
-            raise
+    check_rows(into_rows(state, pin([state]))[1], terms)
+
+
+def check_rows(rows: Iterable[Row], terms: Terms) -> None:
+    """The same of an update that is arranged to be written."""
+    for row in rows:
+        kinds = terms.kinds(row.places)
+        if len(kinds) == 1:
+            kinds[0].check(row.numbers, terms)
+            continue
+        pieces = {entry.name: numbers for entry, numbers in row.pieces()}
+        for kind in kinds:
+            kind.check(join_small([pieces[name] for name in kind.names]), terms)
 
 
 def find_infinite(values: Mapping[str, Tensor]) -> str | None:
     """The name of a tensor with NaN or infinity; None if there is none. Large tensors are looked through in blocks,
-    small ones in a copy of all those of a type and branch together.
+    small ones in a copy of all those of a type together.
     """
-    for names, gathered in _gathered(values, ANY):
-        if not _is_finite(gathered):
+    alike: dict[object, list[str]] = {}
+    for name, value in values.items():
+        kind = name if value.numel() >= SMALL else (value.dtype, value.device)
+        alike.setdefault(kind, []).append(name)
+    for names in alike.values():
+        if not _is_finite(join_small([values[name] for name in names])):
             return next(name for name in names if not _is_finite(values[name]))
     return None
-
-
-def _examine_all(name: str, value: Tensor, quantity: Quantity, terms: Terms) -> None:
-    for block in _blocks(value):
-        _examine(name, block, quantity, terms)
 
 
 def _is_finite(value: Tensor) -> bool:
     return all(_measure(block) is not None for block in _blocks(value))
 
 
-def _gathered(values: Mapping[str, Tensor], terms: Terms) -> Iterator[tuple[list[str], Tensor]]:
-    """Tensors to be looked through; small ones of a type, branch and quantity together, as one copy of them."""
-    small: dict[object, list[str]] = {}
-    for name, value in values.items():
-        if value.numel() >= SMALL:
-            yield [name], value
-        else:
-            kind = value.dtype, value.device, name.partition(".")[0], terms.of(name)
-            small.setdefault(kind, []).append(name)
-    for names in small.values():
-        yield names, torch.cat([values[name].detach().reshape(-1) for name in names])
-
-
 def _blocks(value: Tensor) -> Iterator[Tensor]:
     numbers = value.detach().reshape(-1)
     for start in range(0, len(numbers), BLOCK):
         yield numbers[start : start + BLOCK]
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Tensors of one type and quantity, looked through as one row."""
+
+    quantity: Quantity
+    names: Sequence[str]
+    counts: Sequence[int]
+    """How many numbers each has."""
+
+    def check(self, numbers: Tensor, terms: Terms) -> None:
+        """Refuse numbers nobody can use, by the name of the tensor that holds them."""
+        try:
+            self._examine(self.names[0], numbers, terms)
+        except Refused:
+            for name, piece in zip(
+                self.names, numbers.reshape(-1).split_with_sizes(list(self.counts)), strict=True
+            ):
+                self._examine(name, piece, terms)
+            raise
+
+    def _examine(self, name: str, numbers: Tensor, terms: Terms) -> None:
+        for block in _blocks(numbers):
+            _examine(name, block, self.quantity, terms)
+
+
+def _sort(places: Places, terms: Terms) -> tuple[_Alike, ...]:
+    """The tensors of a row by what they are."""
+    kinds: dict[Quantity, list[Place]] = {}
+    for place in places:
+        kinds.setdefault(terms.of(place.entry.name), []).append(place)
+    return tuple(
+        _Alike(quantity, [place.entry.name for place in alike], [place.count for place in alike])
+        for quantity, alike in kinds.items()
+    )
 
 
 def _examine(name: str, block: Tensor, quantity: Quantity, terms: Terms) -> float:

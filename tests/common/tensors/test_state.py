@@ -196,3 +196,14 @@ def test_it_shows_shapes_and_never_values() -> None:
     state = State({"w": torch.tensor([123.0])}, kept={"a": Held()})
 
     assert "State({'w': (1,)}, kept=['a'])" == repr(state)
+
+
+def test_a_state_is_looked_through_as_it_lies() -> None:
+    """Names, tensors and both, in the order in which they were put in."""
+    state = make("b", "a")
+
+    assert (["b", "a"], [0.0, 1.0]) == (list(state.keys()), [float(value) for value in state.values()])
+    assert list(state) == [name for name, _ in state.items()]
+    assert "a" in state
+    assert "c" not in state
+    assert {"a"} == state.keys() & {"a", "c"}

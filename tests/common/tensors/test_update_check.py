@@ -15,8 +15,9 @@ from pfl_common.errors import Refused
 from pfl_common.spec.manifest import Entry
 from pfl_common.tensors import codec, pinning
 from pfl_common.tensors.mapped import BLOCK
+from pfl_common.tensors.rows import into_rows
 from pfl_common.tensors.state import State
-from pfl_common.tensors.update_check import Check, Terms, check_update, check_values
+from pfl_common.tensors.update_check import Check, Terms, check_rows, check_update, check_values
 from tests.common.support.held import Held, Watched
 
 torch.set_num_threads(1)
@@ -136,6 +137,31 @@ def test_what_would_spoil_a_sum_is_refused(code: str, state: State) -> None:
     with pytest.raises(Refused) as refused:
         check(state)
     assert code == refused.value.code
+
+
+ALONE = {name: state for name, (code, state) in BAD.items() if code != "manifest"}
+
+
+@pytest.mark.parametrize("name, state", ALONE.items(), ids=ALONE.keys())
+def test_a_site_refuses_before_it_writes_what_the_coordinator_would(name: str, state: State) -> None:
+    """The same codes and words for the rows of an update as for its bytes."""
+    _, rows = into_rows(state, pinning.pin([state]))
+    with pytest.raises(Refused) as here:
+        check_rows(rows, Terms())
+    with pytest.raises(Refused) as there:
+        check(state)
+    assert (there.value.code, there.value.words) == (here.value.code, here.value.words)
+
+
+def test_rows_are_held_to_what_each_tensor_is() -> None:
+    """Of a row of several kinds each is looked at as what it is, and the one at fault is named."""
+    good = State({"sum.mean": torch.tensor([-1.0, 2.0]), "sum.spread": torch.tensor([1.0, 0.0])})
+    terms = Terms({"sum.spread": "variance"})
+    for _ in range(2):
+        check_rows(into_rows(good, pinning.pin([good]))[1], terms)
+    bad = good | {"sum.spread": torch.tensor([1.0, -0.5])}
+    with pytest.raises(Refused, match=r"'sum\.spread' holds a negative variance: -0\.5"):
+        check_rows(into_rows(bad, pinning.pin([bad]))[1], terms)
 
 
 def test_a_truth_value_of_two_is_refused() -> None:
