@@ -152,7 +152,13 @@ class Coordinator:
         self._ends["coordinator"] = _end(pair.certificate_pem)
         limits = self._limits
         port = await self._grpc.start(
-            self.host, host=settings.host, port=settings.port, pair=pair, ca_pem=ca, lines=limits.sites
+            self.host,
+            host=settings.host,
+            port=settings.port,
+            pair=pair,
+            ca_pem=ca,
+            lines=limits.sites,
+            ahead=limits.ahead,
         )
         enrol = await self._enrolment.start(
             host=settings.host, port=settings.enrol_port, pair=pair, lines=limits.enrolling

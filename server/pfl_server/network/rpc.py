@@ -40,10 +40,9 @@ OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     # TLS looks at a certificate when a line is opened: once a day every line is opened anew.
     ("grpc.max_connection_age_ms", 24 * 3600 * 1000),
-    # What has arrived and is not yet read lies in memory, and is lost with a broken line: of each upload half a MiB
-    # beside the frame that is being read, where gRPC by itself would let many MiB pile up.
+    # What has arrived and is not yet read lies in memory. gRPC by itself would let many MiB of each upload pile up;
+    # each port says how many bytes may wait beside the frame that is being read (grpc.http2.lookahead_bytes).
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 1 << 19),
     # One piece for each frame of ours, with its tag, instead of 64, each with a head to read: a tenth of a round's
     # processor time.
     ("grpc.http2.max_frame_size", 1 << 21),

@@ -82,11 +82,15 @@ class GrpcServer:
         pair: KeyPair,
         ca_pem: bytes,
         lines: int = PortLimits.sites,
+        ahead: int = PortLimits.ahead,
     ) -> int:
-        """Open the port and answer, up to so many lines; gives its number. Callers must come from the CA `ca_pem`."""
+        """Open the port and answer, up to so many lines, of which each call may send so much `ahead`; gives its number.
+        Callers must come from the CA `ca_pem`.
+        """
         self._held = Waiting()
         self._bulk = Bulk(service, self._gate, stall_seconds=self._stall_seconds)
-        options = (*OPTIONS, *BOUNDS, ("grpc.max_allowed_incoming_connections", lines))
+        width = (("grpc.max_allowed_incoming_connections", lines), ("grpc.http2.lookahead_bytes", ahead))
+        options = (*OPTIONS, *BOUNDS, *width)
         server = aio.server(options=options)
         answer = partial(answer_site, gate=self._gate)
         operator = _operator_calls(service, self._gate)
