@@ -16,7 +16,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -152,7 +152,7 @@ class _Memory:
     named: bool = False
     """Whether the list's own name does."""
     together: bool = False
-    """Whether the lines of one message are being written: they are made lasting when all are there."""
+    """Whether several lines of one moment are being made: they are written at once when all are there."""
 
 
 class Audit:
@@ -219,19 +219,17 @@ class Audit:
         names = [entry.name for entry in spec.manifest(header.kind, header.phase, "up")]
         facts: dict[str, Json] = {"run": spec.id, "task": offer.key, "state": header.state}
         facts |= {"names": [*names], "groups": [*header.groups], "digest": blob.digest, "bytes": blob.size}
-        self._memory.together = True
-        try:
+        with self._together():
             self.note_once(UPDATE, f"{spec.id}/{offer.key}/{blob.digest}", **facts)
             also()
-        finally:
-            self._memory.together = False
         self._make_lasting()
         self._sent.setdefault(blob.digest, Sent(spec.id, offer.key, self._clock(), blob.size))
 
     def receive(self, run: str, task: str, digest: str, *, size: int, signature: str) -> None:
-        """List the coordinator's receipt for an update."""
+        """List the coordinator's receipt for an update; it is written when the task is closed."""
         facts: dict[str, Json] = {"run": run, "task": task, "digest": digest, "bytes": size}
-        self.note_once(RECEIPT, f"{run}/{task}/{digest}", **facts, receipt=signature)
+        with self._together():
+            self.note_once(RECEIPT, f"{run}/{task}/{digest}", **facts, receipt=signature)
         self.left.setdefault(run, Left()).add(task, digest, size)
 
     def flush(self) -> None:
@@ -244,16 +242,24 @@ class Audit:
         calls, self._memory.calls = self._memory.calls, {}
         if calls:
             told: Json = {name: [one.count, one.size] for name, one in sorted(calls.items())}
-            size, self._memory.together = sum(one.size for one in calls.values()), True
-            try:
-                self.note(COUNTED, run=self.run, bytes=size, calls=told)
-            finally:
-                self._memory.together = False
+            with self._together():
+                self.note(COUNTED, run=self.run, bytes=sum(one.size for one in calls.values()), calls=told)
+        with self._lock, suppress(DiskFull):
+            self._write()
 
     def settle(self) -> None:
         """Close a task in the list, and make all of it lasting."""
         self.close_task()
         self._make_lasting()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Lines that are made meanwhile are written by who asks for it afterwards."""
+        self._memory.together = True
+        try:
+            yield
+        finally:
+            self._memory.together = False
 
     def _make_lasting(self) -> None:
         with self._lock:
@@ -306,20 +312,24 @@ class Audit:
                 self._sent.setdefault(str(said.get("digest")), sent)
 
     def _write(self, *, lasting: bool = False) -> None:
-        owed = self._memory.owed
-        while owed:
-            text = json.dumps({**owed[0], "before": self._digest}, sort_keys=True).encode()
-            with disk_full(self._folder):
-                atomic.append(self._folder / BOOK, text + b"\n", mode=0o600)
-            self._lines, self._digest = self._lines + 1, hashlib.sha256(text).hexdigest()
-            self._memory.lasts = False
-            owed.pop(0)
+        if self._memory.owed and not self._memory.together:
+            self._append(self._memory.owed)
+            self._memory.owed, self._memory.lasts = [], False
         if lasting and not self._memory.lasts:
             with disk_full(self._folder):
                 atomic.sync(self._folder / BOOK)
                 if not self._memory.named:
                     atomic.settle(self._folder)
             self._memory.lasts = self._memory.named = True
+
+    def _append(self, owed: Sequence[dict[str, Json]]) -> None:
+        texts, digest = [], self._digest
+        for said in owed:
+            texts.append(json.dumps({**said, "before": digest}, sort_keys=True).encode() + b"\n")
+            digest = hashlib.sha256(texts[-1][:-1]).hexdigest()
+        with disk_full(self._folder):
+            atomic.append(self._folder / BOOK, b"".join(texts), mode=0o600)
+        self._lines, self._digest = self._lines + len(texts), digest
 
 
 def _read(raw: bytes) -> dict[str, Json] | None:

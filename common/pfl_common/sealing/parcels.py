@@ -332,17 +332,17 @@ def _changed(source: Path, size: int) -> StateError:
 def draft_of(out: Path, *, over: bool = False) -> Iterator[BinaryIO]:
     """A private file that gets its name when it is complete, and is gone otherwise.
 
-    With `over` it is the file that lies at `out`, if there is one, written over: its pages are warm.
+    With `over` it has its name from the beginning, and what lies there is written over: its pages are warm. Nobody may
+    take what is there for whole before its maker says so.
     """
-    draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.draft")
+    draft = out if over else out.with_name(f".{out.name}.{secrets.token_hex(8)}.draft")
     # Not synced: after a power loss a parcel that is torn no longer verifies, and is asked for again.
     try:
-        with suppress(FileNotFoundError):
-            if over:
-                os.replace(out, draft)
         with os.fdopen(open_over(draft), "wb") as file:
             yield file
             file.truncate()
-        os.replace(draft, out)
-    finally:
+        if not over:
+            os.replace(draft, out)
+    except BaseException:
         draft.unlink(missing_ok=True)
+        raise
