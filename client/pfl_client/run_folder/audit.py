@@ -160,6 +160,7 @@ class Audit:
 
     def __init__(self, folder: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._folder, self._clock, self._lock = folder, clock, threading.Lock()
+        self._book, self._head = folder / BOOK, folder / HEAD
         self._memory = _Memory()
         self.left: dict[str, Left] = {}
         """By run, also before this process began: a counter that started at 0 would jump."""
@@ -271,14 +272,14 @@ class Audit:
 
     def _keep_head(self) -> None:
         text = json.dumps({"lines": self._lines, "sha256": self._digest})
-        atomic.write_over(self._folder / HEAD, text.encode())
+        atomic.write_over(self._head, text.encode())
 
     def _open(self) -> None:
         """Read the whole list; if a power cut left half a line, add a line that says so."""
         head, kept = Head.read(self._folder), False
         for entry in self._earlier():
             self._count(entry)
-        book = Book(self._folder / BOOK)
+        book = Book(self._book)
         for line in book.lines():
             self._lines, self._digest = line.number, line.digest
             kept = kept or head == Head(line.number, line.digest)
@@ -317,7 +318,7 @@ class Audit:
             self._memory.owed, self._memory.lasts = [], False
         if lasting and not self._memory.lasts:
             with disk_full(self._folder):
-                atomic.sync(self._folder / BOOK)
+                atomic.sync(self._book)
                 if not self._memory.named:
                     atomic.settle(self._folder)
             self._memory.lasts = self._memory.named = True
@@ -328,7 +329,7 @@ class Audit:
             texts.append(json.dumps({**said, "before": digest}, sort_keys=True).encode() + b"\n")
             digest = hashlib.sha256(texts[-1][:-1]).hexdigest()
         with disk_full(self._folder):
-            atomic.append(self._folder / BOOK, b"".join(texts), mode=0o600)
+            atomic.append(self._book, b"".join(texts), mode=0o600)
         self._lines, self._digest = self._lines + len(texts), digest
 
 

@@ -66,6 +66,7 @@ class Vault:
         self._folder, self._store = folder, folder / "generations"
         self.draft = folder / "next.safetensors"
         """Where the trainer writes the next generation; it overwrites nothing that is in force."""
+        self._file, self._fresh = folder / "vault.json", folder / "vault.json.part"
         self._lock = FolderLock(folder, "vault.lock")
         try:
             atomic.make_folder(self._store)
@@ -152,14 +153,13 @@ class Vault:
 
     def _point(self, pointer: Pointer, *, lasting: bool) -> None:
         """Write the pointer: it is exchanged in one step."""
-        fresh = self._folder / "vault.json.part"
         # Its parts hold nothing but plain values: asdict would copy each deeply.
         words = json.dumps(pointer, default=vars, sort_keys=True).encode()
         if lasting:
-            atomic.fill(fresh, words)
+            atomic.fill(self._fresh, words)
         else:
-            atomic.write_over(fresh, words)
-        atomic.move(fresh, self._folder / "vault.json")
+            atomic.write_over(self._fresh, words)
+        atomic.move(self._fresh, self._file)
         # From here on it is in force, even should the next line fail.
         self._pointer = pointer
         if lasting:
@@ -178,7 +178,7 @@ class Vault:
         """Remove what a life that ended, or a disk that was full, has left here."""
         named = {generation.file for generation in self._pointer.generations}
         leftovers = [path for path in self._store.iterdir() if path.name not in named]
-        for path in (*leftovers, self._folder / "vault.json.part", self._folder / "next.safetensors.part"):
+        for path in (*leftovers, self._fresh, self._folder / "next.safetensors.part"):
             atomic.remove(path)
 
 

@@ -7,11 +7,11 @@ takes to send and receive a small task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import zmq
 
-_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+_NOW = int(zmq.DONTWAIT)
 
 
 class Mailbox:
@@ -25,16 +25,26 @@ class Mailbox:
 
     async def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Hand a message over, as soon as there is room for it."""
-        # A message goes as a whole: where its first frame found room, the others do.
-        while not self._events() & _OUT:
-            await self._change()
-        self._socket.send_multipart(frames, zmq.DONTWAIT, copy=False)
+        while True:
+            try:
+                # A message goes as a whole: where its first frame found room, the others do.
+                self._socket.send_multipart(frames, _NOW, copy=False)
+            except zmq.Again:
+                await self._change()
+            else:
+                return
 
-    async def receive(self) -> zmq.Frame:
-        """The next frame. A message comes as a whole: with its first frame the others are there."""
-        while not self._events() & _IN:
-            await self._change()
-        return self._socket.recv(zmq.DONTWAIT, copy=False)
+    async def receive(self, take: Callable[[zmq.Frame], None]) -> None:
+        """The next message, frame by frame: each may be let go before the next one is looked at."""
+        more = True
+        while more:
+            try:
+                frame = self._socket.recv(_NOW, copy=False)
+            except zmq.Again:
+                await self._change()
+            else:
+                take(frame)
+                more = frame.more
 
     def close(self) -> None:
         """Close the socket; who waits at it is cancelled."""
@@ -45,9 +55,6 @@ class Mailbox:
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _events(self) -> int:
-        return int(self._socket.get(zmq.EVENTS))
-
     async def _change(self) -> None:
         self._waiting = self._loop.create_future()
         try:
@@ -57,5 +64,5 @@ class Mailbox:
 
     def _wake(self) -> None:
         # Readable until somebody has asked what there is: else the loop would turn for nothing.
-        if self._events() and self._waiting is not None and not self._waiting.done():
+        if self._socket.get(zmq.EVENTS) and self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)

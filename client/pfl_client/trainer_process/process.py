@@ -229,11 +229,7 @@ class _Running:
     async def _arrive(self) -> tuple[protocol.Letter, memoryview]:
         arrival = protocol.Arrival(self._secret, self._pool)
         # Frame by frame, each let go at once: a whole message more would double the daemon.
-        more = True
-        while more:
-            frame = await self._mailbox.receive()
-            arrival.take(frame)
-            more = frame.more
+        await self._mailbox.receive(arrival.take)
         return arrival.read()
 
     async def end(self, grace_seconds: float) -> None:

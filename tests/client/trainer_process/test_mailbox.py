@@ -34,12 +34,9 @@ def ends() -> Iterator[Ends]:
 
 async def receive(mailbox: Mailbox) -> list[bytes]:
     """A whole message."""
-    frames, more = [], True
-    while more:
-        frame = await mailbox.receive()
-        frames.append(frame.bytes)
-        more = frame.more
-    return frames
+    frames: list[zmq.Frame] = []
+    await mailbox.receive(frames.append)
+    return [frame.bytes for frame in frames]
 
 
 async def test_messages_come_as_they_were_sent(ends: Ends) -> None:
@@ -81,7 +78,7 @@ async def test_a_message_waits_for_room(ends: Ends) -> None:
 async def test_who_waits_at_a_mailbox_that_closes_is_cancelled(ends: Ends) -> None:
     """There will be no message; and it may be closed twice."""
     mailbox = Mailbox(ends.ours)
-    waiting = asyncio.create_task(mailbox.receive())
+    waiting = asyncio.create_task(receive(mailbox))
     await asyncio.sleep(0)
     mailbox.close()
     mailbox.close()
