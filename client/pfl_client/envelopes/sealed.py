@@ -45,9 +45,7 @@ class SealedEnvelopes:
 
     def receive(self, header: Header, blob: Blob, seal: Seal) -> SealedLetter:
         """Signed by the coordinator, under the header this site expects, with a key wrapped for this site."""
-        envelope = sealing.Envelope(
-            header.to_json().encode(), blob.digest, blob.size, seal.wrap, seal.signature
-        )
+        envelope = sealing.Envelope(header, blob.digest, blob.size, seal.wrap, seal.signature)
         vouched = sealing.verify_down(self._known(), envelope)
         keys = self._keyring.envelope_keys()
         key = sealing.unwrap(seal.wrap, keys, name=self._keyring.name, header_hash=vouched.binding.hash)
@@ -55,13 +53,12 @@ class SealedEnvelopes:
 
     def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
         """Seal under a fresh key; the coordinator can open it, and this site, until it forgets it."""
-        said = header.to_json().encode()
         if not isinstance(parcel, Path):
-            sealed = sealing.seal_bytes(parcel, into, said, over=True)
+            sealed = sealing.seal_bytes(parcel, into, header, over=True)
         elif lies_in_memory(parcel):
-            sealed = sealing.seal_memory(parcel, into, said, over=True)
+            sealed = sealing.seal_memory(parcel, into, header, over=True)
         else:
-            sealed = sealing.seal_file(parcel, into, said, over=True)
+            sealed = sealing.seal_file(parcel, into, header, over=True)
         bound, keys = sealed.binding.hash, self._keyring.envelope_keys()
         wrap = sealing.wrap(sealed.content_key, self._known(), header_hash=bound)
         signature = sealing.sign_up(keys, sealed, wrap=wrap)
@@ -70,7 +67,7 @@ class SealedEnvelopes:
 
     def whole(self, offer: Offer, own: bytes, file: Path) -> bool:
         """Opened with the site's own keys, to the last byte."""
-        binding = sealing.bind(offer.header.to_json().encode())
+        binding = sealing.bind(offer.header)
         vouched = sealing.Vouched(binding, offer.blob.digest, offer.blob.size)
         try:
             keys = self._keyring.envelope_keys()

@@ -160,6 +160,8 @@ class Downloads:
         for both ways. A download of gigabytes gives its place back.
         """
         file = self.file(blob)
+        if not file.exists():  # it came with its task
+            return
         if self._opened.let_go(beyond=REUSED_LIMIT) or self._blanks.give(file):
             partial_file.forget(file)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from pfl_client.envelopes import Envelopes, Letter
@@ -169,9 +168,10 @@ class RunFolder:
         """Seal an update into the outbox; gives its key there."""
         self._check_names(assignment.task, done)
         self.downloads.make_way(assignment.blob)
-        header = header_up(self.spec, assignment.task, self._site, state=assignment.header.state)
-        self._outbox.store(assignment.key, replace(header, groups=done.groups), update)
-        return assignment.key
+        task, state = assignment.task, assignment.header.state
+        header = header_up(self.spec, task, self._site, state=state, groups=done.groups)
+        self._outbox.store(task.key, header, update)
+        return task.key
 
     def _check_names(self, task: Task, done: Done) -> None:
         spec = self.spec

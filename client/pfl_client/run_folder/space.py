@@ -69,8 +69,7 @@ class Space:
         if task.kind is Kind.EVALUATE:
             return needed
         kept = self._vault.at(task.since)
-        smallest = max(0, model - self._downloads.opened_size(blob)) + self._rest(task)
-        state = kept.stat().st_size if kept is not None else smallest
+        state = kept.stat().st_size if kept is not None else self._smallest(assignment)
         needed += max(model, state) if wary else state
         if task.kind is Kind.FINISH:
             return needed + model + (model if self._serving.current.exists() else 0)
@@ -78,6 +77,11 @@ class Space:
         # A large update lies open for a moment beside its sealed form; what is larger still has its download's place.
         sealed = max(0, up - self._downloads.given_back(blob))
         return needed + sealed + self._downloads.needed_for_update(up)
+
+    def _smallest(self, assignment: Assignment) -> int:
+        """What a first state holds at least: what does not come down, and the rest."""
+        model, opened = full_size(self._spec.init_manifest), self._downloads.opened_size(assignment.blob)
+        return max(0, model - opened) + self._rest(assignment.task)
 
     def _rest(self, task: Task) -> int:
         """What is kept with the state: what may not cross of an encoded update, and what changes are changes of."""

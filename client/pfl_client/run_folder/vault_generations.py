@@ -66,6 +66,8 @@ class Vault:
         self._folder, self._store = folder, folder / "generations"
         self.draft = folder / "next.safetensors"
         """Where the trainer writes the next generation; it overwrites nothing that is in force."""
+        self._empty: set[str] = set()
+        """Files without tensors that this process has taken in."""
         self._file, self._fresh = folder / "vault.json", folder / "vault.json.part"
         self._lock = FolderLock(folder, "vault.lock")
         try:
@@ -108,23 +110,27 @@ class Vault:
 
         The generation the task started from stays, for the case that its round is abandoned; older ones go.
         """
-        serial = self._pointer.serial + 1
-        new = Generation(mark, f"{mark.round:06d}-{mark.attempt}-{serial}.safetensors")
-        start = self._find(since)
-        generations = (new,) if start is None else (new, start)
-        gone = set(self._pointer.generations).difference(generations)
-        # A site that keeps nothing of its own has nothing to lose in a power cut: it is welcomed as a new one then.
+        serial, start = self._pointer.serial + 1, self._find(since)
+        # A site that keeps nothing of its own has nothing to lose in a power cut: it is welcomed as a new one then. One
+        # file without tensors is as good as another.
         lasting = not _holds_nothing(keep_file)
+        known = start is not None and not lasting and start.file in self._empty
+        name = start.file if start and known else f"{mark.round:06d}-{mark.attempt}-{serial}.safetensors"
+        new = Generation(mark, name)
+        generations = (new,) if start is None else (new, start)
+        gone = {one.file for one in self._pointer.generations} - {one.file for one in generations}
         pointer = replace(self._pointer, generations=generations, upload=upload, serial=serial)
         try:
             with disk_full(self._folder):
-                self._bring_in(keep_file, self._store / new.file, pointer, lasting=lasting)
+                if not known:
+                    self._bring_in(keep_file, name, lasting=lasting)
+                self._point(pointer, lasting=lasting)
         except DiskFull:
             with suppress(OSError):
                 self._sweep()
             raise
-        for generation in gone:
-            atomic.remove(self._store / generation.file)
+        for file in gone:
+            atomic.remove(self._store / file)
 
     def close(self) -> None:
         """Let another daemon have the folder."""
@@ -143,13 +149,14 @@ class Vault:
             advice="if the state folder was exchanged or brought back from a copy, bring the newest one back",
         )
 
-    def _bring_in(self, keep_file: Path, file: Path, pointer: Pointer, *, lasting: bool) -> None:
+    def _bring_in(self, keep_file: Path, name: str, *, lasting: bool) -> None:
         if lasting:
             atomic.sync(keep_file)
-        atomic.move(keep_file, file)
+        atomic.move(keep_file, self._store / name)
         if lasting:
             atomic.settle(self._store)
-        self._point(pointer, lasting=lasting)
+        else:
+            self._empty.add(name)
 
     def _point(self, pointer: Pointer, *, lasting: bool) -> None:
         """Write the pointer: it is exchanged in one step."""
