@@ -66,8 +66,6 @@ class Vault:
         self._folder, self._store = folder, folder / "generations"
         self.draft = folder / "next.safetensors"
         """Where the trainer writes the next generation; it overwrites nothing that is in force."""
-        self._empty: set[str] = set()
-        """Files without tensors that this process has taken in."""
         self._file, self._fresh = folder / "vault.json", folder / "vault.json.part"
         self._lock = FolderLock(folder, "vault.lock")
         try:
@@ -111,19 +109,15 @@ class Vault:
         The generation the task started from stays, for the case that its round is abandoned; older ones go.
         """
         serial, start = self._pointer.serial + 1, self._find(since)
-        # A site that keeps nothing of its own has nothing to lose in a power cut: it is welcomed as a new one then. One
-        # file without tensors is as good as another.
+        new = Generation(mark, f"{mark.round:06d}-{mark.attempt}-{serial}.safetensors")
+        # A site that keeps nothing of its own has nothing to lose in a power cut: it is welcomed as a new one then.
         lasting = not _holds_nothing(keep_file)
-        known = start is not None and not lasting and start.file in self._empty
-        name = start.file if start and known else f"{mark.round:06d}-{mark.attempt}-{serial}.safetensors"
-        new = Generation(mark, name)
         generations = (new,) if start is None else (new, start)
         gone = {one.file for one in self._pointer.generations} - {one.file for one in generations}
         pointer = replace(self._pointer, generations=generations, upload=upload, serial=serial)
         try:
             with disk_full(self._folder):
-                if not known:
-                    self._bring_in(keep_file, name, lasting=lasting)
+                self._bring_in(keep_file, new.file, lasting=lasting)
                 self._point(pointer, lasting=lasting)
         except DiskFull:
             with suppress(OSError):
@@ -155,8 +149,6 @@ class Vault:
         atomic.move(keep_file, self._store / name)
         if lasting:
             atomic.settle(self._store)
-        else:
-            self._empty.add(name)
 
     def _point(self, pointer: Pointer, *, lasting: bool) -> None:
         """Write the pointer: it is exchanged in one step."""

@@ -54,26 +54,6 @@ def test_the_two_newest_generations_stay(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_site_that_keeps_nothing_has_one_file_for_that(tmp_path: Path) -> None:
-    """Each round is a generation all the same, and where something is kept it has a file of its own."""
-    nothing, vault = (2).to_bytes(8, "little") + b"{}", Vault(tmp_path, OWNER)
-    for number in (1, 2, 3):
-        vault.draft.write_bytes(nothing)
-        vault.commit(Mark(number, 1), vault.draft, None, since=number - 1)
-    assert (Mark(3, 1), Mark(2, 1)) == vault.marks()
-    assert 1 == len(list((tmp_path / "generations").iterdir()))
-    put(vault, Mark(4, 1), "own", since=3)
-    assert (nothing, "own") == (vault.at(3).read_bytes(), vault.at(4).read_text())
-    vault.draft.write_bytes(nothing)
-    vault.commit(Mark(5, 1), vault.draft, None, since=4)
-    assert ("own", nothing) == (vault.at(4).read_text(), vault.at(5).read_bytes())
-    vault.close()
-    again = Vault(tmp_path, OWNER)
-    assert (nothing, "own") == (again.at(5).read_bytes(), again.at(4).read_text())
-    assert 2 == len(list((tmp_path / "generations").iterdir()))
-    again.close()
-
-
 def test_an_abandoned_attempt_is_rolled_back(tmp_path: Path) -> None:
     """The next attempt starts from before it; what it made goes, what it started from stays."""
     vault = Vault(tmp_path, OWNER)
