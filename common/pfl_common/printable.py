@@ -29,6 +29,8 @@ def is_printable(text: str) -> bool:
 
 def printable(text: str, *, keep: str = "") -> str:
     """The same text with each sign that would be obeyed written as its number, but for those to `keep`."""
+    if not _ODD.search(text):
+        return text
 
     def show(odd: re.Match[str]) -> str:
         obeyed = odd[0] not in keep and _is_obeyed(text, odd.start())

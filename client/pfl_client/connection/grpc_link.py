@@ -202,7 +202,7 @@ class GrpcLink:
     @_followed
     async def submit(self, offer: Offer, parcel: Path) -> Receipt:
         """Hand an upload in; goes on where an interrupted transfer stopped."""
-        _check_size(parcel, offer.blob.size)
+        _check_size(parcel, parcel.stat().st_size, offer.blob.size)
         kind, carrier = offer.header.kind, self.carrier
 
         async def make_offer() -> int | Receipt:
@@ -225,9 +225,9 @@ class GrpcLink:
         """
         if not self._takes_all_at_once or offer.blob.size > self.carrier.beside_bytes:
             return None
-        _check_size(parcel, offer.blob.size)
-        question = self._question(*marks, wait=HAND_IN_SECONDS)
-        request = say_hand_in(offer, parcel.read_bytes(), scores, question)
+        content, question = parcel.read_bytes(), self._question(*marks, wait=HAND_IN_SECONDS)
+        _check_size(parcel, len(content), offer.blob.size)
+        request = say_hand_in(offer, content, scores, question)
         report = request.report.SerializeToString() if scores else b""
 
         def list_report() -> None:
@@ -374,8 +374,7 @@ def _check_receipt(receipt: Receipt, offer: Offer) -> Receipt:
     return receipt
 
 
-def _check_size(parcel: Path, expected: int) -> None:
-    size = parcel.stat().st_size
+def _check_size(parcel: Path, size: int, expected: int) -> None:
     if size != expected:
         raise StateError(
             f"the update {parcel.name} has {size} bytes",

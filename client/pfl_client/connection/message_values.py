@@ -20,6 +20,9 @@ def _spell(field: FieldDescriptor, value: object) -> Json:
     if isinstance(value, Mapping):
         return {str(name): _spell_one(field, inner) for name, inner in sorted(value.items())}
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        # An evaluation has hundreds of numbers, and each is what it says.
+        if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
+            return [*value]
         return [_spell_one(field, inner) for inner in value]
     return _spell_one(field, value)
 

@@ -14,7 +14,7 @@ from pfl_client.trainer_process.large_parcels import lies_in_memory
 from pfl_common import sealing
 from pfl_common.errors import Refused
 from pfl_common.identity import Keyring
-from pfl_common.identity.cards import COORDINATOR, Card, open_card, read_card
+from pfl_common.identity.cards import COORDINATOR, Card, read_card
 from pfl_common.spec.messages import Blob, Offer, Receipt, Seal
 from pfl_common.spec.run import Header
 
@@ -34,7 +34,6 @@ class SealedEnvelopes:
     ) -> None:
         self._keyring, self._clock, self._secret = keyring, clock, secret
         self._coordinator: Card | None = None
-        self._mine: tuple[bytes, Card] | None = None
 
     def meet(self, card: bytes) -> None:
         """The federation's authority must have signed it, for the coordinator, and its time must not be over."""
@@ -46,9 +45,7 @@ class SealedEnvelopes:
 
     def receive(self, header: Header, blob: Blob, seal: Seal) -> SealedLetter:
         """Signed by the coordinator, under the header this site expects, with a key wrapped for this site."""
-        envelope = sealing.Envelope(
-            header.to_json().encode(), blob.digest, blob.size, seal.wrap, seal.signature
-        )
+        envelope = sealing.Envelope(header, blob.digest, blob.size, seal.wrap, seal.signature)
         vouched = sealing.verify_down(self._known(), envelope)
         keys = self._keyring.envelope_keys()
         key = sealing.unwrap(seal.wrap, keys, name=self._keyring.name, header_hash=vouched.binding.hash)
@@ -56,26 +53,28 @@ class SealedEnvelopes:
 
     def close(self, parcel: Parcel, header: Header, into: Path) -> Closed:
         """Seal under a fresh key; the coordinator can open it, and this site, until it forgets it."""
-        said = header.to_json().encode()
         if not isinstance(parcel, Path):
-            sealed = sealing.seal_bytes(parcel, into, said, over=True)
+            sealed = sealing.seal_bytes(parcel, into, header, over=True)
         elif lies_in_memory(parcel):
-            sealed = sealing.seal_memory(parcel, into, said, over=True)
+            sealed = sealing.seal_memory(parcel, into, header, over=True)
         else:
-            sealed = sealing.seal_file(parcel, into, said, over=True)
-        bound = sealed.binding.hash
+            sealed = sealing.seal_file(parcel, into, header, over=True)
+        bound, keys = sealed.binding.hash, self._keyring.envelope_keys()
         wrap = sealing.wrap(sealed.content_key, self._known(), header_hash=bound)
-        signature = sealing.sign_up(self._keyring.envelope_keys(), sealed, wrap=wrap)
-        own = sealing.wrap(sealed.content_key, self._own(), header_hash=bound)
+        signature = sealing.sign_up(keys, sealed, wrap=wrap)
+        own = sealing.lock(sealed.content_key, keys, header_hash=bound)
         return Closed(Blob(sealed.digest, sealed.size), Seal(wrap, signature), own)
 
     def whole(self, offer: Offer, own: bytes, file: Path) -> bool:
-        """Opened with the site's own wrap, to the last byte."""
-        binding = sealing.bind(offer.header.to_json().encode())
+        """Opened with the site's own keys, to the last byte."""
+        binding = sealing.bind(offer.header)
         vouched = sealing.Vouched(binding, offer.blob.digest, offer.blob.size)
         try:
             keys = self._keyring.envelope_keys()
-            key = sealing.unwrap(own, keys, name=self._keyring.name, header_hash=binding.hash)
+            if len(own) == sealing.LOCK_BYTES:
+                key = sealing.unlock(own, keys, header_hash=binding.hash)
+            else:  # of an earlier release, which made a wrap for itself
+                key = sealing.unwrap(own, keys, name=self._keyring.name, header_hash=binding.hash)
             sealing.check_whole(file, key=key, vouched=vouched)
         except (sealing.Tampered, FileNotFoundError):
             return False
@@ -90,15 +89,6 @@ class SealedEnvelopes:
         if not (fingerprint and self._secret):
             return ""
         return hmac.new(self._secret, fingerprint.encode(), hashlib.sha256).hexdigest()
-
-    def _own(self) -> Card:
-        # Only its key is used, so that its time may be over: it never leaves this site.
-        card = self._keyring.card
-        if card is None:
-            raise Refused("card", "this site has no card yet; expected: one from its enrolment")
-        if self._mine is None or self._mine[0] != card:
-            self._mine = card, open_card(card, self._keyring.ca_pem)
-        return self._mine[1]
 
     def _known(self) -> Card:
         if self._coordinator is None:

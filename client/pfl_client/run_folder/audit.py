@@ -16,7 +16,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -152,7 +152,7 @@ class _Memory:
     named: bool = False
     """Whether the list's own name does."""
     together: bool = False
-    """Whether the lines of one message are being written: they are made lasting when all are there."""
+    """Whether several lines of one moment are being made: they are written at once when all are there."""
 
 
 class Audit:
@@ -160,6 +160,7 @@ class Audit:
 
     def __init__(self, folder: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._folder, self._clock, self._lock = folder, clock, threading.Lock()
+        self._book, self._head = folder / BOOK, folder / HEAD
         self._memory = _Memory()
         self.left: dict[str, Left] = {}
         """By run, also before this process began: a counter that started at 0 would jump."""
@@ -219,19 +220,17 @@ class Audit:
         names = [entry.name for entry in spec.manifest(header.kind, header.phase, "up")]
         facts: dict[str, Json] = {"run": spec.id, "task": offer.key, "state": header.state}
         facts |= {"names": [*names], "groups": [*header.groups], "digest": blob.digest, "bytes": blob.size}
-        self._memory.together = True
-        try:
+        with self._together():
             self.note_once(UPDATE, f"{spec.id}/{offer.key}/{blob.digest}", **facts)
             also()
-        finally:
-            self._memory.together = False
         self._make_lasting()
         self._sent.setdefault(blob.digest, Sent(spec.id, offer.key, self._clock(), blob.size))
 
     def receive(self, run: str, task: str, digest: str, *, size: int, signature: str) -> None:
-        """List the coordinator's receipt for an update."""
+        """List the coordinator's receipt for an update; it is written when the task is closed."""
         facts: dict[str, Json] = {"run": run, "task": task, "digest": digest, "bytes": size}
-        self.note_once(RECEIPT, f"{run}/{task}/{digest}", **facts, receipt=signature)
+        with self._together():
+            self.note_once(RECEIPT, f"{run}/{task}/{digest}", **facts, receipt=signature)
         self.left.setdefault(run, Left()).add(task, digest, size)
 
     def flush(self) -> None:
@@ -244,16 +243,24 @@ class Audit:
         calls, self._memory.calls = self._memory.calls, {}
         if calls:
             told: Json = {name: [one.count, one.size] for name, one in sorted(calls.items())}
-            size, self._memory.together = sum(one.size for one in calls.values()), True
-            try:
-                self.note(COUNTED, run=self.run, bytes=size, calls=told)
-            finally:
-                self._memory.together = False
+            with self._together():
+                self.note(COUNTED, run=self.run, bytes=sum(one.size for one in calls.values()), calls=told)
+        with self._lock, suppress(DiskFull):
+            self._write()
 
     def settle(self) -> None:
         """Close a task in the list, and make all of it lasting."""
         self.close_task()
         self._make_lasting()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Lines that are made meanwhile are written by who asks for it afterwards."""
+        self._memory.together = True
+        try:
+            yield
+        finally:
+            self._memory.together = False
 
     def _make_lasting(self) -> None:
         with self._lock:
@@ -265,14 +272,14 @@ class Audit:
 
     def _keep_head(self) -> None:
         text = json.dumps({"lines": self._lines, "sha256": self._digest})
-        atomic.write_over(self._folder / HEAD, text.encode())
+        atomic.write_over(self._head, text.encode())
 
     def _open(self) -> None:
         """Read the whole list; if a power cut left half a line, add a line that says so."""
         head, kept = Head.read(self._folder), False
         for entry in self._earlier():
             self._count(entry)
-        book = Book(self._folder / BOOK)
+        book = Book(self._book)
         for line in book.lines():
             self._lines, self._digest = line.number, line.digest
             kept = kept or head == Head(line.number, line.digest)
@@ -306,20 +313,24 @@ class Audit:
                 self._sent.setdefault(str(said.get("digest")), sent)
 
     def _write(self, *, lasting: bool = False) -> None:
-        owed = self._memory.owed
-        while owed:
-            text = json.dumps({**owed[0], "before": self._digest}, sort_keys=True).encode()
-            with disk_full(self._folder):
-                atomic.append(self._folder / BOOK, text + b"\n", mode=0o600)
-            self._lines, self._digest = self._lines + 1, hashlib.sha256(text).hexdigest()
-            self._memory.lasts = False
-            owed.pop(0)
+        if self._memory.owed and not self._memory.together:
+            self._append(self._memory.owed)
+            self._memory.owed, self._memory.lasts = [], False
         if lasting and not self._memory.lasts:
             with disk_full(self._folder):
-                atomic.sync(self._folder / BOOK)
+                atomic.sync(self._book)
                 if not self._memory.named:
                     atomic.settle(self._folder)
             self._memory.lasts = self._memory.named = True
+
+    def _append(self, owed: Sequence[dict[str, Json]]) -> None:
+        texts, digest = [], self._digest
+        for said in owed:
+            texts.append(json.dumps({**said, "before": digest}, sort_keys=True).encode() + b"\n")
+            digest = hashlib.sha256(texts[-1][:-1]).hexdigest()
+        with disk_full(self._folder):
+            atomic.append(self._book, b"".join(texts), mode=0o600)
+        self._lines, self._digest = self._lines + len(texts), digest
 
 
 def _read(raw: bytes) -> dict[str, Json] | None:

@@ -45,7 +45,7 @@ def _is_expected(spec: RunSpec, task: Task, said: Header) -> bool:
         return False
     sent, as_delta = said.sent if changes else "", crosses_as_delta(spec, task, said)
     wanted = header_down(spec, task, state=said.state, sent=sent, as_delta=as_delta)
-    return said == replace(wanted, groups=said.groups)
+    return said == (replace(wanted, groups=said.groups) if said.groups else wanted)
 
 
 def crosses_as_delta(spec: RunSpec, task: Task, header: Header) -> bool:

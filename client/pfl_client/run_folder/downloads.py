@@ -38,7 +38,7 @@ class Downloads:
 
     def __init__(self, run: Path, envelopes: Envelopes, blanks: Blanks) -> None:
         """`run` is the run's folder."""
-        self._run, self._folder = run, run / "downloads"
+        self._run, self._folder, self._words = run, run / "downloads", run / "received.jsonl"
         self._envelopes, self._blanks = envelopes, blanks
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self._early: Letter | None = None
@@ -62,7 +62,7 @@ class Downloads:
         words = {"header": assignment.header.to_json(), "signature": seal.signature.hex()}
         text = json.dumps({"task": assignment.key, **words, **signed}, sort_keys=True) + "\n"
         with disk_full(self._run):
-            atomic.append(self._run / "received.jsonl", text.encode())
+            atomic.append(self._words, text.encode())
 
     def file(self, blob: Blob) -> Path:
         """Where these bytes are fetched to; a part that is already there is kept."""
@@ -160,6 +160,8 @@ class Downloads:
         for both ways. A download of gigabytes gives its place back.
         """
         file = self.file(blob)
+        if not file.exists():  # it came with its task
+            return
         if self._opened.let_go(beyond=REUSED_LIMIT) or self._blanks.give(file):
             partial_file.forget(file)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from pfl_client.envelopes import Envelopes, Letter
@@ -16,7 +15,7 @@ from pfl_client.run_folder.earlier_run import find_earlier
 from pfl_client.run_folder.first_model import FirstModel
 from pfl_client.run_folder.measurements import Measurements
 from pfl_client.run_folder.outbox import Outbox
-from pfl_client.run_folder.outgoing_names import check_names, read_names
+from pfl_client.run_folder.outgoing_names import check_names, list_names, read_names
 from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.run_folder.space import Space
 from pfl_client.run_folder.validation_share import settle_share
@@ -169,17 +168,16 @@ class RunFolder:
         """Seal an update into the outbox; gives its key there."""
         self._check_names(assignment.task, done)
         self.downloads.make_way(assignment.blob)
-        header = header_up(self.spec, assignment.task, self._site, state=assignment.header.state)
-        self._outbox.store(assignment.key, replace(header, groups=done.groups), update)
-        return assignment.key
+        task, state = assignment.task, assignment.header.state
+        header = header_up(self.spec, task, self._site, state=state, groups=done.groups)
+        self._outbox.store(task.key, header, update)
+        return task.key
 
     def _check_names(self, task: Task, done: Done) -> None:
         spec = self.spec
-        known = frozenset(entry.name for entry in spec.init_manifest)
-        manifest = spec.manifest(task.kind, task.phase, "up")
         # What every site is sent is nobody's own, also where a method keeps its own values of it.
-        shared = {entry.name for entry in spec.manifest(task.kind, task.phase, "down")}
-        kept = read_names(self.vault.draft) - shared
+        kept = read_names(self.vault.draft) - list_names(spec.manifest(task.kind, task.phase, "down"))
+        manifest, known = spec.manifest(task.kind, task.phase, "up"), list_names(spec.init_manifest)
         check_names(manifest, done.groups, kept=kept, told=done.told, known=known)
 
     def has_answer(self, key: str, task: Task) -> bool:

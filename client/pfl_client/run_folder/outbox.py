@@ -50,60 +50,64 @@ class Outbox:
     def __init__(self, folder: Path, envelopes: Envelopes, blanks: Blanks | None = None) -> None:
         """With `blanks` an upload is written over a file that is not needed any more."""
         self._folder, self._envelopes, self._blanks = folder, envelopes, blanks
-        self._written: set[str] = set()
+        self._written: dict[str, Upload] = {}
+        """What this very process wrote needs no second look: only a power loss can have torn a file."""
         atomic.make_folder(folder)
         # A kill in the middle of sealing leaves a draft nobody will finish.
         for draft in folder.glob(".*"):
             atomic.remove(draft)
-
-    def draft(self, key: str) -> Path:
-        """Where the trainer may write a large update before `store`."""
-        return self._path(key, "draft")
+        self._found = {path.stem for path in folder.iterdir()}
+        """Keys under which something else lies: of an earlier life, or of an upload that could not be finished."""
 
     def store(self, key: str, header: Header, update: Parcel) -> Upload:
         """Close an update and take it in; what lay here under the same key is replaced."""
+        parcel, note = self._path(key, "parcel"), self._path(key, "json")
+        self._written.pop(key, None)
+        self._found.add(key)
         with disk_full(self._folder):
             if self._blanks is not None:
-                self._blanks.lay(self._path(key, "sealed"), _size_of(update))
-            closed = self._envelopes.close(update, header, self._path(key, "sealed"))
-            offer = Offer(key, header, closed.blob, closed.seal)
-            # The words first: bytes without their words would be an upload nobody can check.
-            fresh = self._path(key, "part")
-            fresh.write_bytes(_NOTE.dump_json(Note(offer, closed.own)))
-            atomic.move(fresh, self._path(key, "json"))
-            atomic.move(self._path(key, "sealed"), self._path(key, "parcel"))
-        atomic.remove(self.draft(key))
-        self._written.add(key)
-        return Upload(offer, self._path(key, "parcel"))
+                self._blanks.lay(parcel, _size_of(update))
+            closed = self._envelopes.close(update, header, parcel)
+            upload = Upload(Offer(key, header, closed.blob, closed.seal), parcel)
+            # The words last: without them, or with those of other bytes, it is no upload.
+            atomic.write_over(note, _NOTE.dump_json(Note(upload.offer, closed.own)))
+        self._found.discard(key)
+        self._written[key] = upload
+        return upload
 
     def entry(self, key: str) -> Upload | None:
         """The upload under this key; None when there is none or when it is torn."""
-        parcel = self._path(key, "parcel")
+        written = self._written.get(key)
+        parcel = written.parcel if written else self._path(key, "parcel")
+        if not parcel.exists():
+            return None
+        if written:
+            return written
         try:
             note = _NOTE.validate_json(self._path(key, "json").read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-        if note.offer.key != key or not parcel.exists():
-            return None
-        # What this very process wrote needs no second look: only a power loss can have torn a file.
-        whole = key in self._written or self._envelopes.whole(note.offer, note.own, parcel)
+        whole = note.offer.key == key and self._envelopes.whole(note.offer, note.own, parcel)
         return Upload(note.offer, parcel) if whole else None
 
     def keys(self) -> tuple[str, ...]:
         """The keys something lies under, whole or torn."""
-        return tuple(sorted({path.stem for path in self._folder.iterdir()}))
+        return tuple(sorted(self._found.union(self._written)))
 
     def drop(self, key: str) -> None:
         """Forget an upload: its round is committed, or given up."""
-        self._written.discard(key)
-        if self._blanks is not None:
-            self._blanks.give(self._path(key, "parcel"))
-        for kind in ("json", "parcel", "part", "sealed", "draft"):
-            atomic.remove(self._path(key, kind))
+        written = self._written.pop(key, None)
+        parcel, note = written.parcel if written else self._path(key, "parcel"), self._path(key, "json")
+        given = self._blanks is not None and self._blanks.give(parcel)
+        for path in [note] if written else self._folder.glob(f"{key}.*"):
+            atomic.remove(path)
+        if not given:
+            atomic.remove(parcel)
+        self._found.discard(key)
 
     def sweep(self, keep: Iterable[str]) -> None:
         """Forget all uploads but these; at start, all but `vault.upload`."""
-        for key in set(self.keys()) - set(keep):
+        for key in self._found.union(self._written).difference(keep):
             self.drop(key)
 
     def _path(self, key: str, kind: str) -> Path:

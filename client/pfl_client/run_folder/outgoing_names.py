@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pfl_client.trainer_process.task_errors import PersonalTensor
 from pfl_common.spec.manifest import Manifest
+from pfl_common.spec.memo import remembered
 from pfl_common.spec.personal_names import find_personal
 
 LONGEST_HEADER = 64 << 20
@@ -42,6 +43,12 @@ def check_names(
             expected="only what its method shares",
             advice="report the method (its name and release) to who maintains it; nothing of this update was sent",
         )
+
+
+@remembered
+def list_names(manifest: Manifest) -> frozenset[str]:
+    """The names of a parcel's tensors."""
+    return frozenset(entry.name for entry in manifest)
 
 
 def read_names(vault: Path) -> frozenset[str]:

@@ -11,7 +11,8 @@ from pfl_client.run_folder.serving_model import ServingModel
 from pfl_client.run_folder.vault_generations import Vault
 from pfl_client.trainer_process.task_errors import DiskFull
 from pfl_common.spec.encoded_form import PLAIN, read_form
-from pfl_common.spec.manifest import WIDTHS, full_size
+from pfl_common.spec.manifest import WIDTHS, Manifest, full_size
+from pfl_common.spec.memo import remembered
 from pfl_common.spec.messages import Assignment
 from pfl_common.spec.run import Kind, RunSpec, Task
 
@@ -68,8 +69,7 @@ class Space:
         if task.kind is Kind.EVALUATE:
             return needed
         kept = self._vault.at(task.since)
-        smallest = max(0, model - self._downloads.opened_size(blob)) + self._rest(task)
-        state = kept.stat().st_size if kept is not None else smallest
+        state = kept.stat().st_size if kept is not None else self._smallest(assignment)
         needed += max(model, state) if wary else state
         if task.kind is Kind.FINISH:
             return needed + model + (model if self._serving.current.exists() else 0)
@@ -78,11 +78,22 @@ class Space:
         sealed = max(0, up - self._downloads.given_back(blob))
         return needed + sealed + self._downloads.needed_for_update(up)
 
+    def _smallest(self, assignment: Assignment) -> int:
+        """What a first state holds at least: what does not come down, and the rest."""
+        model, opened = full_size(self._spec.init_manifest), self._downloads.opened_size(assignment.blob)
+        return max(0, model - opened) + self._rest(assignment.task)
+
     def _rest(self, task: Task) -> int:
         """What is kept with the state: what may not cross of an encoded update, and what changes are changes of."""
         if task.kind is not Kind.TRAIN:
             return 0
-        manifest = self._spec.manifest(task.kind, task.phase, "up")
-        kept = [entry for entry in manifest if (form := read_form(entry.dtype)) and form.keeps_rest]
-        kept += [entry for entry in self._spec.delta(task.phase) if read_form(entry.dtype)]
-        return sum(prod(entry.shape) * WIDTHS[PLAIN] for entry in kept)
+        manifest, delta = self._spec.manifest(task.kind, task.phase, "up"), self._spec.delta(task.phase)
+        return _decoded_size(manifest, True) + _decoded_size(delta, False)
+
+
+@remembered
+def _decoded_size(manifest: Manifest, only_lossy: bool, /) -> int:
+    """Bytes of the encoded tensors once they are decoded; of all, or of those whose encoding loses something."""
+    forms = ((entry, read_form(entry.dtype)) for entry in manifest)
+    taken = (entry for entry, form in forms if form and (form.keeps_rest or not only_lossy))
+    return sum(prod(entry.shape) * WIDTHS[PLAIN] for entry in taken)

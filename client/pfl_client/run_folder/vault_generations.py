@@ -12,14 +12,15 @@ generations and the old upload are in force, or the new generation and the new u
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pfl_client.run_folder.folder_lock import FolderLock
-from pfl_client.trainer_process.task_errors import disk_full
+from pfl_client.trainer_process.task_errors import DiskFull, disk_full
 from pfl_common.errors import StateError
 from pfl_common.files import atomic
 from pfl_common.spec.messages import Mark
@@ -54,6 +55,8 @@ class Pointer:
 
 
 _POINTER: TypeAdapter[Pointer] = TypeAdapter(Pointer)
+_SMALL = 64
+"""Bytes of a file without tensors, at most."""
 
 
 class Vault:
@@ -61,6 +64,9 @@ class Vault:
 
     def __init__(self, folder: Path, owner: Owner) -> None:
         self._folder, self._store = folder, folder / "generations"
+        self.draft = folder / "next.safetensors"
+        """Where the trainer writes the next generation; it overwrites nothing that is in force."""
+        self._file, self._fresh = folder / "vault.json", folder / "vault.json.part"
         self._lock = FolderLock(folder, "vault.lock")
         try:
             atomic.make_folder(self._store)
@@ -77,14 +83,11 @@ class Vault:
         return self._pointer.upload
 
     @property
-    def draft(self) -> Path:
-        """Where the trainer writes the next generation; it overwrites nothing that is in force."""
-        return self._folder / "next.safetensors"
-
-    @property
     def draft_is_empty(self) -> bool:
         """Whether the trainer has written a generation without tensors: then nothing is synced for it."""
-        return self.draft.exists() and _holds_nothing(self.draft)
+        with suppress(FileNotFoundError):
+            return _holds_nothing(self.draft)
+        return False
 
     def marks(self) -> tuple[Mark, ...]:
         """The generations there are, newest first."""
@@ -105,21 +108,23 @@ class Vault:
 
         The generation the task started from stays, for the case that its round is abandoned; older ones go.
         """
-        serial = self._pointer.serial + 1
+        serial, start = self._pointer.serial + 1, self._find(since)
         new = Generation(mark, f"{mark.round:06d}-{mark.attempt}-{serial}.safetensors")
-        start = self._find(since)
-        generations = (new,) if start is None else (new, start)
         # A site that keeps nothing of its own has nothing to lose in a power cut: it is welcomed as a new one then.
         lasting = not _holds_nothing(keep_file)
-        with disk_full(self._folder):
-            if lasting:
-                atomic.sync(keep_file)
-            atomic.move(keep_file, self._store / new.file)
-            if lasting:
-                atomic.settle(self._store)
-            pointer = replace(self._pointer, generations=generations, upload=upload, serial=serial)
-            self._point(pointer, lasting=lasting)
-        self._sweep()
+        generations = (new,) if start is None else (new, start)
+        gone = {one.file for one in self._pointer.generations} - {one.file for one in generations}
+        pointer = replace(self._pointer, generations=generations, upload=upload, serial=serial)
+        try:
+            with disk_full(self._folder):
+                self._bring_in(keep_file, new.file, lasting=lasting)
+                self._point(pointer, lasting=lasting)
+        except DiskFull:
+            with suppress(OSError):
+                self._sweep()
+            raise
+        for file in gone:
+            atomic.remove(self._store / file)
 
     def close(self) -> None:
         """Let another daemon have the folder."""
@@ -138,15 +143,22 @@ class Vault:
             advice="if the state folder was exchanged or brought back from a copy, bring the newest one back",
         )
 
+    def _bring_in(self, keep_file: Path, name: str, *, lasting: bool) -> None:
+        if lasting:
+            atomic.sync(keep_file)
+        atomic.move(keep_file, self._store / name)
+        if lasting:
+            atomic.settle(self._store)
+
     def _point(self, pointer: Pointer, *, lasting: bool) -> None:
         """Write the pointer: it is exchanged in one step."""
-        fresh = self._folder / "vault.json.part"
-        words = json.dumps(asdict(pointer), sort_keys=True).encode()
+        # Its parts hold nothing but plain values: asdict would copy each deeply.
+        words = json.dumps(pointer, default=vars, sort_keys=True).encode()
         if lasting:
-            atomic.fill(fresh, words)
+            atomic.fill(self._fresh, words)
         else:
-            fresh.write_bytes(words)
-        atomic.move(fresh, self._folder / "vault.json")
+            atomic.write_over(self._fresh, words)
+        atomic.move(self._fresh, self._file)
         # From here on it is in force, even should the next line fail.
         self._pointer = pointer
         if lasting:
@@ -162,17 +174,19 @@ class Vault:
                 )
 
     def _sweep(self) -> None:
+        """Remove what a life that ended, or a disk that was full, has left here."""
         named = {generation.file for generation in self._pointer.generations}
         leftovers = [path for path in self._store.iterdir() if path.name not in named]
-        for path in (*leftovers, self._folder / "vault.json.part", self._folder / "next.safetensors.part"):
+        for path in (*leftovers, self._fresh, self._folder / "next.safetensors.part"):
             atomic.remove(path)
 
 
 def _holds_nothing(file: Path) -> bool:
     """Whether a file of tensors has none: its header, which says how long it is, is all there is of it."""
-    if file.stat().st_size > 64:
+    with file.open("rb", buffering=0) as start:
+        content = start.read(_SMALL + 1)
+    if len(content) > _SMALL:
         return False
-    content = file.read_bytes()
     return content[8:].strip() == b"{}" and len(content) == 8 + int.from_bytes(content[:8], "little")
 
 

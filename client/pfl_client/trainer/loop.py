@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -53,9 +52,7 @@ def serve(wire: _Wire, bench: Workbench) -> None:
     while True:
         letter, body = wire.receive()
         try:
-            meter = _Meter(wire)
-            answer = _answer(letter, body, bench, moved=meter.move)
-            meter.tell()
+            answer = _answer(letter, body, bench, _Meter(wire))
         except UserError as error:
             answer = protocol.explain(error), b""
         except Exception as error:  # whatever it is, the daemon must hear of it and decide
@@ -87,7 +84,7 @@ class _Wire:
 
 
 def _answer(
-    letter: protocol.Letter, body: protocol.Buffer, bench: Workbench, *, moved: Callable[[int], None]
+    letter: protocol.Letter, body: protocol.Buffer, bench: Workbench, meter: _Meter
 ) -> tuple[protocol.Letter, protocol.Buffer]:
     match letter:
         case protocol.Describe():
@@ -96,7 +93,8 @@ def _answer(
             bench.open(letter.folder, bytes(body).decode(), letter.init)
             return protocol.Opened(), b""
         case protocol.Work():
-            return protocol.answer_with(bench.work(protocol.read_job(letter, body), moved))
+            done = bench.work(protocol.read_job(letter, body), meter.move)
+            return protocol.answer_with(done, moved=meter.waiting)
         case _:
             raise ValueError(f"a trainer is not asked {letter.says!r}")
 
@@ -105,18 +103,16 @@ class _Meter:
     """Reports training progress to the daemon, summed up so that messages stay few."""
 
     def __init__(self, wire: _Wire) -> None:
-        self._wire, self._waiting, self._told = wire, 0, monotonic()
+        self._wire, self._told = wire, monotonic()
+        self.waiting = 0
+        """Samples that nothing was said of yet."""
 
     def move(self, samples: int) -> None:
-        self._waiting += samples
+        self.waiting += samples
         # Also without samples it is a sign of life: an evaluation passes none.
         if monotonic() - self._told >= PROGRESS_SECONDS:
-            self._wire.send(protocol.Moved(self._waiting))
-            self._waiting, self._told = 0, monotonic()
-
-    def tell(self) -> None:
-        if self._waiting:
-            self._wire.send(protocol.Moved(self._waiting))
+            self._wire.send(protocol.Moved(self.waiting))
+            self.waiting, self._told = 0, monotonic()
 
 
 def describe_fault(error: Exception) -> str:

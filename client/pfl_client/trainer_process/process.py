@@ -20,11 +20,11 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 import zmq
-import zmq.asyncio
 
 from pfl_client.trainer_process import memory_limit, protocol
 from pfl_client.trainer_process.api import DataFolder, Done, Job, Progress, TrainerLost
 from pfl_client.trainer_process.buffers import Pool
+from pfl_client.trainer_process.mailbox import Mailbox
 from pfl_client.trainer_process.memory_limit import Held
 from pfl_common.app import logs
 from pfl_common.app.called_off import CalledOff, Waiting
@@ -127,12 +127,11 @@ class TrainerProcess:
         async with self._turn:
             letter, body = protocol.ask_for(job)
             await self._open_again()
-            done = protocol.read_done(
-                *await self._ask(letter, body, expect=protocol.Finished, progress=progress)
-            )
+            answer, beside = await self._ask(letter, body, expect=protocol.Finished, progress=progress)
+            progress(answer.moved)
             if not self._warm:
                 await self._end()
-            return done
+            return protocol.read_done(answer, beside)
 
     async def close(self) -> None:
         """End the trainer and give its memory back; the next task starts another."""
@@ -197,17 +196,15 @@ class TrainerProcess:
 class _Running:
     """A started trainer: its process, its socket, its secret."""
 
-    def __init__(self, launched: _Launched, socket: zmq.asyncio.Socket, secret: bytes, pool: Pool) -> None:
+    def __init__(self, launched: _Launched, mailbox: Mailbox, secret: bytes, pool: Pool) -> None:
         self.process, self.held = launched
-        self._socket, self._secret, self._pool = socket, secret, pool
+        self._mailbox, self._secret, self._pool = mailbox, secret, pool
         self._gone, self._waiting = asyncio.create_task(self.process.wait()), Waiting()
         self._gone.add_done_callback(lambda _: self._waiting.call_off())
 
     async def send(self, letter: protocol.Letter, body: protocol.Buffer = b"") -> None:
         """Hand a letter over; TrainerLost where nobody takes it, for instance if it was killed while it had no work."""
-        await self._together(
-            self._socket.send_multipart(protocol.pack(self._secret, letter, body), copy=False)
-        )
+        await self._together(self._mailbox.send(protocol.pack(self._secret, letter, body)))
 
     async def receive(self) -> tuple[protocol.Letter, memoryview]:
         """The next letter; TrainerLost as soon as there can be none."""
@@ -232,17 +229,12 @@ class _Running:
     async def _arrive(self) -> tuple[protocol.Letter, memoryview]:
         arrival = protocol.Arrival(self._secret, self._pool)
         # Frame by frame, each let go at once: a whole message more would double the daemon.
-        frame = await self._socket.recv(copy=False)
-        arrival.take(frame)
-        while frame.more:
-            # A message comes as a whole: its other frames are there.
-            frame = await self._socket.recv(zmq.DONTWAIT, copy=False)
-            arrival.take(frame)
+        await self._mailbox.receive(arrival.take)
         return arrival.read()
 
     async def end(self, grace_seconds: float) -> None:
         """End the process, first politely."""
-        self._socket.close()
+        self._mailbox.close()
         if self.process.stdin is not None:
             self.process.stdin.close()
         with suppress(ProcessLookupError):
@@ -260,16 +252,17 @@ class _Running:
 async def _start(folder: Path, pool: Pool, share: Share, *, seconds: float, limit: int) -> _Running:
     place = _private_place(folder)
     # One context for the process: it owns a thread, and sockets of one-off trainers come and go.
-    socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
+    mailbox = Mailbox(socket)
     try:
         protocol.limit(socket)
         address = f"ipc://{place / 's'}"
         socket.bind(address)
         secret = secrets.token_bytes(protocol.SECRET_BYTES)
-        running = _Running(await _launch(address, secret, share, limit), socket, secret, pool)
+        running = _Running(await _launch(address, secret, share, limit), mailbox, secret, pool)
         await _greet(running, seconds)
     except BaseException:
-        socket.close()
+        mailbox.close()
         raise
     finally:
         # Both ends are connected by now, or never will be: with its name gone nobody else can come in.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import zmq
-import zmq.asyncio
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pfl_client.trainer_process import task_errors
@@ -116,6 +115,8 @@ class Finished:
     told: tuple[str, ...] = ()
     up: Path | None = None
     beside: bool = False
+    moved: int = 0
+    """Samples done that nothing was said of yet: a small task needs no word of its own for them."""
     says: Literal["finished"] = "finished"
 
 
@@ -227,7 +228,7 @@ def unpack(secret: bytes, frames: Iterable[zmq.Frame]) -> tuple[Letter, memoryvi
     return arrival.read()
 
 
-def limit(socket: zmq.Socket[bytes] | zmq.asyncio.Socket) -> None:
+def limit(socket: zmq.Socket[bytes]) -> None:
     """Bound what a socket takes in and keeps waiting; it never holds up the end of its process."""
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
@@ -271,8 +272,8 @@ def read_job(letter: Work, body: Buffer) -> Job:
     )
 
 
-def answer_with(done: Done) -> tuple[Finished, Buffer]:
-    """The result of a job, as a letter and the bytes that follow it."""
+def answer_with(done: Done, *, moved: int = 0) -> tuple[Finished, Buffer]:
+    """The result of a job, as a letter and the bytes that follow it; and the samples that were `moved` last."""
     path, body = (None, b"") if done.up is None else _part(done.up)
     beside = done.up is not None and not isinstance(done.up, Path)
     letter = Finished(
@@ -287,6 +288,7 @@ def answer_with(done: Done) -> tuple[Finished, Buffer]:
         told=done.told,
         up=path,
         beside=beside,
+        moved=moved,
     )
     return letter, body
 

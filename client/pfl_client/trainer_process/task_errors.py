@@ -14,8 +14,6 @@ Declined          a UserError with a `reason` out of `messages.DECLINES`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pfl_common.errors import UserError
@@ -72,16 +70,19 @@ class Tampered(Declined):
     reason = "tampered"
 
 
-@contextmanager
-def disk_full(path: Path) -> Iterator[None]:
+class disk_full:  # as a generator it would cost several times as much, and a task has a dozen
     """While open, a full disk or quota below this path is said in words."""
-    try:
-        yield
-    except OSError as error:
-        if not is_full(error):
-            raise
-        raise DiskFull(
-            "the site's disk ran full in the middle of its work",
-            expected="room for two generations of the model and one upload",
-            advice=f"make room on the disk of {path}; the site goes on by itself",
-        ) from error
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and is_full(error):
+            raise DiskFull(
+                "the site's disk ran full in the middle of its work",
+                expected="room for two generations of the model and one upload",
+                advice=f"make room on the disk of {self._path}; the site goes on by itself",
+            ) from error

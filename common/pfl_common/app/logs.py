@@ -190,6 +190,8 @@ def _clean(value: object) -> object:
     match value:
         case str():
             return printable(value)
+        case int() | float() | None:
+            return value
         case Mapping():
             return {printable(str(name)): _clean(inner) for name, inner in value.items()}
         case list() | tuple() | set() | frozenset():

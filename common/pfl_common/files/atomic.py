@@ -69,7 +69,7 @@ def write_over(path: Path, text: bytes) -> None:
 
 
 def append(path: Path, line: bytes, *, mode: int = 0o666) -> None:
-    """Add a line to a file, whole or not at all: half of one would spoil the next."""
+    """Add a line to a file, or several, whole or not at all: half of one would spoil the next."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "ab", buffering=0) as book:
         end = book.tell()

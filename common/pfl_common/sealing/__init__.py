@@ -7,7 +7,7 @@ Opening takes a `Vouched`, which only a good signature gives. Knows nothing of w
 """
 
 from pfl_common.sealing.arriving_frames import ArrivingFrames, EarlyOpener
-from pfl_common.sealing.content_key import ContentKey, unwrap, wrap
+from pfl_common.sealing.content_key import LOCK_BYTES, ContentKey, lock, unlock, unwrap, wrap
 from pfl_common.sealing.frame_format import (
     CODES,
     FRAME,
@@ -45,6 +45,7 @@ from pfl_common.sealing.streams import SealedSource, SealWriter, open_source, op
 __all__ = [
     "CODES",
     "FRAME",
+    "LOCK_BYTES",
     "TAG",
     "ArrivingFrames",
     "Binding",
@@ -59,6 +60,7 @@ __all__ = [
     "bind",
     "check_frames",
     "check_whole",
+    "lock",
     "open_held",
     "open_over_file",
     "open_source",
@@ -74,6 +76,7 @@ __all__ = [
     "sign_down",
     "sign_receipt",
     "sign_up",
+    "unlock",
     "unwrap",
     "verify_down",
     "verify_receipt",

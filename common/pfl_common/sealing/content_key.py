@@ -2,12 +2,19 @@
 
 A key is never passed on but in wraps, and never shown. Who has shown a key for the hybrid envelope (ML-KEM-768 and
 X25519 together: both have to be broken) gets its wraps in it; a wrap's length tells which of the two it is.
+
+What a party keeps of a key for itself is locked with one of its own (AES-256-GCM): a thirtieth of a wrap's time.
 """
 
 from __future__ import annotations
 
+import secrets
+
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pfl_common.identity.cards import Card, EnvelopeKeys
 from pfl_common.sealing.frame_format import TAG, Tampered
@@ -17,10 +24,13 @@ WRAP_BYTES = 32 + KEY_BYTES + TAG
 """The sender's one-time public key, then the content key with its tag."""
 HYBRID_WRAP_BYTES = 1120 + KEY_BYTES + TAG
 """The same, with what ML-KEM-768 sends before it."""
+LOCK_BYTES = 12 + KEY_BYTES + TAG
+"""A nonce, then the content key with its tag."""
 
+_NONCE = 12
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _HYBRID_SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
-_WRAP_LABEL, _HYBRID_LABEL = b"pfl wrap 1\0", b"pfl wrap 2\0"
+_WRAP_LABEL, _HYBRID_LABEL, _LOCK_LABEL = b"pfl wrap 1\0", b"pfl wrap 2\0", b"pfl lock 1\0"
 
 
 class ContentKey:
@@ -66,6 +76,30 @@ def unwrap(wrapped: bytes, keys: EnvelopeKeys, *, name: str, header_hash: bytes)
             f"hybrid envelope) made for {name} and this header",
         )
     return ContentKey(raw)
+
+
+def lock(key: ContentKey, keys: EnvelopeKeys, *, header_hash: bytes) -> bytes:
+    """The content key for who sealed the parcel itself: it is kept beside it, and nobody is sent it."""
+    nonce = secrets.token_bytes(_NONCE)
+    return nonce + AESGCM(_derive_lock(keys)).encrypt(nonce, key._raw, header_hash)
+
+
+def unlock(locked: bytes, keys: EnvelopeKeys, *, header_hash: bytes) -> ContentKey:
+    """The content key that was locked with these keys, for this header."""
+    if len(locked) != LOCK_BYTES:
+        raise Tampered("wrap", f"a locked key of {len(locked)} bytes; expected: {LOCK_BYTES}")
+    try:
+        raw = AESGCM(_derive_lock(keys)).decrypt(locked[:_NONCE], locked[_NONCE:], header_hash)
+    except InvalidTag:
+        raise Tampered(
+            "wrap", "a locked key does not open; expected: one of these keys and this header"
+        ) from None
+    return ContentKey(raw)
+
+
+def _derive_lock(keys: EnvelopeKeys) -> bytes:
+    derive = HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=_LOCK_LABEL)
+    return derive.derive(keys.receiving.private_bytes_raw())
 
 
 def _say_wrap(label: bytes, header_hash: bytes, name: str) -> bytes:

@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args  # Any: names in what JSON gave
 
 from pfl_common.errors import Refused
 from pfl_common.spec.digests import FIRST, Digests
-from pfl_common.spec.run import ClientId, Direction
+from pfl_common.spec.run import ClientId, Direction, Header
 
 FRAME = 1 << 20
 TAG = 16
@@ -42,8 +42,12 @@ class Binding:
     digests: Digests = FIRST
 
 
-def bind(header: bytes) -> Binding:
-    """Read a header as far as sealing needs it; its text must be canonical, or two texts could mean one."""
+def bind(header: Header | bytes) -> Binding:
+    """Read a header as far as sealing needs it; a text must be canonical, or two texts could mean one."""
+    if isinstance(header, Header):
+        said = {} if header.digests == FIRST else {"digests": header.digests}
+        digest = hashlib.sha256(header.to_json().encode()).digest()
+        return Binding(digest, header.direction, header.sender, _read_digests(said, header.direction))
     try:
         fields = json.loads(header) if len(header) <= LARGEST_HEADER else None
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
@@ -60,7 +64,7 @@ def bind(header: bytes) -> Binding:
             )
 
 
-def _read_digests(fields: Mapping[object, object], direction: str) -> Digests:
+def _read_digests(fields: Mapping[Any, object], direction: str) -> Digests:
     """The suite of a header; that of older parcels has no word, and going up there is no other."""
     if "digests" not in fields:
         return FIRST

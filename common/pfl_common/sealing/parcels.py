@@ -33,6 +33,7 @@ from pfl_common.sealing.frame_format import (
     sealed_size,
 )
 from pfl_common.spec import digests
+from pfl_common.spec.run import Header
 
 WINDOW = 8 * FRAME
 """So much of a parcel in memory is looked at at a time."""
@@ -84,7 +85,7 @@ class Fingerprint:
         return (self._bytes or self._tags).hexdigest()
 
 
-def seal_bytes(source: Buffer, out: Path, header: bytes, *, over: bool = False) -> Sealed:
+def seal_bytes(source: Buffer, out: Path, header: Header | bytes, *, over: bool = False) -> Sealed:
     """Seal bytes into a file, under a fresh key and bound to the header; `over` as in `draft_of`."""
     view = memoryview(source).cast("B")
     blocks = (view[at : at + FRAME] for at in range(0, max(1, len(view)), FRAME))
@@ -92,14 +93,14 @@ def seal_bytes(source: Buffer, out: Path, header: bytes, *, over: bool = False) 
         return _seal(blocks, len(view), file, header)
 
 
-def seal_file(source: Path, out: Path, header: bytes, *, over: bool = False) -> Sealed:
+def seal_file(source: Path, out: Path, header: Header | bytes, *, over: bool = False) -> Sealed:
     """Seal a file into another, under a fresh key and bound to the header; `over` as in `draft_of`."""
     with source.open("rb", buffering=0) as file, draft_of(out, over=over) as sealed:
         size = os.fstat(file.fileno()).st_size
         return _seal(_read_blocks(file, size, source), size, sealed, header)
 
 
-def seal_memory(source: Path, out: Path, header: bytes, *, over: bool = False) -> Sealed:
+def seal_memory(source: Path, out: Path, header: Header | bytes, *, over: bool = False) -> Sealed:
     """The same for what lies in memory that has a path: it is looked at where it lies, a part at a time."""
     with source.open("rb", buffering=0) as file, draft_of(out, over=over) as sealed:
         size = os.fstat(file.fileno()).st_size
@@ -203,7 +204,7 @@ def check_frames(sealed: Path, *, key: ContentKey, vouched: Vouched, start: int 
     return at
 
 
-def _seal(blocks: Iterator[memoryview], size: int, file: BinaryIO, header: bytes) -> Sealed:
+def _seal(blocks: Iterator[memoryview], size: int, file: BinaryIO, header: Header | bytes) -> Sealed:
     binding = bind(header)
     sealer, fingerprint = Sealer(binding), Fingerprint(binding)
     buffer = room_for(size, TAG)
@@ -332,17 +333,17 @@ def _changed(source: Path, size: int) -> StateError:
 def draft_of(out: Path, *, over: bool = False) -> Iterator[BinaryIO]:
     """A private file that gets its name when it is complete, and is gone otherwise.
 
-    With `over` it is the file that lies at `out`, if there is one, written over: its pages are warm.
+    With `over` it has its name from the beginning, and what lies there is written over: its pages are warm. Nobody may
+    take what is there for whole before its maker says so.
     """
-    draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.draft")
+    draft = out if over else out.with_name(f".{out.name}.{secrets.token_hex(8)}.draft")
     # Not synced: after a power loss a parcel that is torn no longer verifies, and is asked for again.
     try:
-        with suppress(FileNotFoundError):
-            if over:
-                os.replace(out, draft)
         with os.fdopen(open_over(draft), "wb") as file:
             yield file
             file.truncate()
-        os.replace(draft, out)
-    finally:
+        if not over:
+            os.replace(draft, out)
+    except BaseException:
         draft.unlink(missing_ok=True)
+        raise

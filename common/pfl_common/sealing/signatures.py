@@ -20,7 +20,7 @@ from pfl_common.sealing.frame_format import Binding, Tampered, bind, plain_size
 from pfl_common.sealing.parcels import Sealed, Vouched
 from pfl_common.spec.digests import Digests
 from pfl_common.spec.messages import Receipt
-from pfl_common.spec.run import Direction
+from pfl_common.spec.run import Direction, Header
 
 _PARCEL_LABELS: dict[tuple[Direction, Digests], bytes] = {
     ("down", "sha256"): b"pfl parcel down 1\0",
@@ -34,7 +34,7 @@ _RECEIPT_LABEL = b"pfl receipt 1\0"
 class Envelope:
     """The data that travel beside the sealed bytes; `digest` is as in `Sealed`, `wrap` is the reader's own."""
 
-    header: bytes
+    header: Header | bytes
     digest: str
     size: int
     wrap: bytes = field(repr=False)

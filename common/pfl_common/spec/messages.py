@@ -301,8 +301,10 @@ def header_down(
     )
 
 
-def header_up(spec: RunSpec, task: Task, site: ClientId, *, state: str) -> Header:
-    """The header of a site's update; its groups are added when its content is known."""
+def header_up(
+    spec: RunSpec, task: Task, site: ClientId, *, state: str, groups: tuple[str, ...] = ()
+) -> Header:
+    """The header of a site's update; where its content is not known yet, its groups are added later."""
     manifest = spec.manifest(task.kind, task.phase, "up")
     return Header(
         run=spec.id,
@@ -313,5 +315,6 @@ def header_up(spec: RunSpec, task: Task, site: ClientId, *, state: str) -> Heade
         direction="up",
         sender=site,
         manifest=manifest_hash(manifest),
+        groups=groups,
         state=state,
     )

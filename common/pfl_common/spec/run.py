@@ -297,6 +297,10 @@ class Header:
 
     def to_json(self) -> str:
         """The canonical text: its hash binds every part of a sealed parcel."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         # No field holds another object: asdict would copy each deeply, which takes longer than all the rest.
         said = {name: value for name, value in vars(self).items() if _UNSAID.get(name) != value}
         return json.dumps(said, sort_keys=True, separators=(",", ":"))

@@ -63,6 +63,7 @@ FINAL_REASONS = frozenset(
 """After these, trying again does not help: a person has to act."""
 
 _LONGEST_WORDS = 2000
+_DIGITS = frozenset("0123456789abcdef")
 _INPUTS: dict[int, InputKind] = {
     pb.INPUT_IMAGE: "image",
     pb.INPUT_ARRAY: "array",
@@ -348,7 +349,7 @@ def hear_blob(said: pb.Blob) -> Blob:
 
 def check_digest(digest: str) -> str:
     """Give the digest back if it is a SHA-256 in hexadecimal digits."""
-    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+    if len(digest) != 64 or not _DIGITS.issuperset(digest):
         raise Refused("bad_request", f"a digest of {len(digest)} characters; expected 64 digits 0-9 a-f")
     return digest
 

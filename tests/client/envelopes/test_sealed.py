@@ -353,6 +353,20 @@ def test_the_same_update_twice_has_two_keys(post: Post, tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes()[:64] != (tmp_path / "b").read_bytes()[:64]
 
 
+def test_an_outbox_of_an_earlier_release_is_whole(
+    post: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sealed by a program that made a wrap for itself."""
+    envelopes, card = _met(post), post.members.authority.card_of(SITE, now=post.members.now)
+    monkeypatch.setattr(
+        sealing, "lock", lambda key, keys, header_hash: sealing.wrap(key, card, header_hash=header_hash)
+    )
+    header = header_up(post.spec, Task(Kind.TRAIN, 1, 3), SITE, state="state")
+    closed = envelopes.close(PLAIN, header, tmp_path / "a")
+    assert sealing.LOCK_BYTES != len(closed.own)
+    assert envelopes.whole(Offer(KEY, header, closed.blob, closed.seal), closed.own, tmp_path / "a")
+
+
 def test_a_tampered_word_beside_a_good_file(post: Post, tmp_path: Path) -> None:
     """Even with a signature over it, a header of another task does not open what lies there."""
     run = RunFolder(tmp_path / "run", post.spec, SITE, envelopes=_met(post))

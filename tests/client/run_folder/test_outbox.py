@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pfl_client.run_folder.outbox import Outbox, Upload
+from pfl_client.trainer_process.task_errors import DiskFull
+from pfl_common.files import atomic
 from pfl_common.files.recycler import WORTH, Blanks
 from pfl_common.spec.run import Header, Kind
 from pfl_deploy.simulation.loopback import OpenEnvelopes
@@ -57,11 +59,11 @@ def test_a_torn_upload_counts_as_absent(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_large_update_comes_as_a_file(tmp_path: Path) -> None:
-    """What the trainer wrote is taken in, and its open draft does not stay."""
-    outbox = open_outbox(tmp_path)
-    outbox.draft(KEY).write_bytes(b"large")
-    outbox.store(KEY, HEADER, outbox.draft(KEY))
-    assert (b"large", False) == (outbox.entry(KEY).parcel.read_bytes(), outbox.draft(KEY).exists())
+    """What the trainer wrote is taken in."""
+    (tmp_path / "update.raw").write_bytes(b"large")
+    outbox = open_outbox(tmp_path / "outbox")
+    outbox.store(KEY, HEADER, tmp_path / "update.raw")
+    assert b"large" == outbox.entry(KEY).parcel.read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["json", "parcel"])
@@ -70,7 +72,8 @@ def test_half_an_upload_counts_as_absent(tmp_path: Path, kind: str) -> None:
     outbox = open_outbox(tmp_path)
     store(outbox)
     (tmp_path / f"{KEY}.{kind}").unlink()
-    assert outbox.entry(KEY) is None
+    assert open_outbox(tmp_path).entry(KEY) is None
+    assert (kind == "parcel") == (outbox.entry(KEY) is None), "who wrote the words knows them"
 
 
 def test_torn_words_count_as_absent(tmp_path: Path) -> None:
@@ -79,7 +82,7 @@ def test_torn_words_count_as_absent(tmp_path: Path) -> None:
     store(outbox)
     path = tmp_path / f"{KEY}.json"
     path.write_bytes(path.read_bytes()[:-3])
-    assert outbox.entry(KEY) is None
+    assert open_outbox(tmp_path).entry(KEY) is None
 
 
 def test_an_upload_under_another_key_counts_as_absent(tmp_path: Path) -> None:
@@ -88,6 +91,7 @@ def test_an_upload_under_another_key_counts_as_absent(tmp_path: Path) -> None:
     store(outbox)
     for kind in ("json", "parcel"):
         (tmp_path / f"{KEY}.{kind}").rename(tmp_path / f"000004-1-train.{kind}")
+    assert open_outbox(tmp_path).entry("000004-1-train") is None
     assert outbox.entry("000004-1-train") is None
 
 
@@ -104,13 +108,30 @@ def test_uploads_are_dropped_and_swept(tmp_path: Path) -> None:
     outbox = open_outbox(tmp_path)
     for number in (3, 4, 5):
         store(outbox, key=f"00000{number}-1-train")
-    outbox.draft("000009-1-train").write_bytes(b"half")
     outbox.drop(KEY)
     assert outbox.entry(KEY) is None
     outbox.drop(KEY)
-    outbox.sweep(["000005-1-train"])
-    assert ("000005-1-train",) == outbox.keys()
+    outbox.sweep(["000004-1-train", "000005-1-train"])
+    assert 4 == len(list(tmp_path.iterdir()))
+    (tmp_path / "000009-1-train.sealed").write_bytes(b"half")
+    again = open_outbox(tmp_path)
+    again.sweep(["000005-1-train"])
+    assert ("000005-1-train",) == again.keys()
     assert 2 == len(list(tmp_path.iterdir()))
+
+
+def test_nothing_stays_of_an_upload_that_could_not_be_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written of it goes with the next sweep, also in the life that had no room for it."""
+    outbox, full = open_outbox(tmp_path), OSError(errno.ENOSPC, "no space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "write_over", lambda *_: (_ for _ in ()).throw(full))
+        with pytest.raises(DiskFull):
+            store(outbox)
+    assert (KEY,) == outbox.keys()
+    outbox.sweep(())
+    assert ((), []) == (outbox.keys(), list(tmp_path.iterdir()))
 
 
 @pytest.mark.parametrize("key", ["../escape", "a/b", "", "A"])

@@ -144,7 +144,7 @@ async def test_a_trainer_killed_between_tasks_is_a_loss_too(tmp_path: Path, trai
     os.kill(first, signal.SIGKILL)
     await asyncio.wait_for(running.process.wait(), 10)
     async with asyncio.timeout(10):
-        while await running._socket.poll(0, zmq.POLLOUT):  # noqa: ASYNC110  # a socket's other end goes unannounced
+        while running._mailbox._socket.poll(0, zmq.POLLOUT):  # noqa: ASYNC110  # a socket's other end goes unannounced
             await asyncio.sleep(0.01)
     with pytest.raises(TrainerLost, match="SIGKILL"):
         await asyncio.wait_for(trainer.work(desk.job(), ignore), 10)

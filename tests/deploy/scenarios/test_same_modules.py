@@ -55,6 +55,7 @@ TRANSPORT = {
     "pfl_server.network.shared_frames",
 }
 IPC = {
+    "pfl_client.trainer_process.mailbox",
     "pfl_client.trainer_process.memory_limit",
     "pfl_client.trainer_process.protocol",
     "pfl_client.trainer_process.process",

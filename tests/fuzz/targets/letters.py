@@ -76,7 +76,7 @@ def _use(letter: protocol.Letter, body: protocol.Buffer) -> None:
             assert again == letter
             assert bytes(beside) == (bytes(body) if letter.down is None else b"")
         case protocol.Finished():
-            again, beside = protocol.answer_with(protocol.read_done(letter, body))
+            again, beside = protocol.answer_with(protocol.read_done(letter, body), moved=letter.moved)
             assert repr(replace(letter, up=again.up)) == repr(again)  # what lies beside it is no file
             assert bytes(beside) == (bytes(body) if letter.beside else b"")
         case protocol.Unable():
