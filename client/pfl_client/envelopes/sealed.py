@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pfl_client.envelopes import Closed
 from pfl_client.trainer_process.api import Parcel
-from pfl_client.trainer_process.large_parcels import lies_in_memory
 from pfl_common import sealing
 from pfl_common.errors import Refused
 from pfl_common.identity import Keyring
@@ -59,8 +58,6 @@ class SealedEnvelopes:
         said = header.to_json().encode()
         if not isinstance(parcel, Path):
             sealed = sealing.seal_bytes(parcel, into, said, over=True)
-        elif lies_in_memory(parcel):
-            sealed = sealing.seal_memory(parcel, into, said, over=True)
         else:
             sealed = sealing.seal_file(parcel, into, said, over=True)
         bound = sealed.binding.hash
