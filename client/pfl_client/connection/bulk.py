@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -125,16 +125,17 @@ class Carrier:
         signed = self._line.sign("Fetch", request)
         self._line.begin(signed, request)
         call = method(request, metadata=signed, timeout=self._patience.bulk_seconds)
-        frames = aiter(call)
         with arriving.opened() as take:
-            while (frame := await self._watch(call, anext(frames, None))) is not None:
-                self._line.traffic.come(kind, len(frame))
-                if arriving.at + len(frame) > size:
-                    call.cancel()
-                    raise Refused("too_large", f"more than the {size} bytes that were announced")
-                if tap is not None:
-                    tap(arriving.at, frame)
-                take(frame)
+            async with self._watched(call) as moved:
+                async for frame in call:
+                    self._line.traffic.come(kind, len(frame))
+                    if arriving.at + len(frame) > size:
+                        call.cancel()
+                        raise Refused("too_large", f"more than the {size} bytes that were announced")
+                    if tap is not None:
+                        tap(arriving.at, frame)
+                    take(frame)
+                    moved()
         if arriving.at < size:
             raise Unreachable(f"the stream ended at {arriving.at} of {size} bytes")
 
@@ -151,27 +152,37 @@ class Carrier:
         # A stream that is refused midway takes no more frames. The answer says why, unless gRPC lost it under
         # a frame on its way: then it looks like a broken line, and the next Offer says how to go on.
         with parcel.open("rb") as file, suppress(asyncio.InvalidStateError):
-            while frame := os.pread(file.fileno(), convert.FRAME_BYTES, at):
-                await self._watch(call, call.write(frame))
-                at += len(frame)
-                self._line.traffic.go(kind, len(frame))
-            await self._watch(call, call.done_writing())
+            async with self._watched(call) as moved:
+                while frame := os.pread(file.fileno(), convert.FRAME_BYTES, at):
+                    await call.write(frame)
+                    at += len(frame)
+                    self._line.traffic.go(kind, len(frame))
+                    moved()
+                await call.done_writing()
         # The answer comes after verification, which may take its time: the call's own limit holds.
-        answer = await self._explained(call)
+        with self._explained():
+            answer = await call
         self._line.traffic.come(CALLS, len(answer))
         return convert.read_receipt(answer)
 
-    async def _watch(self, call: aio.Call, step: Awaitable[Result]) -> Result:
-        """One step of a stream, which must not take long."""
+    @asynccontextmanager
+    async def _watched(self, call: aio.Call) -> AsyncIterator[Callable[[], None]]:
+        """While a stream goes on: it is given up when nothing has moved for too long. To be told of each step."""
+        seconds, clock = self._patience.stall_seconds, asyncio.get_running_loop().time
+        patience = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(self._patience.stall_seconds):
-                return await self._explained(step)
+            async with patience:
+                with self._explained():
+                    yield lambda: patience.reschedule(clock() + seconds)
         except TimeoutError:
+            if not patience.expired():  # a disk's own
+                raise
             call.cancel()
-            raise Unreachable(f"nothing moved for {self._patience.stall_seconds:.0f} s") from None
+            raise Unreachable(f"nothing moved for {seconds:.0f} s") from None
 
-    async def _explained(self, step: Awaitable[Result]) -> Result:
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
         try:
-            return await step
+            yield
         except (aio.AioRpcError, aio.UsageError, asyncio.CancelledError) as error:
             raise self._line.explain(error) from None

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pfl_client.envelopes import Closed
 from pfl_client.trainer_process.api import Parcel
-from pfl_client.trainer_process.large_parcels import lies_in_memory
 from pfl_common import sealing
 from pfl_common.errors import Refused
 from pfl_common.identity import Keyring
@@ -55,8 +54,6 @@ class SealedEnvelopes:
         """Seal under a fresh key; the coordinator can open it, and this site, until it forgets it."""
         if not isinstance(parcel, Path):
             sealed = sealing.seal_bytes(parcel, into, header, over=True)
-        elif lies_in_memory(parcel):
-            sealed = sealing.seal_memory(parcel, into, header, over=True)
         else:
             sealed = sealing.seal_file(parcel, into, header, over=True)
         bound, keys = sealed.binding.hash, self._keyring.envelope_keys()

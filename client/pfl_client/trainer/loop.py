@@ -16,7 +16,7 @@ import zmq
 from pfl_client.trainer_process import protocol
 from pfl_client.trainer_process.buffers import Pool
 from pfl_common.app import logs
-from pfl_common.app.allocator import WarmMemory
+from pfl_common.app.allocator import let_go_of_free_memory
 from pfl_common.app.loading import loading
 from pfl_common.errors import UserError
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.2
 LONGEST_WORDS = 300
+KEPT = 96 << 20
+"""What a task has let go of stays for the next one if it is no more: clearing a model's pages anew is a third of what a
+task without training takes. A model of 44.6 MiB leaves 80, for its tensors begin where huge pages do.
+"""
 
 
 def main(address: str) -> None:
@@ -48,7 +52,6 @@ def main(address: str) -> None:
 
 def serve(wire: _Wire, bench: Workbench) -> None:
     """Answer one letter after the other."""
-    warm = WarmMemory()
     while True:
         letter, body = wire.receive()
         try:
@@ -58,8 +61,8 @@ def serve(wire: _Wire, bench: Workbench) -> None:
         except Exception as error:  # whatever it is, the daemon must hear of it and decide
             answer = protocol.Broken(describe_fault(error)), b""
         wire.send(*answer)
-        # Warm memory is for the batches of a task: between tasks it is the machine's.
-        warm.let_go()
+        # Warm memory is for the batches of a task: between tasks all but a little of it is the machine's.
+        let_go_of_free_memory(beyond=KEPT)
         # A machine without memory for that finds out at the next task, where it can be told.
         with suppress(MemoryError, RuntimeError):
             bench.make_ready()

@@ -81,7 +81,8 @@ def read_parcel(
     parcel: Parcel, manifest: Manifest, groups: tuple[str, ...], base: State | None = None
 ) -> State:
     """A download's tensors; changes are added to their base."""
-    # Torch wants memory it may write to: the bytes if they are ours, a copy of them, or a file mapped so that it stays.
+    # Torch wants memory it may write to: the bytes if they are ours, a copy of them, memory that the daemon fills anew
+    # for each task, or a file mapped so that it stays.
     if not isinstance(parcel, Path):
         view = memoryview(parcel)
         if not view.readonly:
@@ -89,6 +90,8 @@ def read_parcel(
         room = _Room(fresh(len(view)))
         room.write(view)
         return codec.decode(room.content, manifest, groups, base)
+    if lies_in_memory(parcel):
+        return codec.decode(_DOWNLOADS.look_at(parcel), manifest, groups, base)
     empty = parcel.stat().st_size == 0
     return codec.decode(bytearray() if empty else np.memmap(parcel, mode="c"), manifest, groups, base)
 
@@ -100,31 +103,47 @@ def look_at_file(parcel: Path, manifest: Manifest) -> State:
         return codec.decode(np.memmap(parcel, mode="r"), manifest, ())
 
 
+class SharedMemory:
+    """Memory that the daemon sees too. It stays mapped: its small pages are looked for once, not for each parcel."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, mmap.mmap] | None = None
+
+    def look_at(self, place: Path, size: int | None = None) -> memoryview:
+        """All of it; so many bytes, if somebody is to fill it."""
+        handle = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            seen = os.fstat(handle)
+            wanted = seen.st_size if size is None else size
+            # Also where it is mapped already: beyond its end there would be no memory.
+            if seen.st_size != wanted:
+                os.ftruncate(handle, wanted)
+            last = self._last
+            if last is None or (last[0], len(last[1])) != (seen.st_ino, wanted):
+                last = self._last = seen.st_ino, mmap.mmap(handle, wanted)
+        finally:
+            os.close(handle)
+        return memoryview(last[1])
+
+
+_DOWNLOADS = SharedMemory()
+"""Where the daemon puts the last large download; of a process that plays several sites, the last one's."""
+
+
 class UpdateRoom:
     """Where updates are written. With a `pool`, each over the last one's memory."""
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._take = pool.take if pool else fresh
-        self._shared: mmap.mmap | None = None
-        self._number = -1
+        self._shared = SharedMemory()
 
     def beside(self, size: int) -> memoryview:
         """Memory for an update that goes in a message."""
         return self._take(size)
 
     def shared(self, place: Path, size: int) -> memoryview:
-        """Memory that the daemon sees too. It stays mapped: its small pages are looked for once, not each time."""
-        handle = os.open(place, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            seen = os.fstat(handle)
-            # Also where it is mapped already: beyond its end there would be no memory.
-            if seen.st_size != size:
-                os.ftruncate(handle, size)
-            if self._shared is None or (self._number, len(self._shared)) != (seen.st_ino, size):
-                self._shared, self._number = mmap.mmap(handle, size), seen.st_ino
-        finally:
-            os.close(handle)
-        return memoryview(self._shared)
+        """Memory that the daemon sees too."""
+        return self._shared.look_at(place, size)
 
 
 def fresh(size: int) -> memoryview:

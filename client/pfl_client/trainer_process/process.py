@@ -41,8 +41,8 @@ ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
-"""A workspace of fixed size, without which CUDA sums in an order of its own; huge pages for large tensors; and what a
-task has let go of, up to 64 MiB, stays for the next one: the system would clear its pages again.
+"""A workspace of fixed size, without which CUDA sums in an order of its own; huge pages for large tensors; and memory
+of up to 64 MiB that was let go of stays for what comes next: the system would clear its pages again.
 """
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")

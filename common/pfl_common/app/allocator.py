@@ -12,8 +12,6 @@ from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of glibc's mallopt."""
-LITTLE = 32 << 20
-"""So much may stay with a process that waits for its next task: a tenth of what torch itself takes."""
 
 
 def keep_frames_warm() -> None:
@@ -43,26 +41,15 @@ def keep_batches_warm() -> None:
             libc.mallopt(_TRIM_THRESHOLD, 1 << 30)
 
 
-def let_go_of_free_memory() -> None:
-    """Give back what was kept warm and nobody uses; microseconds where there is nothing to give."""
+def let_go_of_free_memory(*, beyond: int = 0) -> None:
+    """Give back what was kept warm and nobody uses, if it is more than so many bytes; microseconds where there is
+    nothing to give.
+    """
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(0)
-
-
-class WarmMemory:
-    """What tasks have let go of. It goes back to the system unless it is little: a small task would only ask for it
-    again, page by page.
-    """
-
-    def __init__(self) -> None:
-        self._held = 0
-
-    def let_go(self) -> None:
-        """A task is done."""
-        if read_resident() > self._held + LITTLE:
-            let_go_of_free_memory()
-            self._held = read_resident()
+            libc = ctypes.CDLL(None)
+            if not beyond or _count_free(libc) > beyond:
+                libc.malloc_trim(0)
 
 
 def read_resident() -> int:
@@ -82,3 +69,15 @@ def give_memory_back() -> None:
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):  # another C library has other ways
             ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 16)
+
+
+class _Usage(ctypes.Structure):
+    """What glibc's mallinfo2 answers with: ten numbers, of which one is wanted."""
+
+    _fields_ = (("other", ctypes.c_size_t * 8), ("free", ctypes.c_size_t), ("at_the_end", ctypes.c_size_t))
+
+
+def _count_free(libc: ctypes.CDLL) -> int:
+    """The bytes that were freed and not given back."""
+    libc.mallinfo2.restype = _Usage
+    return int(libc.mallinfo2().free)

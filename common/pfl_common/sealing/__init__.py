@@ -29,7 +29,6 @@ from pfl_common.sealing.parcels import (
     open_to_file,
     seal_bytes,
     seal_file,
-    seal_memory,
 )
 from pfl_common.sealing.signatures import (
     Envelope,
@@ -70,7 +69,6 @@ __all__ = [
     "plain_size",
     "seal_bytes",
     "seal_file",
-    "seal_memory",
     "seal_stream",
     "sealed_size",
     "sign_down",

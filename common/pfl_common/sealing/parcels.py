@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import mmap
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -34,9 +33,6 @@ from pfl_common.sealing.frame_format import (
 )
 from pfl_common.spec import digests
 from pfl_common.spec.run import Header
-
-WINDOW = 8 * FRAME
-"""So much of a parcel in memory is looked at at a time."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +94,6 @@ def seal_file(source: Path, out: Path, header: Header | bytes, *, over: bool = F
     with source.open("rb", buffering=0) as file, draft_of(out, over=over) as sealed:
         size = os.fstat(file.fileno()).st_size
         return _seal(_read_blocks(file, size, source), size, sealed, header)
-
-
-def seal_memory(source: Path, out: Path, header: Header | bytes, *, over: bool = False) -> Sealed:
-    """The same for what lies in memory that has a path: it is looked at where it lies, a part at a time."""
-    with source.open("rb", buffering=0) as file, draft_of(out, over=over) as sealed:
-        size = os.fstat(file.fileno()).st_size
-        return _seal(_look_at_blocks(file, size), size, sealed, header)
 
 
 def open_to_bytes(
@@ -296,18 +285,6 @@ def _read_blocks(file: FileIO, size: int, source: Path) -> Iterator[memoryview]:
         yield block
     if file.read(1):
         raise _changed(source, size)
-
-
-def _look_at_blocks(file: FileIO, size: int) -> Iterator[memoryview]:
-    """Each good until the next one; a few of them at a time are in sight, for they count as this process's memory."""
-    for start in range(0, size, WINDOW):
-        length = min(WINDOW, size - start)
-        with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=start) as window:
-            for at in range(0, length, FRAME):
-                with memoryview(window)[at : at + FRAME] as block:
-                    yield block
-    if not size:
-        yield memoryview(b"")
 
 
 def fill(file: FileIO, block: memoryview) -> bool:

@@ -63,6 +63,18 @@ class _Lane:
         return self.turn
 
 
+@dataclass
+class _Going:
+    """A download on its way."""
+
+    file: int
+    at: int
+    moved: float
+    """When the last frame went out."""
+    over: bool = False
+    """No frame more: its file is closed."""
+
+
 class _Counted(AsyncIterator[bytes]):
     """Counts each frame of a stream as it arrives, frames that are then discarded included."""
 
@@ -183,40 +195,47 @@ class Bulk:
     async def _send(
         self, context: Context, site: ClientId, digest: str, at: int
     ) -> asyncio.Future[None] | None:
-        """Send a file from there on; gives the frame that was not read in time, if there is one."""
-        # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
-        freight = self._announced.get(digest, "train")
+        """Send a file from there on; gives the sending if it has come to no end in time."""
         blob = self._service.desk.blob(site, digest)
         with _opened(blob, os.O_RDONLY) as file, self._frames.fetching():
             size = os.fstat(file).st_size
             if at > size:
                 raise Refused("wrong_offset", f"offset {at} of {size} bytes; expected: at most their number")
-            while frame := self._frames.read(file, digest, at):
-                writing = asyncio.ensure_future(context.write(frame))
-                try:
-                    read = await self._is_read(writing)
-                except aio.InternalError:
-                    return writing  # the site has gone; it will ask again from where it stands
-                if not read:
-                    seen = f"{site} has read nothing for {self._unread_seconds:g} s; it can go on at {at}"
-                    self._meter.refuse(
-                        Refused("stalled", seen), find_caller(context, self._gate.callers.proxies)
-                    )
-                    return writing
-                at += len(frame)
-                self._meter.moved("down", freight, len(frame))
+            going = _Going(file, at, asyncio.get_running_loop().time())
+            # One task for all frames: one for each, with a limit of its own, takes longer than to hand it out.
+            sending = asyncio.create_task(self._send_frames(context, digest, going))
+            try:
+                read = await self._is_read(sending, going)
+            except aio.InternalError:
+                return sending  # the site has gone; it will ask again from where it stands
+            if not read:
+                going.over = True
+                seen = f"{site} has read nothing for {self._unread_seconds:g} s; it can go on at {going.at}"
+                self._meter.refuse(Refused("stalled", seen), find_caller(context, self._gate.callers.proxies))
+                return sending
         return None
 
-    async def _is_read(self, writing: asyncio.Future[None]) -> bool:
-        """Whether a frame has gone out in time, which it does when the one before was read."""
+    async def _send_frames(self, context: Context, digest: str, going: _Going) -> None:
+        # Unknown is what a coordinator announced before it was restarted: nearly always a round's download.
+        freight, clock = self._announced.get(digest, "train"), asyncio.get_running_loop().time
+        while not going.over and (frame := self._frames.read(going.file, digest, going.at)):
+            await context.write(frame)
+            going.at, going.moved = going.at + len(frame), clock()
+            self._meter.moved("down", freight, len(frame))
+
+    async def _is_read(self, sending: asyncio.Task[None], going: _Going) -> bool:
+        """Whether each frame goes out in time, which it does when the one before was read."""
+        clock = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(self._unread_seconds):
-                await asyncio.shield(writing)
-        except TimeoutError:
-            return False
+            while not sending.done():
+                left = going.moved + self._unread_seconds - clock()
+                if left <= 0:
+                    return False
+                await asyncio.wait((sending,), timeout=left)
         except asyncio.CancelledError:
-            writing.cancel()
+            sending.cancel()
             raise
+        await sending
         return True
 
     async def _store(self, frames: AsyncIterator[bytes], context: Context) -> bytes:

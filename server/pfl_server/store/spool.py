@@ -39,7 +39,7 @@ WORTH, QUICK = 1 << 20, 64 << 20
 """Uploads of so many bytes are checked while they come: a smaller one is read in no time, and what a larger one is
 compared with may have to be read from a disk, for which nobody else should wait.
 """
-WATCHED = 4
+WATCHED = 16
 """Uploads that are checked at the same time while they come: each needs memory for a few blocks."""
 
 _OFFER: TypeAdapter[Offer] = TypeAdapter(Offer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pfl_client.trainer.parcels import REST, open_changes
+from pfl_client.trainer.parcels import REST, SharedMemory, open_changes, read_parcel
 from pfl_client.trainer.session import Workbench
 from pfl_client.trainer_process.api import Done, Job
 from pfl_client.trainer_process.task_errors import Tampered
@@ -288,3 +289,35 @@ def test_a_large_update_goes_as_a_file(lay: Callable[[str], Desk], monkeypatch: 
     job = desk.job(parcel_as=desk.path / "update")
     work(desk, job)
     assert small == (desk.path / "update").read_bytes()
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has files alone")
+def test_a_download_in_memory_is_read_where_it_lies() -> None:
+    """The next one over it, then one of another size, then one in memory that was made anew."""
+    first, second = (os.memfd_create(name) for name in ("first", "second"))
+    try:
+        for memory, numbers in ((first, (1.0, 2.0)), (first, (3.0, 4.0)), (first, (5.0,)), (second, (6.0,))):
+            sent = torch.tensor(numbers)
+            os.ftruncate(memory, sent.nbytes)
+            os.pwrite(memory, sent.numpy().tobytes(), 0)
+            place, manifest = Path(f"/proc/self/fd/{memory}"), (Entry("w", "float32", (len(numbers),)),)
+            assert torch.equal(sent, read_parcel(place, manifest, ())["w"])
+    finally:
+        os.close(first)
+        os.close(second)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has files alone")
+def test_shared_memory_is_mapped_once() -> None:
+    """As long as it is the same and as long; what is written over it is seen."""
+    number, shared = os.memfd_create("parcel"), SharedMemory()
+    try:
+        place = Path(f"/proc/self/fd/{number}")
+        written = shared.look_at(place, 3)
+        written[:] = b"abc"
+        assert b"abc" == place.read_bytes()
+        assert written.obj is shared.look_at(place).obj
+        os.truncate(place, 2)
+        assert (b"ab", True) == (shared.look_at(place), written.obj is not shared.look_at(place).obj)
+    finally:
+        os.close(number)

@@ -32,11 +32,9 @@ from pfl_common.sealing import (
     open_held,
     open_to_bytes,
     open_to_file,
-    parcels,
     plain_size,
     seal_bytes,
     seal_file,
-    seal_memory,
     sealed_size,
 )
 from pfl_common.sealing.frame_cipher import Sealer
@@ -64,7 +62,7 @@ def trust(sealed: Sealed) -> Vouched:
 @settings(max_examples=60, deadline=None)
 @given(size=SIZES, direction=st.sampled_from(DIRECTIONS))
 def test_every_size_comes_back(size: int, direction: str) -> None:
-    """From bytes, file or memory, to bytes, file or blocks: the same content, and the size that was foretold."""
+    """From bytes or file, to bytes, file or blocks: the same content, and the size that was foretold."""
     plain = make_content(size)[:size]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -73,9 +71,8 @@ def test_every_size_comes_back(size: int, direction: str) -> None:
         made = [
             seal_bytes(plain, folder / "a", header),
             seal_file(folder / "plain", folder / "b", header),
-            seal_memory(folder / "plain", folder / "c", header),
         ]
-        for sealed, path in zip(made, (folder / "a", folder / "b", folder / "c"), strict=True):
+        for sealed, path in zip(made, (folder / "a", folder / "b"), strict=True):
             known = {"key": sealed.content_key, "vouched": trust(sealed)}
             assert sealed_size(size) == sealed.size == path.stat().st_size
             assert size == plain_size(sealed.size)
@@ -84,7 +81,7 @@ def test_every_size_comes_back(size: int, direction: str) -> None:
             assert same(plain, open_to_file(path, folder / "out", **known).read_bytes())
             assert sealed.size == check_frames(path, **known)
             check_whole(path, **known)
-        assert {"plain", "a", "b", "c", "out"} == {path.name for path in folder.iterdir()}
+        assert {"plain", "a", "b", "out"} == {path.name for path in folder.iterdir()}
 
 
 @given(size=st.integers(0, 1 << 45))
@@ -302,16 +299,6 @@ def test_sealing_loads_nothing_heavy() -> None:
     code = "import sys, pfl_common.sealing; sys.stdout.write(' '.join(sys.modules))"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set() == {"torch", "numpy", "grpc", "pfl_common.tensors.codec"} & set(child.stdout.split())
-
-
-@pytest.mark.parametrize("size", [2 * FRAME, 2 * FRAME + 1, 5 * FRAME - 3])
-def test_memory_is_looked_at_part_by_part(tmp_path: Path, size: int) -> None:
-    """Parts of two frames: the same content, wherever the last of them ends."""
-    plain = make_content(size)[:size]
-    (tmp_path / "plain").write_bytes(plain)
-    with mock.patch.object(parcels, "WINDOW", 2 * FRAME):
-        sealed = seal_memory(tmp_path / "plain", tmp_path / "p", write_header("up"))
-    assert same(plain, open_to_bytes(tmp_path / "p", key=sealed.content_key, vouched=trust(sealed)))
 
 
 @pytest.mark.parametrize("size", [5, FRAME + 5])
