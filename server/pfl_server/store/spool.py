@@ -207,7 +207,7 @@ class Spool:
         for path in files:
             try:
                 size = path.stat().st_size
-                if not self.blanks.give(path):
+                if not self.blanks.give(path, size):
                     path.unlink()
                 freed += size
             except OSError as error:
