@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 from pfl_common.errors import Refused
@@ -42,6 +43,7 @@ class Binding:
     digests: Digests = FIRST
 
 
+@lru_cache(maxsize=64)  # all sites of a round are sent one header
 def bind(header: bytes) -> Binding:
     """Read a header as far as sealing needs it; its text must be canonical, or two texts could mean one."""
     try:

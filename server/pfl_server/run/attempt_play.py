@@ -114,8 +114,9 @@ class AttemptPlay:
         if not draw.cohort:
             # Only a script says so: the sites that were asked had been lost before training.
             return Ended(await self._close(opened, ()), {}, "", {})
+        dropping = replace(opened.task, drop=True)
         asks = {
-            site: asyncio.create_task(self.ask(site, replace(opened.task, drop=site in draw.drops), opened))
+            site: asyncio.create_task(self.ask(site, dropping if site in draw.drops else opened.task, opened))
             for site in draw.cohort
         }
         leases = asyncio.create_task(self._leases.during_round(opened, asks.values()))

@@ -185,7 +185,7 @@ class Intake:
         if down is None or not assigned.state.uploads:
             raise Refused("header", f"{site} offers an update for {task.key}, which asks for none")
         wanted = header_up(self._spec, task, site, state=down.state)
-        if header != replace(wanted, groups=header.groups):
+        if header != wanted and header != replace(wanted, groups=header.groups):
             raise Refused("header", f"{site} offers {_key(header)}: expected an update for {task.key}")
         expected = self._books.envelopes.size(codec.size_of(upward(self._spec, header), header.groups))
         if offer.blob.size != expected:
@@ -209,10 +209,11 @@ class Intake:
 
     async def _reserve(self, assigned: Assigned, lacking: int) -> None:
         """Room for all of an upload before its first byte, beside what was promised to the others."""
-        if lacking + self._spare > self._free(assigned):
-            await asyncio.to_thread(self._blanks.clear)
-        # No await from the look to the promise.
         spare, free = self._spare, self._free(assigned)
+        if lacking + spare > free:
+            await asyncio.to_thread(self._blanks.clear)
+            free = self._free(assigned)
+        # No await from the look to the promise.
         if lacking + spare > free:
             needed = f"{(lacking + spare) / 1e6:.0f} MB (of them {spare / 1e6:.0f} MB to spare)"
             raise self._tasks.refuse(

@@ -108,6 +108,8 @@ class Scribe:
         self._thread: threading.Thread | None = None
         self._owed: list[_Deed] = []
         """Without a thread: what waits for company."""
+        self._timed: asyncio.AbstractEventLoop | None = None
+        """The event loop that will see to it."""
         if not prompt:
             self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
             self._thread.start()
@@ -140,7 +142,9 @@ class Scribe:
                 self._pay(deed)
 
     def _owe(self, deed: _Deed, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._owed:
+        # One timer at a time: what is owed once an earlier debt was paid may be paid sooner than it has to be.
+        if self._timed is not loop:
+            self._timed = loop
             loop.call_later(LATER_SECONDS, self._pay_alone)
         self._owed.append(deed)
 
@@ -151,6 +155,7 @@ class Scribe:
 
     def _pay_alone(self) -> None:
         with self._door:
+            self._timed = None
             if not self._closed:
                 self._pay()
 
@@ -198,10 +203,8 @@ class Scribe:
         return asked
 
     def _write(self, deeds: list[_Deed]) -> None:
-        page = Page(self._db)
         try:
-            self._db.execute("begin")
-            outcomes = [page.attempt(deed.work) for deed in deeds]
+            page, outcomes = self._do(deeds)
             self._db.execute("commit")
         except BaseException as error:  # told to the callers: they must not wait for ever
             if self._db.in_transaction:
@@ -213,6 +216,23 @@ class Scribe:
                 self._prepare(self._db)
                 self._prepare = None
         _tell(deeds, outcomes)
+
+    def _do(self, deeds: list[_Deed]) -> tuple[Page, list[Outcome]]:
+        """One transaction, to be committed. If a request fails, all are done once more, each so that it alone can be
+        undone, which takes twice as many statements.
+        """
+        page = Page(self._db)
+        self._db.execute("begin")
+        try:
+            return page, [(deed.work(page), None) for deed in deeds]
+        except Exception:
+            # A full disk undoes the whole transaction by itself: then all have failed.
+            if not self._db.in_transaction:
+                raise
+        self._db.rollback()
+        page = Page(self._db)
+        self._db.execute("begin")
+        return page, [page.attempt(deed.work) for deed in deeds]
 
 
 def _tell(deeds: list[_Deed], outcomes: list[Outcome]) -> None:
