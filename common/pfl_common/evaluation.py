@@ -218,7 +218,7 @@ def check(report: Scores, *, most_samples: float = math.inf) -> None:
 def _check_evaluation(name: str, values: list[float]) -> None:
     if not _NAME.fullmatch(name):
         raise ValueError(f"an evaluation is called {name[:80]!r}; expected point/split/view")
-    if len(values) != WIDTH or not all(math.isfinite(v) for v in values):
+    if len(values) != WIDTH or not all(map(math.isfinite, values)):
         raise ValueError(f"the evaluation {name!r} is not {WIDTH} finite numbers")
     correct, samples = int(values[0]), int(values[1])
     if not 0 <= correct <= samples or not samples or values != vector(correct, samples, values[4]):

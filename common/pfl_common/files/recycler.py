@@ -38,12 +38,12 @@ class Blanks:
         self._lock = Lock()
         throw_away([folder])
 
-    def give(self, file: Path) -> bool:
-        """Take a file in, whose name is free then. False if it is too small, if there are enough, or if a full disk
-        has no room for one name more: the caller removes it, and that always works.
+    def give(self, file: Path, size: int | None = None) -> bool:
+        """Take a file in (of this size, where that is known), whose name is free then. False if it is too small, if
+        there are enough, or if a full disk has no room for one name more: the caller removes it, and that always works.
         """
         with self._lock, suppress(OSError):
-            size = file.stat().st_size
+            size = file.stat().st_size if size is None else size
             if size >= WORTH and sum(held for held, _ in self._held) + size <= self._most:
                 if not self._held:
                     self._folder.mkdir(exist_ok=True, mode=0o700)

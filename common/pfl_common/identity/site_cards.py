@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from pfl_common.errors import IdentityError, Refused
@@ -172,7 +173,14 @@ class SiteCards:
         return kept[1]
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.card"
+        return _path_of(self._folder, name)
 
     def _held(self) -> AbstractContextManager[None]:
         return private.locked(private.make_folder(self._folder))
+
+
+@lru_cache(
+    maxsize=4096
+)  # each call of a site asks for it, and a path that was used knows its own text and hash
+def _path_of(folder: Path, name: str) -> Path:
+    return folder / f"{name}.card"

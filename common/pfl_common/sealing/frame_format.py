@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args  # Any: names in what JSON gave
 
 from pfl_common.errors import Refused
@@ -48,6 +49,11 @@ def bind(header: Header | bytes) -> Binding:
         said = {} if header.digests == FIRST else {"digests": header.digests}
         digest = hashlib.sha256(header.to_json().encode()).digest()
         return Binding(digest, header.direction, header.sender, _read_digests(said, header.direction))
+    return _bind_text(header)
+
+
+@lru_cache(maxsize=64)  # all sites of a round are sent one header
+def _bind_text(header: bytes) -> Binding:
     try:
         fields = json.loads(header) if len(header) <= LARGEST_HEADER else None
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()

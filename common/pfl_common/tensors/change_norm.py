@@ -42,7 +42,7 @@ class Sent(Mapping[str, Tensor]):
     def _lay_out(self, stretch: Stretch) -> Tensor | None:
         found = [self._values.get(part.entry.name) for part in stretch.parts]
         sent = [value.detach().reshape(-1).float() for value in found if value is not None]
-        fits = [len(value) for value in sent] == [part.count for part in stretch.parts]
+        fits = [value.numel() for value in sent] == [part.count for part in stretch.parts]
         return torch.cat(sent) if fits and stretch.whole.count <= BLOCK else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from pfl_common.spec.memo import remembered
@@ -17,6 +18,11 @@ class Column:
     names: tuple[str, ...]
     values: Stretch
     weights: Stretch
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The values' own."""
+        return tuple(part.entry.shape for part in self.values.parts)
 
     @property
     def joined(self) -> bool:

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from math import prod
 from pathlib import Path
 from typing import BinaryIO, Protocol
+from weakref import finalize
 
 import torch
 from torch import Tensor
@@ -28,11 +29,18 @@ BLOCK = 1 << 18
 LARGE = 16 << 20
 """Results of more bytes than this lie in a file: a page of it costs no more than a fresh one of memory."""
 
+REUSED = 64 << 20
+"""A file of up to so many bytes in which no tensor lies any more is kept, one in a process, and written over by the
+next draft: fresh pages cost twice as much.
+"""
+
 PAGE = 2 << 20
 """A huge page: from so many bytes on, memory is asked for in such pages, which takes a fifth of the time."""
 
 _ALIGNED = 64
 
+_spare: dict[Path | None, int] = {}
+"""That file, by the folder on whose disk it lies."""
 _folder: ContextVar[Path | None] = ContextVar("folder of mapped tensors", default=None)
 
 
@@ -63,7 +71,8 @@ def draft(like: Mapping[str, Tensor]) -> Iterator[Draft]:
         if sum(tensor.nbytes for tensor in like.values()) <= LARGE:
             yield _InMemory(like)
         else:
-            yield _InFile(like, stack.enter_context(tempfile.TemporaryFile(dir=_folder.get(), buffering=0)))
+            folder = _folder.get()
+            yield _InFile(like, stack.enter_context(_find_file(folder)), folder)
 
 
 def put_away(state: State) -> State:
@@ -95,6 +104,21 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return whole[offset : offset + size].view(dtype).view(shape)
 
 
+def _find_file(folder: Path | None) -> BinaryIO:
+    """A file without a name on this folder's disk: one that was a draft before, or a new one."""
+    spare = _spare.pop(folder, None)
+    if spare is None:
+        return tempfile.TemporaryFile(dir=folder, buffering=0)
+    return os.fdopen(spare, "w+b", buffering=0)
+
+
+def _set_aside(folder: Path | None, file: int) -> None:
+    """No tensor lies in a file any more."""
+    while _spare:
+        os.close(_spare.popitem()[1])
+    _spare[folder] = file
+
+
 class _InMemory:
     """A draft in memory."""
 
@@ -111,8 +135,9 @@ class _InMemory:
 class _InFile:
     """A draft in a file without a name, mapped once it is written."""
 
-    def __init__(self, like: Mapping[str, Tensor], file: BinaryIO) -> None:
-        self._like, self._file, self._offsets, self._size = like, file, dict[str, int](), 0
+    def __init__(self, like: Mapping[str, Tensor], file: BinaryIO, folder: Path | None) -> None:
+        self._like, self._file, self._folder = like, file, folder
+        self._offsets, self._size = dict[str, int](), 0
         for name, tensor in like.items():
             self._offsets[name] = self._size
             self._size += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
@@ -128,6 +153,8 @@ class _InFile:
         # The last tensor may be followed by less than its rounded size, and a mapping ends with its file.
         os.ftruncate(self._file.fileno(), self._size)
         memory = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_COPY)
+        if self._size <= REUSED:
+            finalize(memory, _set_aside, self._folder, os.dup(self._file.fileno())).atexit = False
         whole = torch.frombuffer(memory, dtype=torch.uint8)
         return {
             name: whole[offset : offset + tensor.nbytes].view(tensor.dtype).view(tensor.shape)

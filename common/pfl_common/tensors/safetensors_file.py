@@ -62,6 +62,20 @@ class Hashed:
         return self._hash.hexdigest()
 
 
+class _Nothing:
+    """Where bytes go that are only hashed."""
+
+    def write(self, content: bytes | memoryview, /) -> None:
+        """They are gone."""
+
+
+def digest_of(tensors: Mapping[str, Tensor], by: Digests = FIRST) -> str:
+    """The hash of the file that these tensors would be."""
+    hashed = Hashed(_Nothing(), by)
+    write(tensors, hashed)
+    return hashed.digest
+
+
 def read_mapped(file: Path) -> tuple[dict[str, Tensor], mmap.mmap]:
     """The tensors of a file that `write` has written, which look into it: a page is copied when it is written to. The
     mapping lives as long as one of them does.

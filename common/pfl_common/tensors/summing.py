@@ -147,16 +147,15 @@ class Sum:
 
     def _join(self, column: Column) -> _Long | None:
         """The totals of a column as one vector; None if its names have totals elsewhere or of other shapes."""
-        shapes = tuple(part.entry.shape for part in column.values.parts)
         long = self._long.get(column.names)
         if long is not None:
-            return long if long.shapes == shapes else None
+            return long if long.shapes == column.shapes else None
         if not self._totals.keys().isdisjoint(column.names):
             return None
         total = self._room(column.names, (column.values.whole.count,))
-        long = _Long(shapes, total, torch.zeros(len(column.names), dtype=torch.float64))
+        long = _Long(column.shapes, total, torch.zeros(len(column.names), dtype=torch.float64))
         pieces = torch.split(total, [part.count for part in column.values.parts])
-        for name, piece, shape, weight in zip(column.names, pieces, shapes, long.weights, strict=True):
+        for name, piece, shape, weight in zip(column.names, pieces, column.shapes, long.weights, strict=True):
             self._totals[name], self._weights[name] = piece.view(shape), weight
         self._long[column.names] = long
         return long

@@ -297,7 +297,13 @@ def hear_offer(said: pb.OfferRequest) -> Offer:
 
 def say_receipt(receipt: Receipt) -> pb.Receipt:
     """The confirmation of an upload."""
-    return pb.Receipt(**asdict(receipt))
+    return pb.Receipt(
+        run=receipt.run,
+        key=receipt.key,
+        site=receipt.site,
+        digest=receipt.digest,
+        signature=receipt.signature,
+    )
 
 
 def hear_receipt(said: pb.Receipt) -> Receipt:

@@ -194,21 +194,23 @@ class TaskState:
 
     def _missing(self, event: Event) -> str:
         """The condition beyond the table that an event does not meet, in words; empty if it meets all."""
-        if isinstance(event, Prepared | Unprepared) and not self.making:
-            return "no download of it is being made"
-        if self.step == "settled":
-            return ""
-        if isinstance(event, Grown | Discarded | Stored) and self.upload is None:
-            return "no upload of it is under way"
-        if isinstance(event, ReceiptAsked) and not self.spooled:
-            return "nothing of it was verified"
-        if isinstance(event, Reported) and self.uploads:
-            return "it asks for an update"
-        if isinstance(event, Offered) and not self.uploads:
-            return "it asks for no update"
-        if isinstance(event, Offered) and self.upload is not None and self.upload.path != event.path:
-            return "the upload under way was not discarded"
-        return ""
+        match event:
+            case Prepared() | Unprepared() if not self.making:
+                return "no download of it is being made"
+            case _ if self.step == "settled":
+                return ""
+            case Grown() | Discarded() | Stored() if self.upload is None:
+                return "no upload of it is under way"
+            case ReceiptAsked() if not self.spooled:
+                return "nothing of it was verified"
+            case Reported() if self.uploads:
+                return "it asks for an update"
+            case Offered() if not self.uploads:
+                return "it asks for no update"
+            case Offered(path=path) if self.upload is not None and self.upload.path != path:
+                return "the upload under way was not discarded"
+            case _:
+                return ""
 
     def _follow(self, event: Event) -> list[Effect]:
         match event:

@@ -95,6 +95,8 @@ class Bulk:
         self._streams, self._transfers = Places(MOST_STREAMS, "transfers"), Transfers()
         self._announced: dict[str, Freight] = {}
         self._frames = SharedFrames()
+        self._beside = "", b""
+        """The file that was sent last beside an answer, by its digest: most sites of a round are sent the same."""
         self._stall_seconds, self._unread_seconds = stall_seconds, UNREAD_STALLS * stall_seconds
         self._lanes: dict[tuple[ClientId, str], _Lane] = {}
         self._at_work: set[asyncio.Task[Any]] = set()  # each with an answer of its own
@@ -135,9 +137,11 @@ class Bulk:
     def send_beside(self, site: ClientId, digest: str) -> bytes:
         """All of a small file, to go with the answer to a control call."""
         desk = self._service.desk
-        content = desk.blob(site, digest).read_bytes()
+        path = desk.blob(site, digest)
+        if self._beside[0] != digest:
+            self._beside = digest, path.read_bytes()
         desk.fetched(site, digest)
-        return content
+        return self._beside[1]
 
     async def take_whole(self, site: ClientId, offer: Offer, content: bytes) -> int | Receipt:
         """A small upload that came with its offer: what lacks of it is written, and all of it verified."""
@@ -154,6 +158,8 @@ class Bulk:
                 with _opened(found.path, os.O_WRONLY | os.O_CREAT) as file:
                     os.ftruncate(file, found.size)
                     _write(file, memoryview(content)[found.offset :], found.offset)
+                if found.tap is not None:
+                    found.tap(0, content)
                 found.came = found.size - found.offset
                 return await self._service.desk.stored(site, offer.key)
 

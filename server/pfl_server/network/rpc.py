@@ -99,8 +99,7 @@ class Callers:
         """By what a caller's open calls are counted, before it has said a word; nothing where a proxy is in front,
         whose one line brings all sites.
         """
-        caller = find_caller(context)
-        return "" if self.proxied else caller.proven or caller.address
+        return "" if self.proxied else _find_proven(context) or _host_of(context)
 
     def operator(self, context: Context) -> None:
         """Refuse callers without the operator's certificate."""
@@ -184,12 +183,15 @@ def _read_peer(certificate_pem: bytes) -> Peer:
 
 def find_caller(context: Context, proxies: Proxies = NO_PROXIES) -> Caller:
     """Where the line comes from, and the name in the certificate that TLS has verified, if there is one."""
-    proven = ""
+    sent = dict(context.invocation_metadata() or ())
+    return Caller(proxies.origin(_host_of(context), sent.get(FORWARDED)), _find_proven(context))
+
+
+def _find_proven(context: Context) -> str:
     with suppress(Refused):
         peer = _peer(context)
-        proven = "" if peer is None else peer.name if peer.role == "site" else f"the {peer.role}"
-    sent = dict(context.invocation_metadata() or ())
-    return Caller(proxies.origin(_host_of(context), sent.get(FORWARDED)), proven)
+        return "" if peer is None else peer.name if peer.role == "site" else f"the {peer.role}"
+    return ""
 
 
 def _host_of(context: Context) -> str:

@@ -180,22 +180,28 @@ class _SiteCalls:
         return convert.say_visited(visited)
 
     async def _next_task(self, site: ClientId, said: pb.NextTaskRequest) -> Message:
-        return await self._find_work(site, said, most=LONGEST_WAIT_SECONDS)
+        answer, content = await self._find_work(site, said, most=LONGEST_WAIT_SECONDS)
+        if content:
+            answer.assignment.content = content
+        return answer
 
-    async def _find_work(self, site: ClientId, said: pb.NextTaskRequest, *, most: float) -> pb.NextTaskAnswer:
+    async def _find_work(
+        self, site: ClientId, said: pb.NextTaskRequest, *, most: float
+    ) -> tuple[pb.NextTaskAnswer, bytes]:
+        """An answer, and what goes beside it: put into the message that leaves, for each message copies it."""
         wait = min(most, max(0.0, said.wait_seconds))
         marks, before = convert.hear_marks(said), convert.hear_marks_before(said)
         asked = self._service.desk.next_task(site, marks, wait=wait, before=before)
         work = await _unless_off(self._held, asked)
-        answer = convert.say_work(work)
+        answer, content = convert.say_work(work), b""
         if isinstance(work, Assignment):
             self._bulk.announce(work.blob.digest, work.task.kind.value)
             answer.assignment.hand_in = True
             if work.blob.size <= min(said.beside_bytes, convert.BESIDE_BYTES):
                 # Bytes that are gone by now are refused when they are fetched.
                 with suppress(Refused, OSError):
-                    answer.assignment.content = self._bulk.send_beside(site, work.blob.digest)
-        return answer
+                    content = self._bulk.send_beside(site, work.blob.digest)
+        return answer, content
 
     async def _offer(self, site: ClientId, said: pb.OfferRequest) -> Message:
         answer = await self._take_offer(site, said)
@@ -218,12 +224,16 @@ class _SiteCalls:
         if not said.offer.content:
             raise Refused("bad_request", "an update without its bytes; expected: all of them, or Offer")
         receipt = await self._take_all(site, said)
-        following, began = convert.say_work(None), asyncio.get_running_loop().time()
+        following, content = convert.say_work(None), b""
+        began = asyncio.get_running_loop().time()
         # What is wrong with the question is told when it is asked again: the receipt has to be heard.
         with suppress(Refused):
-            following = await self._find_work(site, said.next, most=LONGEST_HOLD_SECONDS)
+            following, content = await self._find_work(site, said.next, most=LONGEST_HOLD_SECONDS)
         held = asyncio.get_running_loop().time() - began
-        return pb.HandInAnswer(receipt=convert.say_receipt(receipt), next=following, held_seconds=held)
+        answer = pb.HandInAnswer(receipt=convert.say_receipt(receipt), next=following, held_seconds=held)
+        if content:
+            answer.next.assignment.content = content
+        return answer
 
     async def _take_all(self, site: ClientId, said: pb.HandInRequest) -> Receipt:
         """The receipt of an update, written down with the evaluation of its task: no receipt is out before both are."""

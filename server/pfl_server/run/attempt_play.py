@@ -15,12 +15,13 @@ import structlog
 from pfl_common.app.prompt_work import work_on
 from pfl_common.learning.method import Closed
 from pfl_common.spec.manifest import full_size
-from pfl_common.spec.messages import Assignment
+from pfl_common.spec.messages import Assignment, Scores
 from pfl_common.spec.run import ClientId, Kind, Task, parcel_key
 from pfl_common.tensors.summing import Sum
 from pfl_server.decisions.divergence import Outcome
 from pfl_server.decisions.round import Abandon, Arrived, Close, Fold, Lost, Refuse, Round
 from pfl_server.decisions.sampling import Draw
+from pfl_server.run import score_sums
 from pfl_server.run.attempt import Fleet, Opened
 from pfl_server.run.divergence_guard import Guard
 from pfl_server.run.fall_back import FallBack
@@ -36,6 +37,7 @@ from pfl_server.store.round_base import Base
 from pfl_server.store.run_store import Books
 from pfl_server.store.tallies import open_tally
 from pfl_server.telemetry.counters import Spell
+from pfl_server.telemetry.course import Course
 
 log = structlog.get_logger("pfl.training")
 
@@ -112,8 +114,9 @@ class AttemptPlay:
         if not draw.cohort:
             # Only a script says so: the sites that were asked had been lost before training.
             return Ended(await self._close(opened, ()), {}, "", {})
+        dropping = replace(opened.task, drop=True)
         asks = {
-            site: asyncio.create_task(self.ask(site, replace(opened.task, drop=site in draw.drops), opened))
+            site: asyncio.create_task(self.ask(site, dropping if site in draw.drops else opened.task, opened))
             for site in draw.cohort
         }
         leases = asyncio.create_task(self._leases.during_round(opened, asks.values()))
@@ -214,18 +217,23 @@ class AttemptPlay:
         closed = Base(task.round, made, sent.values)
         closed = await self._room.have(self._ahead.settle, closed, following)
         self._observer.took("commit", clock() - began)
-        losses, course = opened.round.losses, replace(self._observer.course(opened), diagnostics=told)
-        commit = self._books.journal.commit.soon
-        changes = opened.changes
-        await self._room.have(
-            commit, task.round, task.attempt, counted, losses, course=course, changes=changes
-        )
+        course = replace(self._observer.course(opened), diagnostics=told)
+        reports = await self._room.have(self._commit, opened, counted, course)
         self._checks.outlying_updates.remember(opened)
         self._observer.watch.awaited = ()
         await self._end(opened)
-        # Last: what it has to write waits for no reader, but for the opening of the next round, and goes with that.
-        await self._observer.closed(opened, counted, course)
+        await self._observer.closed(opened, counted, course, reports)
         return closed
+
+    async def _commit(self, opened: Opened, counted: Sequence[ClientId], course: Course) -> list[Scores]:
+        """Written and read in one go: gives what its sites have measured."""
+        journal, task, losses = self._books.journal, opened.task, opened.round.losses
+        keys = score_sums.keys_of(score_sums.of_round(task))
+        committing = journal.commit.later(
+            task.round, task.attempt, counted, losses, course=course, changes=opened.changes
+        )
+        _, reports = await asyncio.gather(committing, journal.reports.soon(*keys))
+        return reports
 
     def _make_state(self, opened: Opened, counted: Sequence[ClientId]) -> Closed:
         """The state after a round, and the method's own numbers; a round without updates changes nothing."""

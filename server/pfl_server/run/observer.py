@@ -6,8 +6,9 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import structlog
@@ -38,7 +39,9 @@ class Observer:
         self._curve = Curve()
         self._facts = describe(books.spec)
         self._opened: Opened | None = None
-        self._summing: asyncio.Future[None] | None = None
+        self._untold: Callable[[], None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._summing: asyncio.Task[None] | None = None
         self.watch = Watch(started=_begun(books))
 
     def status(self) -> RunStatus:
@@ -115,6 +118,7 @@ class Observer:
 
     def opened(self, opened: Opened, cohort: Sequence[ClientId]) -> None:
         """A round begins."""
+        self._tell_untold()
         self._opened = opened
         task, watch = opened.task, self.watch
         watch.round, watch.attempt, watch.cohort, watch.opened = (
@@ -151,8 +155,10 @@ class Observer:
             reading=reading,
         )
 
-    async def closed(self, opened: Opened, counted: Sequence[ClientId], course: Course) -> None:
-        """A round is committed."""
+    async def closed(
+        self, opened: Opened, counted: Sequence[ClientId], course: Course, reports: Sequence[Scores]
+    ) -> None:
+        """A round is committed, and these are its sites' evaluations."""
         self._ended("committed", course)
         task, losses = opened.task, opened.round.losses
         self.watch.counted, self.watch.closed = len(counted), course.ended
@@ -160,12 +166,26 @@ class Observer:
         self._curve.close(course, cohort=self.watch.cohort, counted=len(counted))
         self._events.closed(task.round, counted=len(counted), losses=losses)
         await self.settle()
-        # The next round does not wait for it.
-        self._summing = asyncio.create_task(self._tell_closed(opened, len(counted), course))
+        self._untold = partial(self._tell_closed, opened, len(counted), course, reports)
+        # The opening of the next round does not wait for it.
+        self._summing = asyncio.create_task(self._sum_closed())
 
-    async def _tell_closed(self, opened: Opened, counted: int, course: Course) -> None:
+    async def _sum_closed(self) -> None:
+        self._tell_untold()
+        if self._writing is not None:
+            await self._writing
+
+    def _tell_untold(self) -> None:
+        """Tell of the round that was closed last, if that was not done: before anything is told of the next one."""
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            untold()
+
+    def _tell_closed(self, opened: Opened, counted: int, course: Course, reports: Sequence[Scores]) -> None:
         task, losses = opened.task, opened.round.losses
-        writing = await self._sum_beside(*score_sums.of_round(task))
+        tasks = score_sums.of_round(task)
+        total, self._writing = score_sums.sum_beside(self._journal, self._room, reports, *tasks)
+        self._measure(total, task)
         log.info(
             "round closed",
             round=task.round,
@@ -174,7 +194,6 @@ class Observer:
             seconds=round(course.ended - course.opened, 2),
             **self._how_good(),
         )
-        await writing
 
     def set_aside(self, site: ClientId, reason: str) -> None:
         """A site was lost several times in a row."""
@@ -236,18 +255,12 @@ class Observer:
 
     async def sum_scores(self, *tasks: Task) -> None:
         """Sum what sites have measured in some tasks, for the curve and the page."""
-        total = await score_sums.sum_up(self._journal, self._room, *tasks)
-        if total is not None:
-            self._curve.measure(tasks[0].kind, tasks[0].round, total)
-            self._show(total)
+        self._measure(await score_sums.sum_up(self._journal, self._room, *tasks), tasks[0])
 
-    async def _sum_beside(self, *tasks: Task) -> asyncio.Future[None]:
-        """The same, without waiting until the sum is on disk; gives what to wait for."""
-        total, writing = await score_sums.sum_beside(self._journal, self._room, *tasks)
+    def _measure(self, total: Scores | None, task: Task) -> None:
         if total is not None:
-            self._curve.measure(tasks[0].kind, tasks[0].round, total)
+            self._curve.measure(task.kind, task.round, total)
             self._show(total)
-        return writing
 
     async def settle(self) -> None:
         """Wait until all rounds are summed, told of and on disk."""

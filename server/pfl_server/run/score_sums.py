@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pfl_common import evaluation
@@ -19,21 +20,26 @@ def of_round(task: Task) -> tuple[Task, Task]:
     return task, replace(task, kind=Kind.EVALUATE)
 
 
+def keys_of(tasks: Iterable[Task]) -> list[str]:
+    """Under which keys the reports for some tasks are kept."""
+    return [task.key for task in tasks]
+
+
 async def sum_up(journal: Journal, room: Room, *tasks: Task) -> Scores | None:
     """Sum the reports for some tasks and write the sum down; None when no site has measured anything."""
-    total, writing = await sum_beside(journal, room, *tasks)
+    reports = await room.have(journal.reports.soon, *keys_of(tasks))
+    total, writing = sum_beside(journal, room, reports, *tasks)
     await writing
     return total
 
 
-async def sum_beside(
-    journal: Journal, room: Room, *tasks: Task
+def sum_beside(
+    journal: Journal, room: Room, reports: Sequence[Scores], *tasks: Task
 ) -> tuple[Scores | None, asyncio.Future[None]]:
-    """The same; the sum is written with what is written next, and the future tells when. A coordinator that is killed
-    before sums once more what is left.
+    """The sum of the reports for some tasks, at once; it is written with what is written next, and the future tells
+    when. A coordinator that is killed before sums once more what is left.
     """
-    keys = [task.key for task in tasks]
-    reports = await room.have(journal.reports.soon, *keys)
+    keys = keys_of(tasks)
     total = evaluation.add(evaluation.bounded(evaluation.agreed(reports))) if reports else None
     asked = journal.sum_up.later(keys, total) if total is not None else None
     return total, asyncio.ensure_future(_write(journal, room, keys, total, asked))

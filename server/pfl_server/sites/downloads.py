@@ -66,7 +66,7 @@ class Downloads:
             self._made.pop(key, None)
             raise
         seal = self._books.shelf.envelopes.address(posted, client)
-        return Assignment(replace(task), posted.header, posted.blob, seal)
+        return Assignment(task, posted.header, posted.blob, seal)
 
     async def close_for_all(self, task: Task) -> None:
         """Begin to close what every site gets that took part in the round before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -81,9 +82,10 @@ class Intake:
         under_way = assigned.state.upload
         if under_way is not None and under_way.path != path:
             self._discard(assigned)
-        offset = await work_on(_size_of(path), _verify_more, letter, path, assigned.genuine)
+        held = _size_of(path)
+        offset = await work_on(held, _verify_more, letter, path, assigned.genuine) if held else 0
         assigned.genuine = path, offset
-        lacking = await self._make_room(assigned, path, expected)
+        lacking = await self._make_room(assigned, path, expected, held=held)
         now, late = self._tasks.now(), "room was made for its update"
         self._tell(assigned, Offered(offer, path, offset, expected, lacking, now), late=late)
         assigned.letter = letter
@@ -183,32 +185,35 @@ class Intake:
         if down is None or not assigned.state.uploads:
             raise Refused("header", f"{site} offers an update for {task.key}, which asks for none")
         wanted = header_up(self._spec, task, site, state=down.state)
-        if header != replace(wanted, groups=header.groups):
+        if header != wanted and header != replace(wanted, groups=header.groups):
             raise Refused("header", f"{site} offers {_key(header)}: expected an update for {task.key}")
         expected = self._books.envelopes.size(codec.size_of(upward(self._spec, header), header.groups))
         if offer.blob.size != expected:
             raise Refused("size", f"{site} offers {offer.blob.size} bytes: expected {expected}")
         return expected
 
-    async def _make_room(self, assigned: Assigned, path: Path, expected: int) -> int:
-        """Promise an upload the room it lacks, and begin its file: over one that is not needed any more, if there is
-        such a one. Gives what it lacks then.
+    async def _make_room(self, assigned: Assigned, path: Path, expected: int, *, held: int) -> int:
+        """Promise an upload the room it lacks beside what it holds, and begin its file: over one that is not needed any
+        more, if there is such a one. Gives what it lacks then.
         """
-        await self._reserve(assigned, max(0, expected - _size_of(path)))
-        if not path.exists():
+        await self._reserve(assigned, max(0, expected - held))
+        if not held:
             # In a thread if it may be long.
             fits = self._blanks.has_one_for(expected)
-            if not (fits and await work_on(expected, self._blanks.lay, path, expected)):
+            if fits and await work_on(expected, self._blanks.lay, path, expected):
+                held = _size_of(path)
+            else:
                 path.touch(mode=0o600)
         # The bytes of a file that is written over are on the disk already.
-        return max(0, expected - _size_of(path))
+        return max(0, expected - held)
 
     async def _reserve(self, assigned: Assigned, lacking: int) -> None:
         """Room for all of an upload before its first byte, beside what was promised to the others."""
-        if lacking + self._spare > self._free(assigned):
-            await asyncio.to_thread(self._blanks.clear)
-        # No await from the look to the promise.
         spare, free = self._spare, self._free(assigned)
+        if lacking + spare > free:
+            await asyncio.to_thread(self._blanks.clear)
+            free = self._free(assigned)
+        # No await from the look to the promise.
         if lacking + spare > free:
             needed = f"{(lacking + spare) / 1e6:.0f} MB (of them {spare / 1e6:.0f} MB to spare)"
             raise self._tasks.refuse(
@@ -245,11 +250,11 @@ def _key(header: Header) -> str:
 
 def _verify_more(letter: Letter, path: Path, before: tuple[Path, int] | None) -> int:
     """How far a partial file is genuine. What was verified is not opened again: no stream writes below it."""
-    if not path.exists():
-        return 0
     same, known = before or (None, 0)
     return letter.genuine(path, known if same == path and _size_of(path) >= known else 0)
 
 
 def _size_of(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0

@@ -25,6 +25,8 @@ from pfl_common.tensors.state import State
 from pfl_server.store.spool import Spool
 
 GENERATIONS = 2
+LONG = 1 << 20
+"""Bytes of a state that is not hashed and written in one go."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +71,34 @@ class Checkpoints:
             file.with_suffix(".json"),
             (file.with_suffix(kind) for kind in (".tmp", ".note")),
         )
-        self._spool.blanks.lay(draft, sum(tensor.nbytes for tensor in state.values()))
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as raw:
-            out = safetensors_file.Hashed(raw, self._by)
-            safetensors_file.write(state, out)
-            raw.truncate()
-        told(out.digest)
+        digest = self._write(state, draft, told)
         kept = {key: update.id for key, update in sorted(state.kept.items())}
         if self._lasting:
             atomic.sync(draft)
             self._spool.sync(kept.values())
-        words.write_text(json.dumps({"round": number, self._by: out.digest, "kept": kept}, sort_keys=True))
+        words.write_text(json.dumps({"round": number, self._by: digest, "kept": kept}, sort_keys=True))
         self._settle((draft, file), (words, note))
         for old in self.generations()[GENERATIONS:]:
             self._file(old.round).with_suffix(".json").unlink()
             self._notes.pop(self._file(old.round).with_suffix(".json").name, None)
             self._let_go(self._file(old.round))
-        return Checkpoint(number, out.digest, frozenset(kept.values()), self._by)
+        return Checkpoint(number, digest, frozenset(kept.values()), self._by)
+
+    def _write(self, state: State, draft: Path, told: Callable[[str], None]) -> str:
+        """Write a state's file and tell its digest: before, if it is long, since who waits for the digest need not wait
+        for the file.
+        """
+        size, digest = sum(tensor.nbytes for tensor in state.values()), ""
+        if size > LONG:
+            told(digest := safetensors_file.digest_of(state, self._by))
+        self._spool.blanks.lay(draft, size)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as raw:
+            hashed = safetensors_file.Hashed(raw, self._by)
+            safetensors_file.write(state, raw if digest else hashed)
+            raw.truncate()
+        if not digest:
+            told(digest := hashed.digest)
+        return digest
 
     def read(self, number: int) -> State:
         """The state of a generation, as it was saved; its tensors look into the file."""

@@ -62,6 +62,8 @@ class Journal:
         db = connect(file, durability)
         self._committed = dict(db.execute(COMMITTED).fetchall())
         self._candidates: Sequence[ClientId] | None = None
+        self._read: dict[str, Scores] = {}
+        """Reports of this life by their text, so that it need not be read again; until the next sum."""
         self.scribe = Scribe(db, prompt=durability == "process", prepare=write_ahead)
         self._closing = weakref.finalize(self, self.scribe.close)
 
@@ -292,18 +294,15 @@ class Journal:
     @entry
     def report(self, page: Page, key: str, site: ClientId, scores: Scores) -> None:
         """One site's evaluation; kept only until it has been summed."""
-        page.write(
-            "insert or replace into report (key, site, scores) values (?, ?, ?)",
-            key,
-            site,
-            json.dumps(scores),
-        )
+        text = json.dumps(scores)
+        self._read[text] = scores
+        page.write("insert or replace into report (key, site, scores) values (?, ?, ?)", key, site, text)
 
     @entry
     def reports(self, page: Page, *keys: str) -> list[Scores]:
         """The evaluations of some tasks, task after task, each in site order."""
-        rows = [row for key in keys for row in page.rows(REPORTS, key)]
-        return [json.loads(text) for (text,) in rows]
+        texts = [text for key in keys for (text,) in page.rows(REPORTS, key)]
+        return [self._read.get(text) or json.loads(text) for text in texts]
 
     @entry
     def hand_out(self, page: Page, key: str, site: ClientId, since: int) -> None:
@@ -329,6 +328,7 @@ class Journal:
         page.write("insert or replace into score (key, scores) values (?, ?)", keys[0], json.dumps(scores))
         for key in keys:
             page.write("delete from report where key = ?", key)
+        self._read.clear()
 
     @entry
     def is_summed(self, page: Page, key: str) -> bool:

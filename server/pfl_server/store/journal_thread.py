@@ -14,16 +14,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from pfl_common.errors import StateError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K", bound="Kept")
+
+Outcome: TypeAlias = tuple[Any, BaseException | None]  # Any: whatever was asked for
+"""What a request gives, or the error that ended it."""
 
 
 class Page:
@@ -54,10 +56,8 @@ class Page:
         for call in self._due:
             call()
 
-    def attempt(self, work: Callable[[Page], T]) -> Callable[[Future[T]], None]:
-        """Do one of several requests; if it fails, it is undone and the others are untouched. Returns the call that
-        gives the result to its caller.
-        """
+    def attempt(self, work: Callable[[Page], Any]) -> Outcome:
+        """Do one of several requests; if it fails, it is undone and the others are untouched."""
         due = len(self._due)
         self._db.execute("savepoint attempt")
         try:
@@ -69,9 +69,9 @@ class Page:
             self._db.execute("rollback to attempt")
             self._db.execute("release attempt")
             del self._due[due:]
-            return partial(Future.set_exception, exception=error)
+            return None, error
         self._db.execute("release attempt")
-        return partial(Future.set_result, result=done)
+        return done, None
 
 
 LATER_SECONDS = 0.02
@@ -83,8 +83,10 @@ class _Deed:
     """What is to be done, and who waits for it."""
 
     work: Callable[[Page], Any]
-    answer: Future[Any]
+    answer: Future[Any] | asyncio.Future[Any]
     later: bool = False
+    loop: asyncio.AbstractEventLoop | None = None
+    """In which the answer is waited for, if it is in one."""
 
 
 class Scribe:
@@ -106,6 +108,8 @@ class Scribe:
         self._thread: threading.Thread | None = None
         self._owed: list[_Deed] = []
         """Without a thread: what waits for company."""
+        self._timed: asyncio.AbstractEventLoop | None = None
+        """The event loop that will see to it."""
         if not prompt:
             self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
             self._thread.start()
@@ -116,20 +120,31 @@ class Scribe:
         """
         answer: Future[T] = Future()
         answer.set_running_or_notify_cancel()
+        self._take(_Deed(work, answer, later))
+        return answer
+
+    def ask_in_loop(self, work: Callable[[Page], T], *, later: bool = False) -> asyncio.Future[T]:
+        """The same for who waits in an event loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._take(_Deed(work, answer, later, loop))
+        return answer
+
+    def _take(self, deed: _Deed) -> None:
         with self._door:
             if self._closed:
                 raise StateError("the journal is closed", expected="it to be open while its run is played")
-            deed = _Deed(work, answer, later)
             if self._thread is not None:
                 self._asked.put(deed)
-            elif later and (loop := _running_loop()) is not None:
-                self._owe(deed, loop)
+            elif deed.later and deed.loop is not None:
+                self._owe(deed, deed.loop)
             else:
                 self._pay(deed)
-        return answer
 
     def _owe(self, deed: _Deed, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._owed:
+        # One timer at a time: what is owed once an earlier debt was paid may be paid sooner than it has to be.
+        if self._timed is not loop:
+            self._timed = loop
             loop.call_later(LATER_SECONDS, self._pay_alone)
         self._owed.append(deed)
 
@@ -140,6 +155,7 @@ class Scribe:
 
     def _pay_alone(self) -> None:
         with self._door:
+            self._timed = None
             if not self._closed:
                 self._pay()
 
@@ -187,22 +203,65 @@ class Scribe:
         return asked
 
     def _write(self, deeds: list[_Deed]) -> None:
-        page = Page(self._db)
         try:
-            self._db.execute("begin")
-            outcomes = [page.attempt(deed.work) for deed in deeds]
+            page, outcomes = self._do(deeds)
             self._db.execute("commit")
         except BaseException as error:  # told to the callers: they must not wait for ever
             if self._db.in_transaction:
                 self._db.rollback()
-            outcomes = [partial(Future.set_exception, exception=error)] * len(deeds)
+            outcomes = [(None, error)] * len(deeds)
         else:
             page.settle()
             if page.has_written and self._prepare is not None:
                 self._prepare(self._db)
                 self._prepare = None
-        for deed, tell in zip(deeds, outcomes, strict=True):
-            tell(deed.answer)
+        _tell(deeds, outcomes)
+
+    def _do(self, deeds: list[_Deed]) -> tuple[Page, list[Outcome]]:
+        """One transaction, to be committed. If a request fails, all are done once more, each so that it alone can be
+        undone, which takes twice as many statements.
+        """
+        page = Page(self._db)
+        self._db.execute("begin")
+        try:
+            return page, [(deed.work(page), None) for deed in deeds]
+        except Exception:
+            # A full disk undoes the whole transaction by itself: then all have failed.
+            if not self._db.in_transaction:
+                raise
+        self._db.rollback()
+        page = Page(self._db)
+        self._db.execute("begin")
+        return page, [page.attempt(deed.work) for deed in deeds]
+
+
+def _tell(deeds: list[_Deed], outcomes: list[Outcome]) -> None:
+    """Answer everybody; who waits in another thread's event loop, in one turn of that."""
+    here = _running_loop()
+    elsewhere: dict[asyncio.AbstractEventLoop, list[tuple[_Deed, Outcome]]] = {}
+    for deed, outcome in zip(deeds, outcomes, strict=True):
+        if deed.loop is None or deed.loop is here:
+            _answer(deed, outcome)
+        else:
+            elsewhere.setdefault(deed.loop, []).append((deed, outcome))
+    for loop, told in elsewhere.items():
+        with suppress(RuntimeError):  # it is closed, and nobody waits there any more
+            loop.call_soon_threadsafe(_answer_all, told)
+
+
+def _answer_all(told: list[tuple[_Deed, Outcome]]) -> None:
+    for deed, outcome in told:
+        _answer(deed, outcome)
+
+
+def _answer(deed: _Deed, outcome: Outcome) -> None:
+    done, error = outcome
+    if deed.answer.done():  # its caller was cancelled
+        return
+    if error is None:
+        deed.answer.set_result(done)
+    else:
+        deed.answer.set_exception(error)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -226,34 +285,18 @@ class Asked(Generic[P, T]):
 
     def __call__(self, *words: P.args, **named: P.kwargs) -> T:
         """Ask, and wait until it is on disk."""
-        return self._ask(*words, **named).result()
+        return self._kept.scribe.ask(self._bound(*words, **named)).result()
 
     def soon(self, *words: P.args, **named: P.kwargs) -> asyncio.Future[T]:
         """Ask at once; the event loop goes on until it is on disk."""
-        return _in_loop(self._ask(*words, **named))
+        return self._kept.scribe.ask_in_loop(self._bound(*words, **named))
 
     def later(self, *words: P.args, **named: P.kwargs) -> asyncio.Future[T]:
         """Ask for something to be written with what others ask, or by itself after a moment."""
-        return _in_loop(self._kept.scribe.ask(self._bound(*words, **named), later=True))
-
-    def _ask(self, *words: P.args, **named: P.kwargs) -> Future[T]:
-        return self._kept.scribe.ask(self._bound(*words, **named))
+        return self._kept.scribe.ask_in_loop(self._bound(*words, **named), later=True)
 
     def _bound(self, *words: P.args, **named: P.kwargs) -> Callable[[Page], T]:
         return lambda page: self._work(self._kept, page, *words, **named)
-
-
-def _in_loop(asked: Future[T]) -> asyncio.Future[T]:
-    """The same for the event loop; what is done already is not waited for."""
-    if not asked.done():
-        return asyncio.wrap_future(asked)
-    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    error = asked.exception()
-    if error is None:
-        done.set_result(asked.result())
-    else:
-        done.set_exception(error)
-    return done
 
 
 class Entry(Generic[K, P, T]):

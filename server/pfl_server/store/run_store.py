@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from pfl_common import methods
 from pfl_common.learning.freezing import align_copies
-from pfl_common.learning.method import Participant, ServerHalf
+from pfl_common.learning.method import Participant, ServerHalf, Settings
 from pfl_common.learning.weights_matching import apply_weights
 from pfl_common.methods import Method
 from pfl_common.randomness import generators
@@ -55,8 +56,13 @@ class Books:
 
     def task(self, kind: Kind, number: int, attempt: int) -> Task:
         """A task of this run, in the phase that its method is in then."""
-        config, rounds = self.method.settle(self.spec.settings), self.spec.rounds
-        return Task(kind, number, rounds, attempt, self.method.phase(config, number, rounds))
+        rounds = self.spec.rounds
+        return Task(kind, number, rounds, attempt, self.method.phase(self._config, number, rounds))
+
+    @cached_property
+    def _config(self) -> Settings:
+        """The method's own settings."""
+        return self.method.settle(self.spec.settings)
 
     def settle(self, base: Base, told: Callable[[str], None] = lambda digest: None) -> Base:
         """Make what follows a round last; what is large is then looked at in its file and not held in memory."""

@@ -35,9 +35,9 @@ log = structlog.get_logger("pfl.spool")
 REUSED = 1 << 30
 """Bytes of updates that stay on the disk to be written over: their keys are gone with their notes."""
 
-WORTH, QUICK = 1 << 20, 64 << 20
-"""Uploads of so many bytes are checked while they come: a smaller one is read in no time, and what a larger one is
-compared with may have to be read from a disk, for which nobody else should wait.
+QUICK = 64 << 20
+"""Uploads of up to so many bytes are checked while they come: what a larger one is compared with may have to be read
+from a disk, for which nobody else should wait.
 """
 WATCHED = 16
 """Uploads that are checked at the same time while they come: each needs memory for a few blocks."""
@@ -102,7 +102,7 @@ class Spool:
     def watch(self, offer: Offer, letter: Letter) -> ArrivingUpdate | None:
         """Begin to check an upload while it comes; None where it is better read when it is all there."""
         header, manifest = offer.header, upward(self._spec, offer.header)
-        if not WORTH <= offer.blob.size <= QUICK or decode_manifest(manifest) is not manifest:
+        if offer.blob.size > QUICK or decode_manifest(manifest) is not manifest:
             return None
         if len(self._watched) >= WATCHED or (frames := letter.arriving()) is None:
             return None
@@ -192,7 +192,12 @@ class Spool:
 
     def files(self) -> list[Path]:
         """The files of all updates, those that are about to be taken in among them."""
-        return sorted(path for path in self._folder.iterdir() if path.suffix in (".raw", ".json"))
+        # By their names: paths take as long to be sorted as all that is done to their files.
+        return [
+            self._folder / name
+            for name in sorted(os.listdir(self._folder))
+            if name.endswith((".raw", ".json"))
+        ]
 
     def unwanted(self, keep: Iterable[str]) -> list[Path]:
         """The files of all updates but those named."""
@@ -207,7 +212,7 @@ class Spool:
         for path in files:
             try:
                 size = path.stat().st_size
-                if not self.blanks.give(path):
+                if not self.blanks.give(path, size):
                     path.unlink()
                 freed += size
             except OSError as error:

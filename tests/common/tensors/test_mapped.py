@@ -132,3 +132,34 @@ def test_a_large_mean_takes_no_memory(tmp_path: Path) -> None:
     during, after = (int(word) for word in answer.stdout.split())
     assert 10_000 > during, "kilobytes"
     assert 10_000 > after, "kilobytes"
+
+
+def test_a_draft_is_written_over_one_that_nobody_looks_into(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its pages are warm; as long as one tensor lies there it stays as it is."""
+    monkeypatch.setattr(mapped, "LARGE", 0)
+    made = 0
+    open_file = mapped.tempfile.TemporaryFile
+
+    def count(**named: object) -> object:
+        nonlocal made
+        made += 1
+        return open_file(**named)
+
+    monkeypatch.setattr(mapped.tempfile, "TemporaryFile", count)
+
+    def put_away(number: float, length: int) -> State:
+        with mapped.inside(tmp_path):
+            return mapped.put_away(State({"w": torch.full((length,), number), "v": torch.tensor(number)}))
+
+    first, second = put_away(1.0, 5), put_away(2.0, 7)
+    kept = first["w"][1:2]
+    del first
+    third = put_away(3.0, 3)
+    assert 3 == made
+    del kept
+    fourth = put_away(4.0, 4)
+    assert 3 == made
+    for state, number, length in ((second, 2.0, 7), (third, 3.0, 3), (fourth, 4.0, 4)):
+        assert ([number] * length, number) == (state["w"].tolist(), state["v"].item())

@@ -11,11 +11,18 @@ from structlog.testing import capture_logs
 
 from pfl_common.evaluation import vector
 from pfl_common.spec.run import Kind, Task
+from pfl_server.decisions.round import Round
 from pfl_server.decisions.sampling import Draw
+from pfl_server.run.attempt import Opened
 from pfl_server.run.observer import Observer
 from pfl_server.run.spool_sweep import SpoolSweep
 from pfl_server.run.training import Training
+from pfl_server.settings import Durability
+from pfl_server.sites.downloads import Downloads
 from pfl_server.store.disk_wait import Room
+from pfl_server.store.run_store import Books
+from pfl_server.store.tallies import open_tally
+from pfl_server.telemetry.counters import Spell
 from pfl_server.telemetry.event_log import Record
 from tests.server.support.federation import ScriptedFleet, build_spec, open_run
 from tests.server.support.lives import TICK
@@ -85,3 +92,49 @@ def test_the_log_says_what_the_page_says(tmp_path: Path) -> None:
         assert 0 < counted[line["measured_after_round"]] == line["measured_by"]
     assert not any("combined" in word for line in lines for word in line)
     assert len(set(curve.values())) > 1  # else any round's number would do
+
+
+@pytest.mark.parametrize("durability", ["power", "process"])
+def test_a_round_is_closed_before_the_next_one_is_opened(tmp_path: Path, durability: Durability) -> None:
+    """In the log too, where a round's line has its sums: the next one is opened while these are written."""
+    books = open_run(tmp_path, build_spec(rounds=3), durability=durability)
+    training = Training(books, ScriptedFleet(books), tick=TICK)
+    with capture_logs() as lines:
+        asyncio.run(training.run())
+    books.journal.close()
+    told = [
+        (line["event"], line["round"]) for line in lines if line["event"] in ("round opened", "round closed")
+    ]
+    assert [(event, number) for number in (1, 2, 3) for event in ("round opened", "round closed")] == told
+
+
+async def test_what_is_told_first_of_a_round_is_told_after_the_last_one(tmp_path: Path) -> None:
+    """However soon the next one is opened: nothing comes between."""
+    books = open_run(tmp_path, build_spec())
+    observer = Observer(books, Room(tmp_path), Record())
+    for number in (1, 2):
+        with capture_logs() as lines:
+            observer.opened(begun := open_attempt(books, number), ("a",))
+            await observer.closed(begun, ("a",), observer.course(begun), [])
+        assert [("round closed", 1)] * (number - 1) + [("round opened", number)] == [
+            (line["event"], line["round"]) for line in lines
+        ]
+    await observer.settle()
+    books.journal.close()
+
+
+def open_attempt(books: Books, number: int) -> Opened:
+    """An attempt that begins now."""
+    task, clock = replace(TASK, round=number), asyncio.get_running_loop().time
+    downloads, tally = Downloads(books, "", books.beginning), open_tally(books, books.first)
+    return Opened(
+        task,
+        books.first,
+        downloads,
+        Round(("a",), quorum=1),
+        tally,
+        began=clock(),
+        at=0.0,
+        sealing=Spell(clock),
+        folding=Spell(clock),
+    )

@@ -92,11 +92,11 @@ async def test_a_sum_is_known_before_it_is_on_disk(tmp_path: Path) -> None:
     """It is written with what is written next; of nothing nothing is."""
     books = open_run(tmp_path, build_spec())
     journal, room = books.journal, Room(tmp_path)
-    nothing, writing = await score_sums.sum_beside(journal, room, TASK)
+    nothing, writing = score_sums.sum_beside(journal, room, [], TASK)
     await writing
     assert nothing is None
     journal.report(TASK.key, "a", HONEST)
-    total, writing = await score_sums.sum_beside(journal, room, TASK)
+    total, writing = score_sums.sum_beside(journal, room, journal.reports(TASK.key), TASK)
     assert HONEST == total
     await writing
     assert {TASK.key: HONEST} == journal.scores()

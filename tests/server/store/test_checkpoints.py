@@ -17,6 +17,7 @@ from pfl_common.spec.manifest import Entry
 from pfl_common.spec.run import Kind, Task
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
+from pfl_server.store import checkpoints as store
 from pfl_server.store.checkpoints import Checkpoints
 from pfl_server.store.spool import Spool
 from tests.server.support.federation import build_header, build_offer, pin_spec, write_parcel
@@ -308,3 +309,16 @@ def test_the_disk_is_waited_for_only_when_asked(
     monkeypatch.setattr(os, "fsync", waits.append)
     Checkpoints(tmp_path / "checkpoints", spool, lasting=lasting).save(1, state(1))
     assert synced == len(waits)
+
+
+@pytest.mark.parametrize("long", [True, False], ids=["long", "short"])
+def test_the_digest_is_told(
+    tmp_path: Path, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, *, long: bool
+) -> None:
+    """It is that of the file; of a long state it is known before that is written."""
+    monkeypatch.setattr(store, "LONG", 0 if long else 1 << 20)
+    told: list[tuple[str, bool]] = []
+    draft = tmp_path / "checkpoints" / "round-000001.tmp"
+    checkpoints.save(1, state(1), lambda digest: told.append((digest, draft.exists())))
+    file = tmp_path / "checkpoints" / "round-000001.safetensors"
+    assert [(hashlib.sha256(file.read_bytes()).hexdigest(), not long)] == told

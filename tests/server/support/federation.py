@@ -24,6 +24,7 @@ from pfl_common.tensors import codec
 from pfl_common.tensors.state import State
 from pfl_deploy.simulation.loopback import OpenEnvelopes
 from pfl_server.run.rehearsal import rehearse
+from pfl_server.settings import Durability
 from pfl_server.sites.assignment import Prepare, SiteLost
 from pfl_server.store.journal import Journal
 from pfl_server.store.run_store import Books, build_template, open_books
@@ -72,10 +73,10 @@ def pin_spec(up: tuple[Entry, ...], **fields: Any) -> RunSpec:
     )
 
 
-def open_run(folder: Path, spec: RunSpec) -> Books:
+def open_run(folder: Path, spec: RunSpec, *, durability: Durability = "process") -> Books:
     """The books of a run, begun now or in an earlier life."""
-    # These tests kill the process, not the power: what the operating system was given is as good as written.
-    journal = Journal(folder / "journal.sqlite", durability="process")
+    # Tests kill the process, not the power: what the operating system was given is as good as written.
+    journal = Journal(folder / "journal.sqlite", durability=durability)
     if journal.spec() is None:
         for site in spec.roster:
             journal.register(site, DESCRIPTION.to_json(), late=False)
