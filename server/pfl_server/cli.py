@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 
 from pfl_common.app import program
@@ -268,6 +267,8 @@ def run_server(given: dict[str, Any]) -> None:
     settings = settle(ServerSettings, given, what="pfl-server")
     configure_from(settings.log_format)
     take_over()
+    import structlog  # not before `pfl_common.app`, which keeps it small
+
     from pfl_server.run.setting_checks import check_words
 
     chosen = check_words(settings)

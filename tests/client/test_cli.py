@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from pfl_client.cli import main
 from pfl_client.onboarding import preflight
 from pfl_client.settings import ClientSettings
 from pfl_common.app.config import layered, settle
+from pfl_common.errors import Unavailable
 from pfl_common.identity import Addresses, Authority, Found, Ledger, discovery, new_secret, write_join_file
 from tests.client.support.runs import write_arrays
 from tests.words import Spoken, check_clear, options_in, speak
@@ -132,10 +135,31 @@ def test_no_coordinator(folder: Path) -> None:
 
 def test_no_coordinator_within_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That it is waited for is said at once, with how long; then the same words as without waiting."""
-    monkeypatch.setattr(preflight, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(preflight, "LOOK_SOON_SECONDS", 0.01)
     said = join("--data", folder, "--wait", "0.1")
     check_clear(said, 75, "the coordinator is not there yet, waiting for it", "for_seconds=0.1")
     assert 2 == said.text.count("no coordinator of this user runs"), "where the wait began, and as it ended"
+
+
+async def test_one_started_together_with_its_sites_is_found_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked for ten times a second at first, later twice."""
+    looks: list[float] = []
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def ask() -> None:
+        looks.append(round(now, 1))
+        raise Unavailable("nobody is here")
+
+    loop = SimpleNamespace(time=lambda: now)
+    monkeypatch.setattr(preflight, "asyncio", SimpleNamespace(sleep=sleep, get_running_loop=lambda: loop))
+    with pytest.raises(Unavailable):
+        await preflight.wait(ask, Unavailable("nobody is here"), seconds=8.0)
+    assert [0.1, 0.2, 0.3] == looks[:3]
+    assert [0.5, 0.5] == [round(later - look, 1) for look, later in pairwise(looks[-4:-1])]
 
 
 @pytest.mark.parametrize("file", ["", "notes.txt"])

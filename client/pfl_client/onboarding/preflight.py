@@ -20,6 +20,8 @@ Answer = TypeVar("Answer")
 
 LOOK_SECONDS = 0.5
 """How often it is looked whether the coordinator is there by now."""
+SOON_SECONDS, LOOK_SOON_SECONDS = 5.0, 0.1
+"""The same at first, and for how long: one that was started together with its sites takes a second or two."""
 
 
 async def look_at(folder: DataFolder, state: Path, bench: Bench) -> Description:
@@ -40,14 +42,15 @@ async def look_at(folder: DataFolder, state: Path, bench: Bench) -> Description:
 async def wait(ask: Callable[[], Awaitable[Answer]], absent: Unavailable, *, seconds: float) -> Answer:
     """Ask until there is an answer, or for so long; then what was missing is the error."""
     clock = asyncio.get_running_loop().time
-    end = clock() + seconds
+    soon, end = clock() + SOON_SECONDS, clock() + seconds
     if seconds:
         words = {"seen": absent.seen, "what_to_do": absent.advice, "for_seconds": round(seconds, 1)}
         log.warning(
             "the coordinator is not there yet, waiting for it", **{k: v for k, v in words.items() if v}
         )
     while clock() < end:
-        await asyncio.sleep(min(LOOK_SECONDS, max(0.0, end - clock())))
+        pause = LOOK_SOON_SECONDS if clock() < soon else LOOK_SECONDS
+        await asyncio.sleep(min(pause, max(0.0, end - clock())))
         try:
             return await ask()
         except Unavailable as still:

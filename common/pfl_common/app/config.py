@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 import json
 import math
 import os
+import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import (
     Annotated,
@@ -32,9 +37,9 @@ Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 """Of TCP; 0 takes a free one. A larger number would be taken for its remainder, and nobody told."""
 _BOUNDS = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
 
-STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-"""For every class of settings: an unknown one is an error, a number is finite, and the text below a field is its
-documentation.
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
+"""For every class of settings: an unknown one is an error, a number is finite. A class is made ready when the first of
+its settings are, because a program declares more of them than it uses.
 """
 
 
@@ -145,15 +150,34 @@ def _split(kind: type[Any], name: str, value: Json | str) -> Json | str:
 
 
 def field_of(kind: type[Any], name: str) -> FieldInfo | None:
-    """A field's declaration: its type, its bounds, its documentation."""
+    """A field's declaration: its type and its bounds."""
     found: dict[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
     return found.get(name)
 
 
 def documentation(kind: type[Any], name: str) -> str:
     """A field's meaning in one line; a field that only changes a default inherits the text of its base class."""
-    every = (getattr(one, "__pydantic_fields__", {}).get(name) for one in kind.__mro__)
-    return next((" ".join(field.description.split()) for field in every if field and field.description), "")
+    texts = (_read_texts(one).get(name, "") for one in kind.__mro__ if dataclasses.is_dataclass(one))
+    return next((" ".join(text.split()) for text in texts if text), "")
+
+
+@cache
+def _read_texts(kind: type[Any]) -> Mapping[str, str]:
+    """The text below each field of a class. It is read from the source when somebody wants to see it: that takes longer
+    than all else of declaring settings, which every program does at its start.
+    """
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except OSError:  # no source: a class from a prompt
+        return {}
+    lines = pairwise(body.body if isinstance(body, ast.ClassDef) else ())
+    return {
+        field.target.id: below.value.value
+        for field, below in lines
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
 
 
 def is_number(field: FieldInfo | None) -> bool:

@@ -7,21 +7,13 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from types import ModuleType
 from typing import Literal, TextIO, cast
+
+import structlog
 
 from pfl_common.app.terminal import takes_colours
 from pfl_common.errors import SettingError, nearest
 from pfl_common.printable import printable, set_in
-
-# structlog loads rich and pygments for coloured tracebacks, which no log of ours shows: 3 MB of an idle site daemon.
-_modules = cast("dict[str, ModuleType | None]", sys.modules)
-_rich = _modules.setdefault("rich", None)
-import structlog  # noqa: E402
-
-if _rich is None:
-    del _modules["rich"]
-
 
 FORMATS = ("text", "json", "auto")
 """What `--log-format` may say; `auto` is another word for `text`, whose lines have colours on a terminal only."""

@@ -56,6 +56,8 @@ def run(program: str, command: typer.Typer) -> None:
     """Run a command; a wrong word, or what it raises on purpose, is printed without a traceback."""
     # What gRPC prints on its own says nothing our log does not. It reads this when it is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # Nor are other packages to look for that torch would load as its devices: none of them can be asked for here.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     keep_frames_warm()
     try:
         code = command(standalone_mode=False, prog_name=program)

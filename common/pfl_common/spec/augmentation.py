@@ -112,7 +112,6 @@ class Noise:
 
 Step: TypeAlias = Flip | Rotate | Crop | Zoom | Shift | Brightness | Contrast | Saturation | Noise
 Steps: TypeAlias = tuple[Annotated[Step, Field(discriminator="name")], ...]
-_STEP: TypeAdapter[Step] = TypeAdapter(Annotated[Step, Field(discriminator="name")])
 KINDS: dict[str, type[Step]] = {kind.__dataclass_fields__["name"].default: kind for kind in get_args(Step)}
 """By the name under which a list names them."""
 
@@ -158,7 +157,8 @@ def _read_step(said: object, place: int) -> Step:
     if odd := [key for key in said if key not in known]:
         raise ValueError(f"no {odd[0]!r} for {name!r} (change {place}); {nearest(str(odd[0]), known[1:])}")
     try:
-        return _STEP.validate_python(dict(said))
+        step: Step = TypeAdapter(KINDS[name]).validate_python(dict(said))
+        return step
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         bound = re.sub(r"^Input should be ", "", first["msg"])

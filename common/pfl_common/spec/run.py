@@ -194,8 +194,14 @@ class RunSpec(RoundRules):
 
     def to_json(self) -> str:
         """The canonical text: sorted keys, no spaces; its hash names the specification."""
-        # Read back first, so that 1 written for 1.0 is one text on both ends.
-        plain = leave_out_unsaid(asdict(_SPEC.validate_python(asdict(self))))
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        # Read back first, so that 1 written for 1.0 is one text on both ends. Not by asdict, which copies each value
+        # deeply: that takes longer than all the rest.
+        checked = _SPEC.validate_python(_SPEC.dump_python(self, warnings=False))
+        plain = leave_out_unsaid(_SPEC.dump_python(checked))
         for name in LATER:
             if not plain[name]:
                 del plain[name]

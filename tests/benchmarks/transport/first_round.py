@@ -1,7 +1,9 @@
 """What happens until the first round is closed: `python -m tests.benchmarks.transport.first_round [--together]`.
 
 Starts a coordinator and its sites on this machine with a tiny model and prints, for each process, its named stretches
-from the start of the coordinator on: imports, keys, ports, data, the first model, the first task.
+from the start of the coordinator on: imports, keys, ports, data, the first model, the first task. Processor seconds are
+a stretch's own, without those of stretches within it, so that they add up to what the process used. What `import torch`
+took of them is the floor: coordinator and trainers cannot begin to compute with less.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ TINY = 1_000
 PATIENCE_SECONDS = 120.0
 SHORTEST_SECONDS = 0.02
 """A shorter stretch is not worth a line."""
-SETTLE_SECONDS = 0.5
+SETTLE_SECONDS = 1.0
 """Processes write what they count now and then: so long after the round the last of it is there."""
+FLOOR = "import torch"
 
 
 def play(sites: int, folder: Path, *, together: bool) -> tuple[float, list[Process]]:
@@ -68,28 +71,43 @@ def _until_first_round(federation: Federation, workload: Workload, *, together: 
 def show(seconds: float, processes: list[Process], console: Console) -> None:
     """The stretches of the coordinator, of its first site and of that site's trainers, in the order they began."""
     zero = min(process.began for process in processes)
-    end = zero + seconds
+    end, total, floor = zero + seconds, 0.0, 0.0
     for role in ("coordinator", "site", "trainer"):
         same = sorted((p for p in processes if p.role == role and p.began < end), key=lambda p: p.began)
         for process in same if role == "coordinator" else same[:2]:
             console.print(_table(process, zero, end))
         used = sum(_processor_until(process, end) for process in same)
+        total += used
+        floor += sum(span["processor"] for p in same for span in p.spans if span["span"] == FLOOR)
         console.print(f"{role}: {len(same)} processes, {used:.2f} s of processor\n")
-    console.print(f"first round closed after {seconds:.2f} s")
+    console.print(f"first round closed after {seconds:.2f} s and {total:.2f} s of processor")
+    console.print(f"of these the floor, `{FLOOR}` alone: {floor:.2f} s; all else: {total - floor:.2f} s")
 
 
 def _table(process: Process, zero: float, end: float) -> Table:
-    table = Table("from s", "for s", "what", title=f"{process.role}, started at {process.began - zero:.2f} s")
+    title = f"{process.role}, started at {process.began - zero:.2f} s"
+    table = Table("from s", "for s", "processor s", "what", title=title)
+    rest = used = _processor_until(process, end)
     for span in sorted(process.spans, key=lambda span: float(span["from"])):
-        took = span["to"] - span["from"]
+        took, own = span["to"] - span["from"], span["processor"]
         if span["from"] < end and took >= SHORTEST_SECONDS:
-            table.add_row(f"{span['from'] - zero:.2f}", f"{took:.2f}", span["span"])
+            words = "" if own is None else f"{own:.2f}"
+            table.add_row(f"{span['from'] - zero:.2f}", f"{took:.2f}", words, span["span"])
+            rest -= own or 0.0
+    table.add_row("", "", f"{rest:.2f}", "calls, signatures, TLS, the event loop: what is no stretch above")
+    table.add_row("", "", f"{used:.2f}", "in all")
     return table
 
 
 def _processor_until(process: Process, end: float) -> float:
-    used = [state["processor"] for state in process.states if state["at"] <= end]
-    return float(used[-1]) if used else 0.0
+    """Processor seconds until a moment, which lies between two of the moments at which the process told them."""
+    before, used = process.began, 0.0
+    for state in process.states:
+        if state["at"] >= end:
+            share = (end - before) / (state["at"] - before)
+            return used + share * (float(state["processor"]) - used)
+        before, used = float(state["at"]), float(state["processor"])
+    return used
 
 
 def main() -> None:

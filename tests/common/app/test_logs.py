@@ -35,9 +35,10 @@ def test_a_full_disk_does_not_end_a_program(monkeypatch: pytest.MonkeyPatch) -> 
     structlog.reset_defaults()
 
 
-def test_a_daemon_loads_nothing_for_colours() -> None:
-    """An idle site pays for every module; a traceback in colours is worth none of them."""
-    found = "import pfl_client.cli, pfl_client.process, sys; print({'rich', 'pygments'} & set(sys.modules))"
+@pytest.mark.parametrize("program", ["pfl_client", "pfl_server"])
+def test_a_daemon_loads_nothing_for_colours(program: str) -> None:
+    """An idle program pays for every module; a traceback in colours is worth none of them."""
+    found = f"import {program}.cli, {program}.process, sys; print({{'rich', 'pygments'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
     assert "set()" == done.stdout.strip()
 

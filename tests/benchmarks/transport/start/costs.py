@@ -2,7 +2,7 @@
 
 One file for each process. A line every half second holds the sums so far, by kind: how often, processor seconds
 and seconds. Time within one kind that belongs to another is counted there alone. Named stretches (`SPANS`) and long
-imports have a line each.
+imports have a line each, with the processor seconds that belong to no stretch within; a coroutine's are nobody's own.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ import time
 
 WRITE_SECONDS = 0.5
 LONG_IMPORT_SECONDS = 0.02
+FLOOR = "torch"
+"""An import that has a line of its own wherever it stands: no program here can begin to compute sooner."""
 
 WATCHED = {
     "pfl_common.sealing.calls": {
@@ -111,6 +113,7 @@ _turns = 0
 def watch(folder):
     """Count from now on, into a file of this process."""
     os.makedirs(folder, exist_ok=True)
+    _note("start of Python, and of counting", _began(), time.process_time())
     _watch_library()
     sys.meta_path.insert(0, _Watching())
     _watch_imports()
@@ -214,18 +217,29 @@ def _spanned(name, work):
 
     @functools.wraps(work)
     def noted(*words, **named):
-        began = time.time()
-        try:
-            return work(*words, **named)
-        finally:
-            _note(name, began)
+        return _noting(name, work, *words, **named)
 
     return noted
 
 
-def _note(name, began):
+def _noting(name, work, *words, shortest=0.0, **named):
+    """Do it, with a line for it unless it was too short for one."""
+    outer, within = getattr(_local, "stretch", None), [0.0]
+    _local.stretch, began, processor = within, time.time(), time.thread_time()
+    try:
+        return work(*words, **named)
+    finally:
+        _local.stretch, took = outer, time.thread_time() - processor
+        if time.time() - began >= shortest:
+            _note(name, began, took - within[0])
+            within[0] = took
+        if outer is not None:
+            outer[0] += within[0]
+
+
+def _note(name, began, processor=None):
     if len(_lines) < 10_000:
-        _lines.append({"span": name, "from": began, "to": time.time()})
+        _lines.append({"span": name, "from": began, "to": time.time(), "processor": processor})
 
 
 def _add(kind, processor, seconds):
@@ -289,15 +303,14 @@ def _watch_imports():
     find = bootstrap._find_and_load
 
     def finding(name, import_):
-        if getattr(_local, "importing", False):
+        outer = getattr(_local, "importing", False)
+        if outer and name != FLOOR:
             return find(name, import_)
-        _local.importing, began = True, time.time()
+        _local.importing = True
         try:
-            return find(name, import_)
+            return _noting(f"import {name}", find, name, import_, shortest=LONG_IMPORT_SECONDS)
         finally:
-            _local.importing = False
-            if time.time() - began >= LONG_IMPORT_SECONDS:
-                _note(f"import {name}", began)
+            _local.importing = outer
 
     bootstrap._find_and_load = finding
 
