@@ -37,7 +37,7 @@ def test_a_key_is_locked_anew_each_time() -> None:
 @pytest.mark.parametrize(
     ("locked", "keys", "header_hash"),
     [
-        (LOCKED[:-1] + b"\0", KEYS, HEADER_HASH),
+        (LOCKED[:-1] + bytes([LOCKED[-1] ^ 1]), KEYS, HEADER_HASH),
         (LOCKED[:-1], KEYS, HEADER_HASH),
         (b"", KEYS, HEADER_HASH),
         (LOCKED, EnvelopeKeys.generate(), HEADER_HASH),

@@ -226,7 +226,7 @@ async def test_bytes_that_are_not_those_offered(scene: Scene) -> None:
     asked = scene.ask()
     await scene.take()
     offer, raw = scene.prepare_offer()
-    assert "digest" == await refusal(lambda: scene.send("a", offer, raw[:-1] + b"\7"))
+    assert "digest" == await refusal(lambda: scene.send("a", offer, raw[:-1] + bytes([raw[-1] ^ 1])))
     with pytest.raises(SiteLost, match="refused:digest"):
         await asked
     assert ({}, []) == (scene.books.journal.receipts(1, 1), list((scene.folder / "incoming").iterdir()))

@@ -195,7 +195,7 @@ def test_a_torn_update_is_noticed(tmp_path: Path, spool: Spool, spec: RunSpec) -
     content, digest = raw.read_bytes(), digest_of(spool, name)
     assert spool.whole(name, digest)
     assert not spool.whole("000003-2-b", digest)
-    raw.write_bytes(content[:-1] + b"\7")
+    raw.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert not spool.whole(name, digest)
     raw.write_bytes(content)
     note.write_text("")

@@ -93,7 +93,8 @@ def test_opened_over_an_older_file(tmp_path: Path, size: int) -> None:
 def test_what_does_not_open_leaves_no_file(tmp_path: Path) -> None:
     """Half of the old content and half of the new one would be neither."""
     sealed = seal_bytes(PLAIN[: 2 * FRAME], tmp_path / "p", write_header("down"))
-    (tmp_path / "p").write_bytes((tmp_path / "p").read_bytes()[:-1] + b"\0")
+    whole = (tmp_path / "p").read_bytes()
+    (tmp_path / "p").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     (tmp_path / "out").write_bytes(b"old")
     with pytest.raises(Tampered):
         open_over_file(tmp_path / "p", tmp_path / "out", **known(sealed))
