@@ -9,6 +9,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 
+
+# How long one example takes says more of the machine than of the code: the first one may build what all others use.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 _SET = re.compile(r"\{('[^']*'|[\d.]+), ('[^']*'|[\d.]+)")
 """A set of words or numbers, as Python prints it."""

@@ -40,10 +40,10 @@ _OPTIONS: Options = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # What is on its way and not yet read is lost with a broken line, and sent again. Left to itself gRPC widens this
-    # window to many MiB; so it is four beside the frame that is being read. The price: five MiB per round trip at most,
-    # which is 130 MB a second where that takes 40 ms.
+    # window to many MiB; so it is one beside the frame that is being read. The price: two MiB per round trip at most,
+    # which is 50 MB a second where that takes 40 ms.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 1 << 22),
+    ("grpc.http2.lookahead_bytes", 1 << 20),
     # HTTP/2 cuts a frame of ours into 64 pieces, each with a head to read, unless it is told that one may be as large:
     # 1 MiB, its tag, and gRPC's own head.
     ("grpc.http2.max_frame_size", 1 << 21),

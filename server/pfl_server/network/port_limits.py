@@ -24,8 +24,10 @@ AHEAD_OF_ALL = 32 << 20
 """Bytes that all uploads together may be sent ahead of their reader. What is there and not yet read lies in memory, and
 is lost with a broken line; what may not be sent yet waits for an answer over the whole way.
 """
-LEAST_AHEAD, MOST_AHEAD = 1 << 19, 1 << 22
-"""Of one upload: half a frame beside the one that is read, to 100 MB a second where there and back takes 40 ms."""
+LEAST_AHEAD, MOST_AHEAD = 1 << 19, 1 << 20
+"""Of one upload: half a frame to a whole one beside that which is read. More would fill long lines better still, and
+cost more than a twentieth of a model again where a line breaks.
+"""
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,8 @@ class GrpcServer:
         """
         self._held = Waiting()
         self._bulk = Bulk(service, self._gate, stall_seconds=self._stall_seconds)
-        width = (("grpc.max_allowed_incoming_connections", lines), ("grpc.http2.lookahead_bytes", ahead))
-        options = (*OPTIONS, *BOUNDS, *width)
+        shared = (*OPTIONS, *BOUNDS, ("grpc.http2.lookahead_bytes", ahead))
+        options = (*shared, ("grpc.max_allowed_incoming_connections", lines))
         server = aio.server(options=options)
         answer = partial(answer_site, gate=self._gate)
         operator = _operator_calls(service, self._gate)

@@ -49,7 +49,7 @@ async def test_what_was_checked_as_it_came_is_not_read_again(
     assert pytest.approx(change, rel=1e-6) == kept.change_of(name)
 
 
-@pytest.mark.parametrize("how", ["resumed", "large", "small", "many"])
+@pytest.mark.parametrize("how", ["resumed", "large", "many"])
 async def test_otherwise_it_is_read_when_it_is_there(
     scene: SealedScene, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -59,7 +59,7 @@ async def test_otherwise_it_is_read_when_it_is_there(
     offer, raw = scene.offer()
     if how == "resumed":
         (await scene.fleet.offer("a", offer)).path.write_bytes(raw[:SEALED_FRAME])
-    limits = {"large": ("QUICK", 0), "small": ("WORTH", 1 << 30), "many": ("WATCHED", 0)}
+    limits = {"large": ("QUICK", 0), "many": ("WATCHED", 0)}
     if how in limits:
         monkeypatch.setattr(spool, *limits[how])
     await scene.send("a", offer, raw)
