@@ -18,10 +18,9 @@ from pfl_client.connection.link import Unreachable
 from pfl_client.connection.partial_file import lay
 from pfl_common.errors import Refused
 from pfl_common.files.recycler import WORTH, Blanks
-from pfl_common.sealing import FRAME
 from pfl_common.spec.messages import Offer, Receipt
 from pfl_common.wire import convert
-from pfl_server.network import bulk
+from pfl_server.network import bulk, server
 from pfl_server.network.port_limits import LEAST_AHEAD, MOST_AHEAD
 from pfl_server.network.server import GrpcServer
 from pfl_server.sites.service import Incoming
@@ -361,6 +360,17 @@ async def test_little_is_on_its_way_to_a_site_that_does_not_read(federation: Fed
         stream.cancel()
 
 
+async def test_a_port_is_told_how_far_ahead(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each upload so many bytes may wait beside the one that is read."""
+    told, make = list[tuple[str, int]](), server.aio.server
+    monkeypatch.setattr(
+        server.aio, "server", lambda *, options: (told.extend(options), make(options=options))[1]
+    )
+    await federation.server.stop(0)
+    await federation.start_control(ahead=LEAST_AHEAD + 1)
+    assert [LEAST_AHEAD + 1] == [value for name, value in told if name == "grpc.http2.lookahead_bytes"]
+
+
 @pytest.mark.parametrize("ahead", [LEAST_AHEAD, MOST_AHEAD], ids=["many sites", "few sites"])
 async def test_little_is_on_its_way_to_a_coordinator_that_does_not_read(
     federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
@@ -384,9 +394,6 @@ async def test_little_is_on_its_way_to_a_coordinator_that_does_not_read(
         upload_ = asyncio.create_task(link.submit(upload("hospital_a", content), tmp_path / "up"))
         await stands.wait()
         await _let_others_run(link)
-        async with asyncio.timeout(30):
-            while link._line.traffic.in_files("up") - moved["up", "train"] < ahead // FRAME * FRAME:
-                await link.leave()
         assert link._line.traffic.in_files("up") - moved["up", "train"] <= UNREAD_BYTES
         go_on.set()
         await upload_

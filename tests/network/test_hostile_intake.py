@@ -38,10 +38,23 @@ def test_what_ends_wrong(outcome: Outcome, wrong: list[str]) -> None:
 
 def test_memory_and_programs_of_children_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer is a process of its own, and what it starts is found by its name."""
-    inner = "import os; held = bytearray(96 << 20); os.system('gs')"
-    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}]); print('done')"
+    ready, looks = tmp_path / "ready", list[bool]()
+    inner = (
+        "import os, signal; held = bytearray(96 << 20); os.system('gs'); "
+        f"open({str(ready)!r}, 'w').close(); signal.pause()"
+    )
+    program = (
+        f"import signal, subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {inner!r}]); "
+        "signal.signal(signal.SIGTERM, lambda *_: child.terminate()); child.wait(); print('done')"
+    )
     monkeypatch.setitem(intake.PROGRAMS, "parent", program)
-    outcome = Place(tmp_path).run("parent")
+
+    def look() -> bool:
+        # At the second look all memory had been taken when the first one was over.
+        looks.append(ready.exists())
+        return sum(looks) > 1
+
+    outcome = Place(tmp_path).run("parent", until=look)
     assert (0, ["gs"], "done\n") == (outcome.code, outcome.started, outcome.said)
     if sys.platform == "linux":
         assert 96 << 20 < outcome.peak < 192 << 20
