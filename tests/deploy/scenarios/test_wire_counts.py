@@ -77,8 +77,9 @@ def test_rounds_last_as_long_as_the_sites_see(counted: dict[str, Any]) -> None:
     for begun in counted["tasks"]:
         one, two, over = begun
         assert min(two - one, over - two) > 1
-        assert 0.9 * (two - one) - 0.3 <= first <= two - one + 0.3
-        assert 0.9 * (over - two) - 0.3 <= second <= over - two + 0.3
+        # The way there is in both, and on a busy machine the first is longer.
+        assert 0.9 * (two - one) - 0.3 <= first <= 1.1 * (two - one) + 0.3
+        assert 0.9 * (over - two) - 0.3 <= second <= 1.1 * (over - two) + 0.3
 
 
 def test_the_sites_count_what_crosses(counted: dict[str, Any]) -> None:
