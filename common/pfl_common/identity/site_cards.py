@@ -179,8 +179,7 @@ class SiteCards:
         return private.locked(private.make_folder(self._folder))
 
 
-@lru_cache(
-    maxsize=4096
-)  # each call of a site asks for it, and a path that was used knows its own text and hash
+@lru_cache(maxsize=4096)
 def _path_of(folder: Path, name: str) -> Path:
+    # Each call of a site asks for it, and a path that was used knows its own text and hash.
     return folder / f"{name}.card"
