@@ -78,6 +78,8 @@ class _Usage(ctypes.Structure):
 
 
 def _count_free(libc: ctypes.CDLL) -> int:
-    """The bytes that were freed and not given back."""
+    """The bytes that were freed and not given back; a glibc before 2.33 does not tell: more than any number."""
+    if not hasattr(libc, "mallinfo2"):
+        return sys.maxsize
     libc.mallinfo2.restype = _Usage
     return int(libc.mallinfo2().free)

@@ -6,6 +6,8 @@ import json
 import mmap
 import subprocess
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,6 +50,18 @@ def play(kind: str) -> list[int]:
     """
     command = [sys.executable, "-c", STEPS, kind]
     return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+@pytest.mark.parametrize(("told", "given"), [({}, [0]), ({"mallinfo2": lambda: SimpleNamespace(free=9)}, [])])
+def test_where_nobody_tells_how_much_is_free_all_goes_back(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, Callable[[], object]], given: list[int]
+) -> None:
+    """A glibc before 2.33; a newer one has fewer bytes than may stay."""
+    trimmed = list[int]()
+    libc = SimpleNamespace(malloc_trim=trimmed.append, **told)
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: libc)
+    allocator.let_go_of_free_memory(beyond=10)
+    assert given == trimmed
 
 
 def test_what_this_process_holds() -> None:
