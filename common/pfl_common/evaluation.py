@@ -11,7 +11,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median_low
 
 from pfl_common.spec.messages import Scores
 from pfl_common.spec.run import RunSpec
@@ -123,7 +122,7 @@ def bounded(reports: Sequence[Scores]) -> list[Scores]:
 
 def _limits(each: Sequence[list[float]]) -> tuple[float, float]:
     """The most samples and the largest loss that one site may bring."""
-    samples, loss = (median_low(values[place] for values in each) for place in (1, 4))
+    samples, loss = (sorted(values[place] for values in each)[(len(each) - 1) // 2] for place in (1, 4))
     return HEAVIEST * samples, max(LARGEST_LOSS, 10 * loss)
 
 

@@ -244,6 +244,10 @@ def test_one_site_does_not_own_the_pooled_figures() -> None:
     assert 0.72 == pytest.approx(found["acc_macro"])
     uneven = [*honest, {NAME: evaluation.vector(5000, 10_000, 30.0), "told/loss": [1.0, 1.0, 1.0]}]
     assert uneven == evaluation.bounded(uneven)
+    two = [{NAME: evaluation.vector(0, samples, 0.5)} for samples in (10, 10_000)]
+    assert [10, 100 * 10] == [report[NAME][1] for report in evaluation.bounded(two)], (
+        "the lower of two middles"
+    )
 
 
 def test_more_samples_than_a_site_can_have() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -41,7 +42,9 @@ class Pointer:
     serial: int = 0
 
 
-_POINTER: TypeAdapter[Pointer] = TypeAdapter(Pointer)
+@cache
+def _pointers() -> TypeAdapter[Pointer]:
+    return TypeAdapter(Pointer)
 
 
 class BestRound:
@@ -106,7 +109,7 @@ def _read_pointer(path: Path) -> Pointer:
     if not path.exists():
         return Pointer()
     try:
-        pointer = _POINTER.validate_json(path.read_bytes())
+        pointer = _pointers().validate_json(path.read_bytes())
     except ValidationError as error:
         raise StateError(
             f"{path} cannot be read ({error.error_count()} errors)",

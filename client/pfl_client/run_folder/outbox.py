@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,7 +42,9 @@ class Upload:
     parcel: Path
 
 
-_NOTE: TypeAdapter[Note] = TypeAdapter(Note)
+@cache
+def _notes() -> TypeAdapter[Note]:
+    return TypeAdapter(Note)
 
 
 class Outbox:
@@ -70,7 +73,7 @@ class Outbox:
             closed = self._envelopes.close(update, header, parcel)
             upload = Upload(Offer(key, header, closed.blob, closed.seal), parcel)
             # The words last: without them, or with those of other bytes, it is no upload.
-            atomic.write_over(note, _NOTE.dump_json(Note(upload.offer, closed.own)))
+            atomic.write_over(note, _notes().dump_json(Note(upload.offer, closed.own)))
         self._found.discard(key)
         self._written[key] = upload
         return upload
@@ -84,7 +87,7 @@ class Outbox:
         if written:
             return written
         try:
-            note = _NOTE.validate_json(self._path(key, "json").read_bytes())
+            note = _notes().validate_json(self._path(key, "json").read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
         whole = note.offer.key == key and self._envelopes.whole(note.offer, note.own, parcel)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +55,11 @@ class Pointer:
     serial: int = 0
 
 
-_POINTER: TypeAdapter[Pointer] = TypeAdapter(Pointer)
+@cache
+def _pointers() -> TypeAdapter[Pointer]:
+    return TypeAdapter(Pointer)
+
+
 _SMALL = 64
 """Bytes of a file without tensors, at most."""
 
@@ -192,7 +197,7 @@ def _holds_nothing(file: Path) -> bool:
 
 def read_pointer_of(folder: Path) -> Pointer:
     """The pointer of a vault that is only looked at; ValidationError if it cannot be read."""
-    return _POINTER.validate_json((folder / "vault.json").read_bytes())
+    return _pointers().validate_json((folder / "vault.json").read_bytes())
 
 
 def _read_pointer(folder: Path, owner: Owner) -> Pointer:
@@ -200,7 +205,7 @@ def _read_pointer(folder: Path, owner: Owner) -> Pointer:
     if not path.exists():
         return Pointer(owner)
     try:
-        pointer = _POINTER.validate_json(path.read_bytes())
+        pointer = _pointers().validate_json(path.read_bytes())
     except ValidationError as error:
         raise StateError(
             f"{path} cannot be read ({error.error_count()} errors)",

@@ -4,8 +4,10 @@ Bytes and files in, bytes and files out; the calls that carry them are made else
 is an argument.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pfl_common.errors import IdentityError
-from pfl_common.identity.authority import Authority, Lives
 from pfl_common.identity.certificates import KeyPair, Peer, federation_id, peer_of
 from pfl_common.identity.discovery import Found, coordinators_folder, find, publish, withdraw
 from pfl_common.identity.errors import (
@@ -22,7 +24,6 @@ from pfl_common.identity.errors import (
     WrongProof,
     tell_fingerprint,
 )
-from pfl_common.identity.invitation_ledger import Ledger
 from pfl_common.identity.join_file import (
     Addresses,
     Invitation,
@@ -34,6 +35,10 @@ from pfl_common.identity.join_file import (
 from pfl_common.identity.keyring import Keyring
 from pfl_common.identity.names import check_site_name, keep_name, site_name
 from pfl_common.identity.proofs import new_secret
+
+if TYPE_CHECKING:
+    from pfl_common.identity.authority import Authority, Lives
+    from pfl_common.identity.invitation_ledger import Ledger
 
 __all__ = [
     "Addresses",
@@ -73,3 +78,12 @@ __all__ = [
     "withdraw",
     "write_join_file",
 ]
+
+_OF_THE_AUTHORITY = {"Authority": "authority", "Lives": "authority", "Ledger": "invitation_ledger"}
+
+
+def __getattr__(name: str) -> object:
+    """What only who admits sites needs is loaded when it is asked for: a waiting site has no authority."""
+    if name not in _OF_THE_AUTHORITY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_OF_THE_AUTHORITY[name]}"), name)

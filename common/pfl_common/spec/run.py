@@ -9,7 +9,7 @@ import enum
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
@@ -200,8 +200,8 @@ class RunSpec(RoundRules):
     def _text(self) -> str:
         # Read back first, so that 1 written for 1.0 is one text on both ends. Not by asdict, which copies each value
         # deeply: that takes longer than all the rest.
-        checked = _SPEC.validate_python(_SPEC.dump_python(self, warnings=False))
-        plain = leave_out_unsaid(_SPEC.dump_python(checked))
+        checked = _specs().validate_python(_specs().dump_python(self, warnings=False))
+        plain = leave_out_unsaid(_specs().dump_python(checked))
         for name in LATER:
             if not plain[name]:
                 del plain[name]
@@ -214,7 +214,7 @@ class RunSpec(RoundRules):
     @classmethod
     def from_json(cls, text: str | bytes) -> RunSpec:
         """Read and check a specification; an unknown or ill-typed field is an error."""
-        return _SPEC.validate_json(text)
+        return _specs().validate_json(text)
 
     @cached_property
     def hash(self) -> str:
@@ -314,10 +314,19 @@ class Header:
     @classmethod
     def from_json(cls, text: str | bytes) -> Header:
         """Read and check a header."""
-        return _HEADER.validate_json(text)
+        return _headers().validate_json(text)
 
 
 _UNSAID = {"digests": FIRST, "sent": ""}
 """Values of a header's later fields that are left out of its text: that of an older run stays what it was."""
-_SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)
-_HEADER: TypeAdapter[Header] = TypeAdapter(Header)
+
+
+@cache
+def _specs() -> TypeAdapter[RunSpec]:
+    # Made when the first one comes: a site that waits for its run has none.
+    return TypeAdapter(RunSpec)
+
+
+@cache
+def _headers() -> TypeAdapter[Header]:
+    return TypeAdapter(Header)

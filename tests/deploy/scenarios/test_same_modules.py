@@ -86,6 +86,11 @@ PROGRAMS = {
     "pfl_client.process",
     "pfl_common.app.called_off",
     "pfl_common.files.descriptors",
+    "pfl_common.identity.authority",
+    "pfl_common.identity.invitation_ledger",
+    "pfl_common.identity.issuing",
+    "pfl_common.identity.key_place",
+    "pfl_common.identity.site_cards",
     "pfl_server.status.connections",
     "pfl_server.process",
     "pfl_common.spec.status_json",
@@ -96,7 +101,7 @@ PROGRAMS = {
     "pfl_server.status.view",
     "pfl_server.status.http",
 }
-"""What makes a process of it: words, signals, ports for health and metrics."""
+"""What makes a process of it: words, signals, who is admitted, ports for health and metrics."""
 SIMULATOR = {
     "pfl_deploy.operator.cli",
     "pfl_deploy",
