@@ -79,6 +79,9 @@ class Downloads:
         if sent.manifest:
             as_change = sent.is_change_for(task) and client not in self.whole
             return (DELTA if as_change else "whole", task.kind, task.phase)
+        if self._books.method.sends_alike:
+            # How long a site was away makes no difference: with few of many asked, each has been away for another time.
+            return ("alike", task.kind, task.phase)
         if task.is_first:
             return ("welcome", task.kind, task.phase)
         who = client if self._books.method.per_client else "*"

@@ -156,11 +156,11 @@ def test_one_state_written_twice_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_a_parcel_is_made_once_for_all_it_fits(
     tmp_path: Path, per_client: bool, expected: set[str]
 ) -> None:
-    """A broadcast differs only by how long a site was away; a reply of its own also by the site."""
+    """What a method may say itself differs by how long a site was away; a reply of its own also by the site."""
     half, books = Half(), open_run(tmp_path, build_spec())
     spec = books.spec
     first = State({e.name: torch.zeros(e.shape) for e in spec.manifest(Kind.TRAIN, "train", "down")})
-    books = replace(books, half=half, method=replace(books.method, per_client=per_client))
+    books = replace(books, half=half, method=replace(books.method, per_client=per_client, server=Half))
     downloads = Downloads(books, "hash", Base(2, first))
     for site, since in [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("a", 1)]:
         task = Task(Kind.TRAIN, 3, 9, attempt=2, since=since)
@@ -168,6 +168,23 @@ async def test_a_parcel_is_made_once_for_all_it_fits(
         assert (task, header_down(spec, task, state="hash")) == (assignment.task, assignment.header)
     made = [("welcome" if who == "welcome" else f"{who if per_client else '*'}{n}") for who, n in half.sent]
     assert sorted(expected) == sorted(made)
+    books.journal.close()
+
+
+async def test_most_methods_send_everybody_the_same_parcel(tmp_path: Path) -> None:
+    """However long a site was away, and if it is new: closed once, and found again after a restart."""
+    books = open_run(tmp_path, build_spec())
+    assert books.method.sends_alike
+    before = set(books.shelf.folder.glob("*.json"))
+    for _ in range(2):
+        downloads = Downloads(books, "hash", Base(2, books.first))
+        for site, since in [("a", 0), ("b", 1), ("c", 2)]:
+            task = Task(Kind.TRAIN, 3, 9, attempt=2, since=since)
+            assignment = await downloads.assignment(site, task)
+            assert (task, header_down(books.spec, task, state="hash")) == (assignment.task, assignment.header)
+        assert 1 == len(downloads._made)
+        books = replace(books, shelf=Shelf(books.shelf.folder, books.shelf.envelopes))
+    assert 1 == len(set(books.shelf.folder.glob("*.json")) - before)
     books.journal.close()
 
 
