@@ -50,6 +50,8 @@ class FileDesk:
         self.verifying = asyncio.Event()
         self.may_verify = asyncio.Event()
         self.may_verify.set()
+        self.shown: list[tuple[int, int]] = []
+        """Where what came of uploads began, and how long it was, as it was shown while it came."""
         self._work: dict[ClientId, asyncio.Queue[Assignment | Over]] = defaultdict(asyncio.Queue)
         self._offers: dict[tuple[ClientId, str], Offer] = {}
         self._receipts: dict[tuple[ClientId, str], Receipt] = {}
@@ -108,7 +110,8 @@ class FileDesk:
             raise Refused("too_large", f"{offer.blob.size} bytes; expected: at most {QUOTA}")
         self._offers[site, offer.key] = offer
         path = self._path(site, offer.key)
-        return Incoming(path, path.stat().st_size if path.exists() else 0, offer.blob.size)
+        there = path.stat().st_size if path.exists() else 0
+        return Incoming(path, there, offer.blob.size, tap=lambda at, came: self.shown.append((at, len(came))))
 
     async def stored(self, site: ClientId, key: str) -> Receipt:
         offer = self._offers[site, key]

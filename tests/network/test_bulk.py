@@ -48,6 +48,8 @@ async def test_a_model_streams_both_ways(federation: Federation, tmp_path: Path)
         )
     assert blob.digest == receipt.digest
     assert content == federation.desk.kept("hospital_a", receipt.key)
+    frames = range(0, MODEL_BYTES, convert.FRAME_BYTES)
+    assert [(at, min(convert.FRAME_BYTES, MODEL_BYTES - at)) for at in frames] == federation.desk.shown
     moved = federation.server.meter.bytes
     assert (MODEL_BYTES, MODEL_BYTES) == (moved["down", "train"], moved["up", "train"])
     assert 0 < moved["down", "calls"] < 10_000

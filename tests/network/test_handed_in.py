@@ -58,6 +58,7 @@ async def test_one_call_brings_the_receipt_and_the_next_task(federation: Federat
         assert theirs == {place: count for place, count in link._line.traffic.crossed().items() if count}
     assert (KEY, following) == (handed.receipt.key, handed.next)
     assert (UPDATE, b"next model") == (desk.kept(SITE, KEY), (tmp_path / "model").read_bytes())
+    assert [(0, len(UPDATE))] == desk.shown, "it is checked from what came, not from its file"
     assert [("report", SITE, KEY, SCORES)] == desk.said
     assert MARKS == desk.marks[SITE]
     assert ["Report", "HandIn"] == [call for call, _ in listed]
