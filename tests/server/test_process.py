@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 
 from pfl_common.errors import RunFailed, StateError
 from pfl_common.identity.errors import WrongProof
+from pfl_server.network.port_limits import PortLimits
 from pfl_server.process import Coordinator, _share_out
 from pfl_server.settings import ServerSettings
 from pfl_server.telemetry.counter_reading import Reading
@@ -103,3 +105,27 @@ def test_few_descriptors_are_told(monkeypatch: pytest.MonkeyPatch, descriptors: 
         limits = _share_out(1000)
     assert warned == (limits.sites < 1000) == bool(log)
     assert not log or (descriptors, limits.sites) == (log[0]["descriptors"], log[0]["room_for"])
+
+
+async def test_each_port_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines, readers, and what each of forty sites may send ahead of its reader."""
+    settings = ServerSettings(method="fedavg", sites=40, state=tmp_path / "state", host="127.0.0.1")
+    coordinator = Coordinator(settings)
+    given = dict[str, dict[str, object]]()
+
+    def note(port: str) -> Callable[..., Awaitable[int]]:
+        async def start(*_: object, **words: object) -> int:
+            given[port] = words
+            return 1
+
+        return start
+
+    for port in ("_grpc", "_enrolment"):
+        monkeypatch.setattr(getattr(coordinator, port), "start", note(port))
+    monkeypatch.setattr(coordinator._web, "start", lambda *_, most: note("_web")(most=most))
+    await coordinator._open()
+    limits = coordinator._limits
+    assert (limits.sites, limits.ahead) == (given["_grpc"]["lines"], given["_grpc"]["ahead"])
+    assert limits.ahead < PortLimits.ahead, "or it could be what a port has without a word"
+    assert (limits.enrolling, limits.readers) == (given["_enrolment"]["lines"], given["_web"]["most"])
+    coordinator.host.runs.close()
