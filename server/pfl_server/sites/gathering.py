@@ -44,8 +44,14 @@ _ASKED_FOR_SUMS = (
     "pictures are scaled by what all sites say (--normalise agreed), and this site has told no sums over its own; what "
     "to do: a pfl-client of this release tells them by itself"
 )
-JOIN_WAIT = 5.0
-"""Seconds a joining site is held before it is told to ask again."""
+JOIN_WAIT, LONGEST_JOIN_WAIT = 5.0, 20.0
+"""Seconds a joining site is held before it is told to ask again; the longest is less than it waits for any answer."""
+MOST_ASKING = 500
+"""Sites that ask again in a second: of more that wait each is held for longer."""
+FEW, LOOK_SECONDS = 100, 1e-4
+"""Who goes through all guests at each of their calls has thousands to go through hundreds of times a second: of more
+than a few guests so many seconds for each lie between two looks.
+"""
 
 
 @dataclass(frozen=True)
@@ -120,11 +126,14 @@ class Reception:
         self._looked.set()
         while True:
             self._arrival.clear()
-            here = {site: self._gathered[site].description for site in self._here()}
+            enough = len(self._gathered) >= count
+            here = {site: self._gathered[site].description for site in self._here()} if enough else {}
             await self._judge(here, count)
             if len(self._verdict.fitting) >= count and not self._verdict.hindrance:
                 return {site: here[site] for site in self._verdict.fitting}
             await self._arrival.wait()
+            if (guests := len(self._gathered)) > FEW:
+                await asyncio.sleep(guests * LOOK_SECONDS)
 
     async def _judge(self, here: Mapping[ClientId, Description], count: int) -> None:
         if here == self._judged:
@@ -336,7 +345,7 @@ class Reception:
         try:
             if not guest.odd:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(guest.news.wait(), JOIN_WAIT)
+                    await asyncio.wait_for(guest.news.wait(), self._join_wait)
             guest.gone = False
         except asyncio.CancelledError:
             guest.gone = guest.waiting == 1
@@ -345,6 +354,10 @@ class Reception:
         finally:
             guest.waiting, guest.heard = guest.waiting - 1, monotonic()
         return guest
+
+    @property
+    def _join_wait(self) -> float:
+        return max(JOIN_WAIT, min(LONGEST_JOIN_WAIT, len(self._gathered) / MOST_ASKING))
 
     def _here(self) -> list[ClientId]:
         limit = monotonic() - self._lease

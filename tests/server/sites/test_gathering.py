@@ -63,6 +63,30 @@ async def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"a": newer, "b": DESCRIPTION} == await gathering
 
 
+async def test_thousands_that_wait_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guests are gone through when there may be enough of them, and of many not at each call; the more there are, the
+    longer each is held.
+    """
+    looks, look = [], Reception._here
+    monkeypatch.setattr(Reception, "_here", lambda desk: (looks.append(len(desk._gathered)), look(desk))[1])
+    monkeypatch.setattr(module, "FEW", 3)
+    desk = Reception("fedavg")
+    gathering = asyncio.create_task(desk.gather(40))
+    joining = [asyncio.create_task(desk.join(f"site_{n}", DESCRIPTION)) for n in range(39)]
+    await asyncio.sleep(0.05)
+    assert [] == looks
+    joining += [asyncio.create_task(desk.join(f"late_{n}", DESCRIPTION)) for n in range(10)]
+    assert 49 == len(await asyncio.wait_for(gathering, 10))
+    assert [49] == looks
+    for task in joining:
+        task.cancel()
+    waits = []
+    for guests in (2, 2_500, 5_000, 1_000_000):
+        desk._gathered = dict.fromkeys(range(guests))
+        waits.append(desk._join_wait)
+    assert [5.0, 5.0, 10.0, 20.0] == waits
+
+
 async def test_a_site_that_goes_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no longer counted among those gathered."""
     monkeypatch.setattr(module, "JOIN_WAIT", 0.0)
