@@ -159,13 +159,17 @@ class RoundRetries:
         if self._script is not None:
             return self._script.draw(number)
         clock, spec, rule = asyncio.get_running_loop(), self._books.spec, self._books.spec.participation
-        end = clock.time() + spec.round_seconds
+        end, drawn = clock.time() + spec.round_seconds, None
         while not self._stop.is_set():
             candidates = self._candidates(again=again)
             if spec.candidates == "present" and rule.fixed and not set(rule.fixed) & set(candidates):
                 candidates = ()  # those who are here are not asked, and those who are may come
             if candidates:
-                draw = sampling.draw(rule, seed=spec.seed, number=number, candidates=candidates)
+                if drawn is None or drawn[0] != candidates:
+                    # Of ten thousand it takes as long as ten calls: once, and not each time somebody may have come.
+                    draw = sampling.draw(rule, seed=spec.seed, number=number, candidates=candidates)
+                    drawn = candidates, draw
+                draw = drawn[1]
                 out = leave_out(draw, self._losses.aside())
                 wanted = self._quorum(draw, out) if again else 0
                 here = self._fleet.present_among(draw.cohort)

@@ -11,6 +11,7 @@ import torch
 from pfl_common.errors import RunFailed
 from pfl_common.spec.participation import Participation
 from pfl_common.tensors.state import flat
+from pfl_server.decisions import sampling
 from pfl_server.run import round_retries
 from pfl_server.run.round_retries import ATTEMPTS
 from pfl_server.run.training import Training
@@ -51,8 +52,12 @@ def test_a_round_that_never_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyP
     books.journal.close()
 
 
-def test_nobody_is_there(tmp_path: Path) -> None:
-    """No site was heard for the time of a round: an end in words, and no attempt was burnt."""
+def test_nobody_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No site was heard for the time of a round: an end in words, and no attempt was burnt. However often it was looked
+    who is here, a cohort was drawn once.
+    """
+    drawn, draw = [], sampling.draw
+    monkeypatch.setattr(sampling, "draw", lambda *given, **named: (drawn.append(1), draw(*given, **named))[1])
     spec = build_spec(round_seconds=0.02)
     books = open_run(tmp_path, spec)
     fleet = ScriptedFleet(books)
@@ -61,6 +66,7 @@ def test_nobody_is_there(tmp_path: Path) -> None:
         asyncio.run(Training(books, fleet, tick=TICK).run())
     assert [] == books.journal.rounds()
     books.journal.close()
+    assert [1] == drawn
 
 
 def test_named_sites_that_are_away_are_waited_for(tmp_path: Path) -> None:
