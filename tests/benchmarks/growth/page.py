@@ -81,18 +81,23 @@ def _fitted(line: Row) -> str:
 
 
 def _registered(costs: Sequence[Row], drawn: Sequence[Row]) -> list[str]:
-    """The rows beside the first of them, which asks all it has."""
-    first = costs[0]
+    """The rows beside the first of them that does not ask all it has."""
+    first = next((cost for cost in costs if cost["sites"] < cost["registered"]), costs[0])
     return [
         "## Sites that are registered and not asked",
         "",
         *_prose(
             "A round draws from their list, which is most of what it does with it: "
             f"{', '.join(map(_drawn, drawn))}. Beside the rounds each site asks for work again every two minutes, and "
-            "its line is kept by pings; the table has both."
+            "its line is kept by pings; the table has both. A site that is asked again within a second gets its task "
+            "with the receipt of the last one, which is one call less: where all are asked in each round that is "
+            f"everybody, so the comparison is with {first['registered']:,} registered."
         ),
         "",
-        "| registered | asked | a round | coordinator's processor | its memory | processor beside the first |",
+        _head(
+            *("registered", "asked", "a round", "coordinator's processor", "its memory"),
+            f"processor beside {first['registered']:,}",
+        ),
         "|---|---|---|---|---|---|",
         *(
             f"| {cost['registered']:,} | {cost['sites']} | {cost['round_seconds']:.2f} s "

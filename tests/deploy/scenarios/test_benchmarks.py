@@ -198,7 +198,8 @@ def test_a_page_is_reckoned_from_a_kept_result(tmp_path: Path) -> None:
         "sizes": {"unit": "ms a MiB and site", "ours": slope, "by_hand": slope, "target": 1.7},
     }
     crowds = [
-        Cost(50, 50, 100_000, 0.4, 0.2, 120_000_000).to_json(),
+        Cost(50, 50, 100_000, 0.4, 0.1, 120_000_000).to_json(),
+        Cost(50, 200, 100_000, 0.4, 0.2, 180_000_000).to_json(),
         Cost(50, 1_000, 100_000, 0.5, 0.25, 500_000_000).to_json(),
     ]
     costs = {"sites": [], "sizes": [], "registered": crowds}
