@@ -122,6 +122,7 @@ def bounded(reports: Sequence[Scores]) -> list[Scores]:
 
 def _limits(each: Sequence[list[float]]) -> tuple[float, float]:
     """The most samples and the largest loss that one site may bring."""
+    # Of two in the middle the lower; by hand, since a waiting site has no other use for `statistics`.
     samples, loss = (sorted(values[place] for values in each)[(len(each) - 1) // 2] for place in (1, 4))
     return HEAVIEST * samples, max(LARGEST_LOSS, 10 * loss)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -248,3 +250,14 @@ def test_what_training_said_may_be_kept_from_anywhere(home: Path, monkeypatch: p
     assert (False, True) == (read(), read(True))
     monkeypatch.setenv("PFL_TELL_DIAGNOSTICS", "seldom")
     check_clear(join("--data", home), 2, "setting 'tell_diagnostics' is 'seldom'")
+
+
+def test_a_waiting_site_is_light() -> None:
+    """Its program loads neither torch nor the authority nor what it has no use for; readers come with the first run."""
+    unwanted = {"torch", "numpy", "sqlite3", "statistics", "pfl_common.identity.authority"}
+    code = (
+        "import sys, pfl_client.cli, pfl_client.process, pfl_common.spec.run as run;"
+        f"print(sorted({unwanted} & set(sys.modules)), run._specs.cache_info().currsize)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "[] 0" == said.stdout.strip()

@@ -70,7 +70,7 @@ _REASONS = {
     "Socket closed": "the connection was cut",
     "Connection reset": "the connection was cut",
     "Broken pipe": "the connection was cut",
-    "CANCELLED": "the call was ended there unanswered (more calls or lines came than the coordinator takes)",
+    "CANCELLED": "the call was ended there unanswered (more calls or lines may have come than the coordinator takes)",
     "Internal error from Core": "the transfer was ended there, and the reason was lost on the way",
 }
 """What gRPC says of a call that came to nothing, and what that means."""

@@ -3,8 +3,8 @@
 The coordinator's processor seconds for a round, with more sites, with larger models, and with more registered sites of
 which each round asks fifty; each fitted by a line, with what the line leaves over, and the round written by hand beside
 it. `drawing` is what the coordinator alone does with a list of up to 100,000 sites. Run it on a machine that does
-nothing else: it says how busy the machine was before. 10,000 registered sites want 12 GB of memory and half an hour:
-say `--most 10000`.
+nothing else: it says how busy the machine was before. `--most 10000` registered sites want 12 GB of memory and 40,000
+descriptors (`ulimit -Hn`); where fewer are allowed there are fewer sites, and the result says how many.
 
 `python -m tests.benchmarks.growth --page [FILE]` writes what a kept result means for many sites as deploy/growth.md;
 `--out tests/benchmarks/growth/results/DATE.json` keeps one.

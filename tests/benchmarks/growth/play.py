@@ -55,13 +55,15 @@ class Plan:
 
 
 def full_plan(*, most: int, room: int) -> Plan:
-    """What B13 asks for; the last row with so many registered sites, if there is room for them."""
+    """What B13 asks for; the last row with so many registered sites, or as many as there is room for."""
+    room = max(COHORT, room // 100 * 100)
+    registered = sorted({min(count, room) for count in REGISTERED if count <= most})
     rounds = {2: 60, 10: 40, 50: 20, 200: 10}
     sizes = (1, 10, 45, 100, 200)
     return Plan(
         tuple(Workload(count, SMALL, rounds=played, light=True) for count, played in rounds.items()),
         tuple(Workload(4, size * MIB // 4, rounds=8, light=True) for size in sizes),
-        tuple(crowd(min(count, room // 100 * 100)) for count in REGISTERED if count <= most),
+        tuple(map(crowd, registered)),
     )
 
 

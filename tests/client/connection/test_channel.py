@@ -28,7 +28,7 @@ UNAVAILABLE, LATE = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEED
         (UNAVAILABLE, LOOKED_UP, "pfl invite --under NAME"),
         (UNAVAILABLE, "Socket closed", "the connection was cut"),
         (LATE, "Deadline Exceeded", "nothing came in time"),
-        (grpc.StatusCode.CANCELLED, "CANCELLED", "more calls or lines came"),
+        (grpc.StatusCode.CANCELLED, "CANCELLED", "more calls or lines may have come"),
         (grpc.StatusCode.INTERNAL, "Internal error from Core", "the reason was lost on the way"),
         (
             UNAVAILABLE,

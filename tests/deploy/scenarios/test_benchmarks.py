@@ -21,7 +21,7 @@ from tests.benchmarks import large_data, single_models
 from tests.benchmarks.growth import drawing, page
 from tests.benchmarks.growth.drawing import Drawn
 from tests.benchmarks.growth.line import Line
-from tests.benchmarks.growth.play import Cost
+from tests.benchmarks.growth.play import Cost, full_plan
 from tests.benchmarks.training import measuring
 from tests.benchmarks.training.by_hand import BY_HAND
 from tests.house.skeleton import TOP
@@ -179,6 +179,17 @@ def test_growth_is_measured(tmp_path: Path) -> None:
     (cost,) = json.loads(out.read_text())["costs"]["registered"]
     assert (6, 3) == (cost["registered"], cost["sites"])
     assert all(cost[name] > 0 for name in ("round_seconds", "cpu_seconds", "resident_bytes"))
+
+
+@pytest.mark.parametrize(
+    ("most", "room", "registered"),
+    [(10_000, 4_888, [50, 200, 1_000, 4_800]), (1_000, 1 << 20, [50, 200, 1_000]), (10_000, 130, [50, 100])],
+)
+def test_no_more_sites_register_than_there_is_room_for(most: int, room: int, registered: list[int]) -> None:
+    """Where a machine has few descriptors: each crowd once, and none that could never be here together."""
+    plan = full_plan(most=most, room=room)
+    assert registered == [workload.sites for workload in plan.registered]
+    assert {50} == {workload.cohort for workload in plan.registered}
 
 
 def test_rounds_write_no_list_of_all_sites(tmp_path: Path) -> None:

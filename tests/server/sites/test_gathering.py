@@ -73,8 +73,8 @@ async def test_thousands_that_wait_are_no_load(monkeypatch: pytest.MonkeyPatch) 
     desk = Reception("fedavg")
     gathering = asyncio.create_task(desk.gather(40))
     joining = [asyncio.create_task(desk.join(f"site_{n}", DESCRIPTION)) for n in range(39)]
-    await asyncio.sleep(0.05)
-    assert [] == looks
+    await asyncio.sleep(0)
+    assert 39 == len(desk._gathered)
     joining += [asyncio.create_task(desk.join(f"late_{n}", DESCRIPTION)) for n in range(10)]
     assert 49 == len(await asyncio.wait_for(gathering, 10))
     assert [49] == looks
@@ -85,6 +85,23 @@ async def test_thousands_that_wait_are_no_load(monkeypatch: pytest.MonkeyPatch) 
         desk._gathered = dict.fromkeys(range(guests))
         waits.append(desk._join_wait)
     assert [5.0, 5.0, 10.0, 20.0] == waits
+
+
+async def test_of_many_guests_not_each_call_is_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough are known and none is here: thousands of calls a second would each go through all of them."""
+    looks = list[int]()
+    monkeypatch.setattr(Reception, "_here", lambda desk: looks.append(len(desk._gathered)) or [])
+    monkeypatch.setattr(module, "FEW", 3)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
+    desk = Reception("fedavg")
+    calls = [asyncio.create_task(desk.gather(1))]
+    for n in range(30):
+        calls.append(asyncio.create_task(desk.join(f"site_{n}", DESCRIPTION)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert [1, 2, 3] == looks
+    for call in calls:
+        call.cancel()
 
 
 async def test_a_site_that_goes_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

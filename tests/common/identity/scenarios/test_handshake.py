@@ -151,7 +151,7 @@ def test_the_coordinator_refuses_a_server_that_dials(
 
 def test_identity_stays_light() -> None:
     """The small daemon imports this room: no torch, no numpy, no grpc, no event loop, and no authority either."""
-    heavy = {"torch", "numpy", "grpc", "asyncio", "pfl_common.identity.authority", "statistics"}
+    heavy = {"torch", "numpy", "grpc", "asyncio", "pfl_common.identity.authority"}
     code = f"import sys, pfl_common.identity; print(*sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "" == answer.stdout.strip()
