@@ -72,7 +72,7 @@ def mark(name: str, scores: Tensor, selection: Selection, share: float, generato
 
 def sensitivity(before: Tensor, after: Tensor) -> Tensor:
     """The importance of each entry in training: |(after - before) * after| (FedCAC, Eq. 5)."""
-    return ((after - before) * after).abs()
+    return (after - before).mul_(after).abs_()
 
 
 def most_sensitive(scores: Tensor, share: float) -> Tensor:
@@ -84,11 +84,21 @@ def most_sensitive(scores: Tensor, share: float) -> Tensor:
     count = math.floor(share * scores.numel())
     if count == 0:
         return torch.zeros_like(scores, dtype=torch.bool)
-    threshold = scores.flatten().kthvalue(scores.numel() - count + 1).values
+    threshold = _nth_lowest(scores, scores.numel() - count)
     if threshold <= NO_MOVEMENT:
-        moved = scores[scores > NOTHING]
-        threshold = moved.min() if len(moved) else threshold
+        moved = scores > NOTHING
+        # The scores themselves chosen out would take three times the memory: where each lies is found first.
+        threshold = scores.where(moved, torch.inf).amin() if moved.any() else threshold
     return scores >= threshold
+
+
+def _nth_lowest(scores: Tensor, place: int) -> Tensor:
+    """The score at that place of all scores in their order, 0 for the lowest."""
+    if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+        # kthvalue finds where it lies as well, which takes twice the memory of the scores themselves.
+        ordered = np.partition(scores.numpy().ravel(), place)
+        return torch.tensor(ordered[place], dtype=scores.dtype)
+    return scores.flatten().kthvalue(place + 1).values
 
 
 def least_sensitive(scores: Tensor, share: float) -> Tensor:

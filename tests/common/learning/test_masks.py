@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,18 @@ def test_golden_degenerate_threshold() -> None:
     scores = torch.tensor([1e-21, 2e-21, 3e-21, 4e-21])
     assert [False, False, True, True] == masks.most_sensitive(scores, 0.5).tolist()
     assert [True] * 4 == masks.most_sensitive(torch.zeros(4), 0.5).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@given(st.lists(st.sampled_from((0.25, 0.5, 0.75, 3.0)), min_size=1, max_size=40), st.floats(0, 1))
+def test_as_many_as_the_share_are_marked_and_all_that_tie(
+    dtype: torch.dtype, values: list[float], share: float
+) -> None:
+    """Whichever way the lowest of them is found: by numpy, or by torch where numpy does not know the type."""
+    count = math.floor(share * len(values))
+    lowest = sorted(values, reverse=True)[count - 1] if count else math.inf
+    marked = masks.most_sensitive(torch.tensor(values, dtype=dtype), share)
+    assert [value >= lowest for value in values] == marked.tolist()
 
 
 def test_least_sensitive_and_drawn_mark_exactly_their_share() -> None:
