@@ -158,7 +158,6 @@ class Coordinator:
             pair=pair,
             ca_pem=ca,
             lines=limits.sites,
-            ahead=limits.ahead,
         )
         enrol = await self._enrolment.start(
             host=settings.host, port=settings.enrol_port, pair=pair, lines=limits.enrolling

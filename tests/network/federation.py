@@ -12,7 +12,6 @@ from pfl_common.identity import Addresses, Authority, Found, KeyPair, Keyring, L
 from pfl_server.envelopes.sealed import call_book
 from pfl_server.network.administration import Administration
 from pfl_server.network.enrolment_port import EnrolmentServer
-from pfl_server.network.port_limits import PortLimits
 from pfl_server.network.rpc import Callers
 from pfl_server.network.server import GrpcServer
 from pfl_server.sites.notices import Notices
@@ -66,10 +65,10 @@ class Federation:
         self.port = await self.start_control()
         self.enrolment_port = await self.office.start(host="127.0.0.1", port=0, pair=self.pair)
 
-    async def start_control(self, port: int = 0, *, ahead: int = PortLimits.ahead) -> int:
+    async def start_control(self, port: int = 0) -> int:
         """Open the sites' port."""
         return await self.server.start(
-            self.desk, host="127.0.0.1", port=port, pair=self.pair, ca_pem=self.authority.ca_pem, ahead=ahead
+            self.desk, host="127.0.0.1", port=port, pair=self.pair, ca_pem=self.authority.ca_pem
         )
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""How many connections each port takes, and how much may be on its way to it.
+"""How many connections each port takes.
 
 So many that all sites fit, and so few that files can still be opened: whoever can reach a port can open connections to
 it, without a certificate or a single byte. Each costs a descriptor, and a program without one left can neither write
@@ -20,24 +20,15 @@ MOST_READERS = 64
 """Of the status page: browsers, Prometheus, probes."""
 SHARE_ENROLLING, SHARE_READERS = 8, 16
 """Where descriptors are few, these ports get this part of them: one in so many."""
-AHEAD_OF_ALL = 32 << 20
-"""Bytes that all uploads together may be sent ahead of their reader. What is there and not yet read lies in memory, and
-is lost with a broken line; what may not be sent yet waits for an answer over the whole way.
-"""
-LEAST_AHEAD, MOST_AHEAD = 1 << 19, 1 << 20
-"""Of one upload: half a frame to a whole one beside that which is read. More would fill long lines better still, and
-cost more than a twentieth of a model again where a line breaks.
-"""
 
 
 @dataclass(frozen=True)
 class PortLimits:
-    """Connections that are open at once, and the bytes of one upload that may wait to be read."""
+    """Connections that are open at once."""
 
     sites: int = FEWEST_LINES
     enrolling: int = MOST_ENROLLING
     readers: int = MOST_READERS
-    ahead: int = MOST_AHEAD
 
 
 def share_out(descriptors: int, sites: int) -> PortLimits:
@@ -48,6 +39,4 @@ def share_out(descriptors: int, sites: int) -> PortLimits:
     wanted = max(FEWEST_LINES, LINES_PER_SITE * sites)
     # Whoever calls may have a file open too: the one that it fetches or hands in.
     lines = min(wanted, max(1, (spare - enrolling - readers) // 2))
-    return PortLimits(
-        lines, enrolling, readers, ahead=min(MOST_AHEAD, max(LEAST_AHEAD, AHEAD_OF_ALL // sites))
-    )
+    return PortLimits(lines, enrolling, readers)

@@ -37,6 +37,9 @@ BOUNDS = (
     ("grpc.max_concurrent_streams", 32),
     # The longest message there is, a site's description of its data; gRPC by itself would take 4 MiB.
     ("grpc.max_receive_message_length", max(convert.FRAME_BYTES, *limits.LARGEST.values())),
+    # Of an upload so much may wait beside the frame that is being read: half a frame. A whole one would fill long fast
+    # lines better, but a coordinator that is killed while it lags would then have lost up to three MiB of an upload.
+    ("grpc.http2.lookahead_bytes", 1 << 19),
     # A site asks for work again at once. A line without any call is somebody who only keeps a place.
     ("grpc.max_connection_idle_ms", 300_000),
 )
@@ -82,14 +85,11 @@ class GrpcServer:
         pair: KeyPair,
         ca_pem: bytes,
         lines: int = PortLimits.sites,
-        ahead: int = PortLimits.ahead,
     ) -> int:
-        """Open the port and answer, up to so many lines, of which each call may send so much `ahead`; gives its number.
-        Callers must come from the CA `ca_pem`.
-        """
+        """Open the port and answer, up to so many lines; gives its number. Callers must come from the CA `ca_pem`."""
         self._held = Waiting()
         self._bulk = Bulk(service, self._gate, stall_seconds=self._stall_seconds)
-        shared = (*OPTIONS, *BOUNDS, ("grpc.http2.lookahead_bytes", ahead))
+        shared = (*OPTIONS, *BOUNDS)
         options = (*shared, ("grpc.max_allowed_incoming_connections", lines))
         server = aio.server(options=options)
         answer = partial(answer_site, gate=self._gate)
