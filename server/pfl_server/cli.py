@@ -23,7 +23,7 @@ from pfl_common.app.completion import (
 from pfl_common.app.config import dump, layered, settle
 from pfl_common.app.help import showing
 from pfl_common.app.library_logs import take_over
-from pfl_common.app.loading import loading
+from pfl_common.app.loading import loading, look_through_all_seldom
 from pfl_common.app.logs import configure_from
 from pfl_common.app.rule_options import GroupedOptions, RuleOptions, Typed, flatten, taking_rules
 from pfl_common.app.terminal import console
@@ -276,6 +276,7 @@ def run_server(given: dict[str, Any]) -> None:
     log.info("settings", method=settings.method, **dump(chosen))
     with loading():
         from pfl_server.process import Coordinator  # torch and grpc take a second: not for --help
+    look_through_all_seldom()
 
     async def serve_all() -> int:
         return await Coordinator(settings).serve()

@@ -102,6 +102,21 @@ async def wait_over(calls: list[Call], number: int) -> list[bytes]:
     return [line.over[call] for line, call in calls if call in line.over]
 
 
+# -- honest sites, all at once
+
+
+async def test_calls_of_a_thousand_sites_in_one_moment_are_answered(federation: Federation) -> None:
+    """When a run begins each of them asks for work: gRPC by itself would end some of more than a thousand unheard."""
+    await start_again(federation, lines=3 * 1000)
+    names = [f"site_{number:03}" for number in range(100)]
+    async with AsyncExitStack() as lines:
+        links = [await lines.enter_async_context(federation.link(name)) for name in names]
+        for link in links:
+            await link.leave()  # the first call of a line begins its session
+        answers = [link.heartbeat("000001-1-train", 1) for link in links for _ in range(MOST_CALLS - 1)]
+        assert [True] * len(answers) == await asyncio.gather(*answers)
+
+
 # -- connections
 
 

@@ -17,6 +17,7 @@ from pfl_common.spec.run import Description
 from pfl_common.wire import convert
 from pfl_common.wire import coordinator_pb2 as pb
 from pfl_server.envelopes.sealed import call_book
+from pfl_server.network import rpc
 from pfl_server.network.rpc import Callers
 from pfl_server.network.server import GrpcServer
 from tests.network.federation import HASTY, Federation
@@ -24,6 +25,11 @@ from tests.network.file_desk import train, upload
 from tests.network.opening_proxy import OpeningProxy
 
 DIGITS = Description((1, 28, 28), ("0", "1"), 120)
+
+
+def test_certificates_of_ten_thousand_sites_are_read_once() -> None:
+    """They call in turn: with room for fewer, each would be forgotten just before its next call."""
+    assert rpc._read_peer.cache_parameters()["maxsize"] > 10_000
 
 
 @pytest.fixture

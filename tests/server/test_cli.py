@@ -382,6 +382,15 @@ def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
     check_clear(said, 4, f"the state folder {tmp_path}/file/state cannot be made", "--state")
 
 
+def test_it_seldom_looks_for_garbage_in_all_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From before it serves anybody."""
+    looked = list[None]()
+    monkeypatch.setattr(cli, "look_through_all_seldom", lambda: looked.append(None))
+    (tmp_path / "file").touch()
+    serve("--state", tmp_path / "file" / "state")
+    assert [None] == looked
+
+
 def test_a_second_coordinator_on_one_state_folder(tmp_path: Path) -> None:
     """It refuses to start as long as the first one lives."""
     first = Runs(tmp_path, OpenEnvelopes())

@@ -31,7 +31,7 @@ from pfl_common.errors import IdentityError, Refused
 from pfl_common.identity import certificates
 from pfl_common.identity.errors import BadRequest
 from pfl_common.identity.json_record import Record, Unreadable, written
-from pfl_common.identity.names import is_site_name
+from pfl_common.identity.names import KEPT_IN_MEMORY, is_site_name
 
 COORDINATOR = "coordinator"
 LARGEST_CARD = 4096
@@ -115,12 +115,12 @@ class EnvelopeKeys:
         return "EnvelopeKeys(...)"  # a representation can end in a log
 
 
-@lru_cache(maxsize=4096)  # each call of a site is checked with one of a few keys
+@lru_cache(maxsize=KEPT_IN_MEMORY)  # each call of a site is checked with one of a few keys
 def _read_verifier(raw: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_IN_MEMORY)
 def _read_recipient(raw: bytes) -> X25519PublicKey:
     return X25519PublicKey.from_public_bytes(raw)
 

@@ -7,6 +7,10 @@ from pfl_common.errors import IdentityError
 from pfl_common.spec.participation import SITE_NAME
 
 LONGEST = 63
+KEPT_IN_MEMORY = 1 << 14
+"""Of so many sites a coordinator remembers what it has read: more than ten thousand. One of fewer that all call in
+turn would forget each just before it is asked for again.
+"""
 RESERVED = frozenset({"coordinator", "operator"})
 
 _ILLEGAL_CHARACTER = re.compile(r"[^a-z0-9_-]")

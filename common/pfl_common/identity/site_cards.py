@@ -20,7 +20,7 @@ from pfl_common.identity import cards, json_record
 from pfl_common.identity.cards import Card
 from pfl_common.identity.errors import KeysRevoked, SiteRemoved
 from pfl_common.identity.json_record import Record, Unreadable
-from pfl_common.identity.names import check_site_name
+from pfl_common.identity.names import KEPT_IN_MEMORY, check_site_name
 
 _FORMER_DIGITS = 16
 
@@ -179,7 +179,7 @@ class SiteCards:
         return private.locked(private.make_folder(self._folder))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_IN_MEMORY)
 def _path_of(folder: Path, name: str) -> Path:
     # Each call of a site asks for it, and a path that was used knows its own text and hash.
     return folder / f"{name}.card"

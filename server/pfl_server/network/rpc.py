@@ -20,6 +20,7 @@ from grpc import aio
 from pfl_common.errors import Refused, SettingError, UserError
 from pfl_common.files.full import is_crowded
 from pfl_common.identity import Peer, Refusal, host_and_port, peer_of
+from pfl_common.identity.names import KEPT_IN_MEMORY
 from pfl_common.sealing.calls import CallBook, NoSession, SignedCall
 from pfl_common.spec.run import ClientId
 from pfl_common.wire import convert
@@ -173,7 +174,7 @@ def weigh(context: Context, *names: str) -> int:
     return sum(len(sent.get(name, b"")) for name in names)
 
 
-@lru_cache(maxsize=4096)  # reading a certificate takes longer than many a call
+@lru_cache(maxsize=KEPT_IN_MEMORY)  # reading a certificate takes longer than many a call
 def _read_peer(certificate_pem: bytes) -> Peer:
     try:
         return peer_of(certificate_pem)

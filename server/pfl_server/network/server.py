@@ -47,6 +47,10 @@ LONGEST_WAIT_SECONDS = 120.0
 LONGEST_HOLD_SECONDS = 5.0
 LOOPBACK = "127.0.0.1"
 
+CALLS_FROM_A_LINE = 2
+"""Calls that came from a line and that nobody has begun to answer, on average over all lines."""
+LONGEST_UNHEARD_SECONDS = 60
+
 Result = TypeVar("Result")
 Answering: TypeAlias = "Callable[..., grpc.RpcMethodHandler[bytes, bytes]]"
 Renewal: TypeAlias = Callable[[ClientId, bytes, bytes], Awaitable[tuple[bytes, bytes, bytes]]]
@@ -89,9 +93,7 @@ class GrpcServer:
         """Open the port and answer, up to so many lines; gives its number. Callers must come from the CA `ca_pem`."""
         self._held = Waiting()
         self._bulk = Bulk(service, self._gate, stall_seconds=self._stall_seconds)
-        shared = (*OPTIONS, *BOUNDS)
-        options = (*shared, ("grpc.max_allowed_incoming_connections", lines))
-        server = aio.server(options=options)
+        server = aio.server(options=(*OPTIONS, *BOUNDS, *_bounds_of(lines)))
         answer = partial(answer_site, gate=self._gate)
         operator = _operator_calls(service, self._gate)
         sites = _SiteCalls(service, self._bulk, answer, held=self._held, renew=self._renew)
@@ -311,3 +313,16 @@ async def _unless_off(
         return await held.until_off(work)
     except CalledOff:
         return None
+
+
+def _bounds_of(lines: int) -> tuple[tuple[str, int], ...]:
+    """What depends on how many lines a port takes. Left to itself gRPC ends calls, by chance, when a thousand have come
+    that nobody has begun to answer: fewer than the sites of a large federation, which are all told at once that it
+    begins.
+    """
+    return (
+        ("grpc.max_allowed_incoming_connections", lines),
+        ("grpc.server.max_pending_requests", lines),
+        ("grpc.server.max_pending_requests_hard_limit", CALLS_FROM_A_LINE * lines),
+        ("grpc.server_max_unrequested_time_in_server", LONGEST_UNHEARD_SECONDS),
+    )

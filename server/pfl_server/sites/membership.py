@@ -13,6 +13,7 @@ from typing import cast
 
 import structlog
 
+from pfl_common.identity.names import KEPT_IN_MEMORY
 from pfl_common.spec.data_description import MOST_SAMPLES
 from pfl_common.spec.messages import NOT_SINCE, Mark, SitePhase, SiteStatus, shorten
 from pfl_common.spec.run import ClientId, Kind
@@ -319,7 +320,7 @@ class Membership:
             member.waiting -= 1
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_IN_MEMORY)
 def _read_samples(text: str) -> int | None:
     """The training samples in a description as it lies in the journal."""
     said = json.loads(text).get("samples") if text else None

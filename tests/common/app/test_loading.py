@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from pfl_common.app.loading import loading
+from pfl_common.app.loading import loading, look_through_all_seldom
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
+    often = gc.get_threshold()
     yield
+    gc.set_threshold(*often)
     gc.unfreeze()
     gc.enable()
 
@@ -33,3 +35,11 @@ def test_a_program_that_collects_nothing_is_left_so() -> None:
     with pytest.raises(ImportError), loading():
         raise ImportError
     assert not gc.isenabled()
+
+
+def test_all_is_looked_through_a_fifth_as_often() -> None:
+    """What is young as often as before."""
+    gc.set_threshold(700, 10, 10)  # Python's own
+    for _ in range(2):
+        look_through_all_seldom()
+        assert (700, 10, 50) == gc.get_threshold()

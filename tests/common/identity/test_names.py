@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pfl_common.identity import IdentityError, check_site_name, keep_name, site_name
+from pfl_common.identity import IdentityError, cards, check_site_name, keep_name, site_cards, site_name
+
+TEN_THOUSAND = 10_000
 
 
 @pytest.mark.parametrize(
@@ -76,3 +79,15 @@ def test_every_name_made_from_a_folder_is_a_legal_name(text: str) -> None:
     except IdentityError:
         return
     assert name == check_site_name(name)
+
+
+@pytest.mark.parametrize("read", [cards._read_verifier, cards._read_recipient, lambda raw: _place(raw)])
+def test_what_is_read_of_ten_thousand_sites_is_read_once(read: Callable[[bytes], object]) -> None:
+    """They call in turn: with room for fewer, each would be forgotten just before its next call."""
+    keys = [number.to_bytes(32) for number in range(TEN_THOUSAND)]
+    first = [read(key) for key in keys]
+    assert all(again is one for again, one in zip(map(read, keys), first, strict=True))
+
+
+def _place(raw: bytes) -> Path:
+    return site_cards._path_of(Path("cards"), raw.hex())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from json import loads
 from time import time
 
 import pytest
@@ -26,6 +27,15 @@ async def test_who_said_goodbye_is_not_away(scene: Scene) -> None:
     assert ((0, 2, 1), ("a",)) == (fleet.heard(), fleet.members())
     await fleet.join("c", DESCRIPTION)
     assert ((1, 2, 0), ("a", "c")) == (fleet.heard(), fleet.members())
+
+
+def test_descriptions_of_ten_thousand_sites_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked for in turn: with room for fewer, each would be forgotten just before its turn."""
+    texts, read = [f'{{"samples": {number}}}' for number in range(10_000)], list[str]()
+    monkeypatch.setattr(membership.json, "loads", lambda text: (read.append(text), loads(text))[1])
+    for _ in range(2):
+        assert list(range(10_000)) == [membership._read_samples(text) for text in texts]
+    assert texts == read
 
 
 async def test_the_list_of_sites(scene: Scene) -> None:
