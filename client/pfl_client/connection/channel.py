@@ -58,7 +58,10 @@ _UNKNOWN_NAME = (
     "this name is not known here; ask the operator for an invitation with an address that is "
     "(pfl invite --under NAME), or mend this machine's name service"
 )
+_CLOSED_EARLY = "Handshake read failed (Socket closed)"
 _REASONS = {
+    _CLOSED_EARLY: "the connection was closed before it was open (more may have come than the coordinator takes; those "
+    "that say nothing it closes after ten seconds)",
     "Connection refused": "connection refused, nothing listens there",
     "errors resolving": _UNKNOWN_NAME,
     "hostname lookup error": _UNKNOWN_NAME,
@@ -78,6 +81,10 @@ _REASONS = {
 
 Tell: TypeAlias = Callable[[str, bytes, int, Callable[[], dict[str, Json]]], None]
 """Hears of a message that is about to be sent: its call, its bytes, how many with what goes beside, its fields."""
+
+
+class NotLetIn(Unreachable):
+    """A line that was closed before it was open: nothing was said on it."""
 
 
 class Stranger(UserError):
@@ -112,9 +119,9 @@ hundred.
 """
 
 
-def open_channel(address: str, credentials: grpc.ChannelCredentials) -> aio.Channel:
+def open_channel(address: str, credentials: grpc.ChannelCredentials, *, options: Options = ()) -> aio.Channel:
     """A line to `host:port`; dialled at the first call, through a proxy if the system names one."""
-    options = _OPTIONS
+    options = (*_OPTIONS, *options)
     if is_loopback(address):
         # A proxy's own loopback is another machine's.
         options = (*options, ("grpc.enable_http_proxy", 0))
@@ -160,8 +167,29 @@ class Line:
             # The first call of a line, or a coordinator that was started anew: it has given us a session.
             return await self._ask_once(call, request, answer, seconds=seconds, listed=listed)
 
-    async def _ask_once(
-        self, call: str, request: Message, answer: type[Answer], *, seconds: float, listed: int
+    async def ask_patiently(
+        self, call: str, request: Message, answer: type[Answer], *, seconds: float
+    ) -> Answer:
+        """The same without a session; while a port that is full closes the line it is dialled again. Nothing is said
+        twice.
+        """
+        try:
+            return await self._ask_once(call, request, answer, seconds=seconds)
+        except NotLetIn as reason:
+            try:
+                return await self._ask_once(call, request, answer, seconds=seconds, until_open=True)
+            except Unreachable:
+                raise reason from None
+
+    async def _ask_once(  # noqa: PLR0913  # a call, and how it is made, each by its name
+        self,
+        call: str,
+        request: Message,
+        answer: type[Answer],
+        *,
+        seconds: float,
+        listed: int = 0,
+        until_open: bool = False,
     ) -> Answer:
         body = request.SerializeToString()
         method = self.channel.unary_unary(f"/{call}", request_serializer=bytes, response_deserializer=bytes)
@@ -172,7 +200,7 @@ class Line:
         size = len(body) + _weigh(beside) - parcel[1] - listed
         self.tell(name, body, size, partial(spell, request))
         try:
-            asked = method(body, metadata=beside, timeout=seconds)
+            asked = method(body, metadata=beside, timeout=seconds, wait_for_ready=until_open)
             said: bytes = await asked
             trailing = await asked.trailing_metadata()
         except (aio.AioRpcError, asyncio.CancelledError) as error:
@@ -230,7 +258,8 @@ class Line:
             self.check_own_certificate()
         except UserError as reason:
             return reason
-        return Unreachable(f"no answer from {self.address}: {_say_why(error.code(), details)}")
+        kind = NotLetIn if _CLOSED_EARLY in details else Unreachable
+        return kind(f"no answer from {self.address}: {_say_why(error.code(), details)}")
 
     def _was_answered(self) -> bool:
         """Whether the coordinator has ever answered, on this line or on an earlier one of this program."""

@@ -12,6 +12,9 @@ from pfl_common.identity import KeyPair
 from pfl_common.wire import administration_pb2, convert
 from pfl_common.wire import coordinator_pb2 as pb
 
+_OPTIONS = (("grpc.max_reconnect_backoff_ms", 200),)
+"""Where strangers hold a port's connections, its operator needs the first one that is free again."""
+
 
 class Decided(NamedTuple):
     """What was done about a site, and the fingerprint of keys that waited."""
@@ -35,7 +38,7 @@ class OperatorLink:
     ) -> None:
         self._seconds = (patience or Patience()).call_seconds
         credentials = grpc.ssl_channel_credentials(ca_pem, pair.key_pem, pair.certificate_pem)
-        self._line = Line(open_channel(address, credentials), address, _no_check)
+        self._line = Line(open_channel(address, credentials, options=_OPTIONS), address, _no_check)
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,7 +73,8 @@ class OperatorLink:
     async def _ask(
         self, call: str, request: Message, answer: type[Answer], *, service: str = convert.OPERATOR
     ) -> Answer:
-        return await self._line.ask(f"{service}/{call}", request, answer, seconds=self._seconds)
+        # Strangers may have filled the port; who says nothing there loses its place after ten seconds.
+        return await self._line.ask_patiently(f"{service}/{call}", request, answer, seconds=self._seconds)
 
 
 def _no_check() -> None:
