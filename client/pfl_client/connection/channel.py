@@ -58,6 +58,8 @@ _UNKNOWN_NAME = (
     "this name is not known here; ask the operator for an invitation with an address that is "
     "(pfl invite --under NAME), or mend this machine's name service"
 )
+FULL_SECONDS = 60.0
+"""So long a port that is full is dialled again: those who say nothing there lose their places every ten seconds."""
 _CLOSED_EARLY = "Handshake read failed (Socket closed)"
 _REASONS = {
     _CLOSED_EARLY: "the connection was closed before it was open (more may have come than the coordinator takes; those "
@@ -177,7 +179,7 @@ class Line:
             return await self._ask_once(call, request, answer, seconds=seconds)
         except NotLetIn as reason:
             try:
-                return await self._ask_once(call, request, answer, seconds=seconds, until_open=True)
+                return await self._ask_once(call, request, answer, seconds=FULL_SECONDS, until_open=True)
             except Unreachable:
                 raise reason from None
 

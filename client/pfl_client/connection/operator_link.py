@@ -12,7 +12,7 @@ from pfl_common.identity import KeyPair
 from pfl_common.wire import administration_pb2, convert
 from pfl_common.wire import coordinator_pb2 as pb
 
-_OPTIONS = (("grpc.max_reconnect_backoff_ms", 200),)
+_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100))
 """Where strangers hold a port's connections, its operator needs the first one that is free again."""
 
 
