@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,10 +56,10 @@ class Federation:
         self.server.show(self.pair, self.authority.ca_pem)
         self.office.show(self.pair, self.authority.ca_pem)
 
-    def operator(self, *, port: int = 0) -> OperatorLink:
+    def operator(self, *, port: int = 0, tell: Callable[[str], None] = lambda _: None) -> OperatorLink:
         """The operator's line."""
         pair, address = self.authority.new_operator(self.now), f"127.0.0.1:{port or self.port}"
-        return OperatorLink(address, pair, ca_pem=self.authority.ca_pem, patience=HASTY)
+        return OperatorLink(address, pair, ca_pem=self.authority.ca_pem, patience=HASTY, tell=tell)
 
     async def start(self) -> None:
         """Open both ports."""

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from grpc import aio
 
-from pfl_client.connection.channel import Line
 from pfl_client.connection.grpc_link import GrpcLink
 from pfl_client.connection.link import Unreachable
 from pfl_client.onboarding.enrolment import enrol_invited
@@ -142,25 +141,25 @@ async def test_idle_connections_to_the_enrolment_port_are_closed_too(
 
 
 async def test_the_operator_gets_the_first_connection_that_is_free(
-    federation: Federation, idle: list[Idle], monkeypatch: pytest.MonkeyPatch
+    federation: Federation, idle: list[Idle]
 ) -> None:
     """Whoever fills the port does not keep its operator out: the line is dialled until one is let in."""
     await start_again(federation)
     idle += await connect_idly(federation.port, IDLE)
     await wait_closed(idle, LINES, SOON)
-    refused, explain = asyncio.Event(), Line._explain_status
+    told, refused = list[str](), asyncio.Event()
 
-    def note(line: Line, error: aio.AioRpcError) -> Exception:
+    def tell(words: str) -> None:
+        told.append(words)
         refused.set()
-        return explain(line, error)
 
-    monkeypatch.setattr(Line, "_explain_status", note)
-    async with federation.operator() as operator:
+    async with federation.operator(tell=tell) as operator:
         asked = asyncio.create_task(operator.stop())
         await refused.wait()
         hang_up(idle)
         await asked
     assert federation.desk.stopped
+    assert ["the coordinator's port is full of other connections: dialled again for up to 60 s"] == told
 
 
 @pytest.mark.parametrize("of", ["sites", "enrolment"])

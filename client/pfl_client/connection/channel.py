@@ -170,14 +170,23 @@ class Line:
             return await self._ask_once(call, request, answer, seconds=seconds, listed=listed)
 
     async def ask_patiently(
-        self, call: str, request: Message, answer: type[Answer], *, seconds: float
+        self,
+        call: str,
+        request: Message,
+        answer: type[Answer],
+        *,
+        seconds: float,
+        tell: Callable[[str], None],
     ) -> Answer:
-        """The same without a session; while a port that is full closes the line it is dialled again. Nothing is said
-        twice.
+        """The same without a session; while a port that is full closes the line it is dialled again, as is told.
+        Nothing is asked twice.
         """
         try:
             return await self._ask_once(call, request, answer, seconds=seconds)
         except NotLetIn as reason:
+            tell(
+                f"the coordinator's port is full of other connections: dialled again for up to {FULL_SECONDS:.0f} s"
+            )
             try:
                 return await self._ask_once(call, request, answer, seconds=FULL_SECONDS, until_open=True)
             except Unreachable:

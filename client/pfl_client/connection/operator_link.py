@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import grpc
@@ -34,8 +35,16 @@ class OperatorLink:
     """Calls that only the operator's certificate may make. Make it inside a running event loop; close it."""
 
     def __init__(
-        self, address: str, pair: KeyPair, *, ca_pem: bytes, patience: Patience | None = None
+        self,
+        address: str,
+        pair: KeyPair,
+        *,
+        ca_pem: bytes,
+        patience: Patience | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`tell` hears why an answer takes longer than the operator would expect."""
+        self._tell = tell
         self._seconds = (patience or Patience()).call_seconds
         credentials = grpc.ssl_channel_credentials(ca_pem, pair.key_pem, pair.certificate_pem)
         self._line = Line(open_channel(address, credentials, options=_OPTIONS), address, _no_check)
@@ -74,7 +83,9 @@ class OperatorLink:
         self, call: str, request: Message, answer: type[Answer], *, service: str = convert.OPERATOR
     ) -> Answer:
         # Strangers may have filled the port; who says nothing there loses its place after ten seconds.
-        return await self._line.ask_patiently(f"{service}/{call}", request, answer, seconds=self._seconds)
+        return await self._line.ask_patiently(
+            f"{service}/{call}", request, answer, seconds=self._seconds, tell=self._tell
+        )
 
 
 def _no_check() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -135,7 +137,8 @@ def open_link(found: Found) -> OperatorLink:
         # A coordinator of an earlier release leaves it to us; its keys lie in its state.
         authority = Authority.open(found.state_folder / "federation")
         pair = authority.operator_certificate(now=datetime.now(UTC))
-    return OperatorLink(found.operator_address or found.addresses.control, pair, ca_pem=found.ca_pem)
+    address = found.operator_address or found.addresses.control
+    return OperatorLink(address, pair, ca_pem=found.ca_pem, tell=partial(print, file=sys.stderr))
 
 
 def silent(found: Found, error: Exception) -> UserError:

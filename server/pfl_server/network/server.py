@@ -47,8 +47,10 @@ LONGEST_WAIT_SECONDS = 120.0
 LONGEST_HOLD_SECONDS = 5.0
 LOOPBACK = "127.0.0.1"
 
-CALLS_FROM_A_LINE = 2
-"""Calls that came from a line and that nobody has begun to answer, on average over all lines."""
+MOST_UNHEARD, MORE_UNHEARD = 1000, 3
+"""Calls that came and that nobody has begun to answer: from so many on, or one for each line, gRPC ends some by chance,
+and from so many times as many on all. These are its own numbers.
+"""
 LONGEST_UNHEARD_SECONDS = 60
 
 Result = TypeVar("Result")
@@ -316,13 +318,12 @@ async def _unless_off(
 
 
 def _bounds_of(lines: int) -> tuple[tuple[str, int], ...]:
-    """What depends on how many lines a port takes. Left to itself gRPC ends calls, by chance, when a thousand have come
-    that nobody has begun to answer: fewer than the sites of a large federation, which are all told at once that it
-    begins.
+    """What depends on how many lines a port takes. All sites of a large federation are told at once that it begins, and
+    then ask at once.
     """
     return (
         ("grpc.max_allowed_incoming_connections", lines),
-        ("grpc.server.max_pending_requests", lines),
-        ("grpc.server.max_pending_requests_hard_limit", CALLS_FROM_A_LINE * lines),
+        ("grpc.server.max_pending_requests", max(MOST_UNHEARD, lines)),
+        ("grpc.server.max_pending_requests_hard_limit", MORE_UNHEARD * max(MOST_UNHEARD, lines)),
         ("grpc.server_max_unrequested_time_in_server", LONGEST_UNHEARD_SECONDS),
     )
