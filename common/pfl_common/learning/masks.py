@@ -94,7 +94,7 @@ def most_sensitive(scores: Tensor, share: float) -> Tensor:
 
 def _nth_lowest(scores: Tensor, place: int) -> Tensor:
     """The score at that place of all scores in their order, 0 for the lowest."""
-    if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+    if scores.device.type == "cpu" and scores.dtype != torch.bfloat16:  # which numpy does not know
         # kthvalue finds where it lies as well, which takes twice the memory of the scores themselves.
         ordered = np.partition(scores.numpy().ravel(), place)
         return torch.tensor(ordered[place], dtype=scores.dtype)

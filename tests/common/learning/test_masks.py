@@ -52,7 +52,7 @@ def test_golden_degenerate_threshold() -> None:
     assert [True] * 4 == masks.most_sensitive(torch.zeros(4), 0.5).tolist()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @given(st.lists(st.sampled_from((0.25, 0.5, 0.75, 3.0)), min_size=1, max_size=40), st.floats(0, 1))
 def test_as_many_as_the_share_are_marked_and_all_that_tie(
     dtype: torch.dtype, values: list[float], share: float
