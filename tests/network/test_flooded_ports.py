@@ -159,7 +159,9 @@ async def test_the_operator_gets_the_first_connection_that_is_free(
         hang_up(idle)
         await asked
     assert federation.desk.stopped
-    assert ["the coordinator's port is full of other connections: dialled again for up to 60 s"] == told
+    assert [
+        "the coordinator's port closes the line at once, as a full one does: dialling again for 60 s"
+    ] == told
 
 
 @pytest.mark.parametrize("of", ["sites", "enrolment"])

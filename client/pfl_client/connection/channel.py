@@ -185,7 +185,8 @@ class Line:
             return await self._ask_once(call, request, answer, seconds=seconds)
         except NotLetIn as reason:
             tell(
-                f"the coordinator's port is full of other connections: dialled again for up to {FULL_SECONDS:.0f} s"
+                "the coordinator's port closes the line at once, as a full one does: "
+                f"dialling again for {FULL_SECONDS:.0f} s"
             )
             try:
                 return await self._ask_once(call, request, answer, seconds=FULL_SECONDS, until_open=True)

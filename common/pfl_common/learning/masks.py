@@ -87,7 +87,7 @@ def most_sensitive(scores: Tensor, share: float) -> Tensor:
     threshold = _nth_lowest(scores, scores.numel() - count)
     if threshold <= NO_MOVEMENT:
         moved = scores > NOTHING
-        # The scores themselves chosen out would take three times the memory: where each lies is found first.
+        # Taken out by their places they would need three times the memory.
         threshold = scores.where(moved, torch.inf).amin() if moved.any() else threshold
     return scores >= threshold
 

@@ -38,7 +38,7 @@ BOUNDS = (
     # The longest message there is, a site's description of its data; gRPC by itself would take 4 MiB.
     ("grpc.max_receive_message_length", max(convert.FRAME_BYTES, *limits.LARGEST.values())),
     # Of an upload so much may wait beside the frame that is being read: half a frame. A whole one would fill long fast
-    # lines better, but a coordinator that is killed while it lags would then have lost up to three MiB of an upload.
+    # lines better, but a coordinator that is killed while it lags would then have lost up to 3.9 MiB of an upload.
     ("grpc.http2.lookahead_bytes", 1 << 19),
     # A site asks for work again at once. A line without any call is somebody who only keeps a place.
     ("grpc.max_connection_idle_ms", 300_000),
